@@ -1,0 +1,1 @@
+"""The reference consumer and producer of a kodoctl topology."""

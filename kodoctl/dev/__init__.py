@@ -1,0 +1,1 @@
+"""The embedded standalone Pulsar of `kodoctl dev`."""

@@ -1,0 +1,117 @@
+"""One form for everything kodoctl has to say about what is wrong: load, lint, plan and apply all speak in diagnostics.
+
+A diagnostic's summary never contains a user's names, so that it can be recognised and searched for;
+the detail says what, why and what to do. Errors carry *all* findings, not the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    """How bad a finding is. `ERROR` stops a command; `WARNING` does with `--strict`; `NOTE` never does."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Where:
+    """A place in a file. Lines and columns count from 1; 0 means the file as a whole."""
+
+    file: str
+    line: int = 0
+    column: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding: `code` is public API and never changes its meaning; `where` is None for findings about no file."""
+
+    severity: Severity
+    code: str
+    summary: str
+    detail: str = ""
+    where: Where | None = None
+    allowed_because: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.where} " if self.where else ""
+        detail = f": {self.detail}" if self.detail else ""
+        return f"{place}{self.code} {self.severity} {self.summary}{detail}"
+
+
+def error(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
+    """A finding that stops the command."""
+    return Diagnostic(Severity.ERROR, code, summary, detail, where)
+
+
+def warning(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
+    """A finding that stops the command only with `--strict`."""
+    return Diagnostic(Severity.WARNING, code, summary, detail, where)
+
+
+def note(code: str, summary: str, detail: str = "", where: Where | None = None) -> Diagnostic:
+    """Something worth knowing that never stops a command."""
+    return Diagnostic(Severity.NOTE, code, summary, detail, where)
+
+
+def has_errors(findings: Iterable[Diagnostic]) -> bool:
+    """Whether any finding stops the command (allowed ones do not)."""
+    return any(f.severity is Severity.ERROR and f.allowed_because is None for f in findings)
+
+
+class ExitCode:
+    """Exit codes of every command: public API, CI scripts depend on them."""
+
+    OK = 0
+    ERROR = 1
+    CHANGES = 2
+    DRIFT = 3
+    REFUSED = 4
+    LOCKED = 7
+    USAGE = 64
+    INTERRUPTED = 130
+
+
+class KodoctlError(Exception):
+    """Base of every error a user can cause or meet; `diagnostics` holds all findings, `exit_code` what the process answers."""
+
+    exit_code = ExitCode.ERROR
+
+    def __init__(self, *diagnostics: Diagnostic) -> None:
+        super().__init__("\n".join(str(d) for d in diagnostics))
+        self.diagnostics = diagnostics
+
+
+class InvalidFileError(KodoctlError):
+    """A file of the user's does not say what it must: all findings with their places."""
+
+
+class UsageError(KodoctlError):
+    """The command line asks for something that cannot be (exit 64)."""
+
+    exit_code = ExitCode.USAGE
+
+
+class RefusedError(KodoctlError):
+    """Danger, a stale plan, a conflict or a declined confirmation: nothing was written (exit 4)."""
+
+    exit_code = ExitCode.REFUSED
+
+
+class LockedError(KodoctlError):
+    """Another apply holds the lease (exit 7)."""
+
+    exit_code = ExitCode.LOCKED
+
+
+class ClusterError(KodoctlError):
+    """The cluster could not be reached, or answered in a way that makes going on impossible."""

@@ -1,0 +1,1 @@
+"""What would change: inventories, changes, order, danger, the plan file. Pure: no HTTP, no clock, no printing."""

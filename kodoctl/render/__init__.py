@@ -1,0 +1,1 @@
+"""Views for people and machines, drawn from JSON forms."""

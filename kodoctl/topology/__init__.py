@@ -1,0 +1,1 @@
+"""The topology file and its meaning. Pure: no I/O but reading files."""

@@ -1,0 +1,118 @@
+"""`# kodoctl: allow K203 because …`: a finding switched off for one place, with its reason.
+
+On a line with content it holds for what begins on that line; on a line of its own for the entry that follows; in both
+cases with everything inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from kodoctl.errors import Diagnostic, Where, error, warning
+from kodoctl.topology.nodes import Node
+
+_MARK = re.compile(r"#\s*kodoctl:\s*(.*)$")
+_ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Findings `code` from `first` to `last` line are allowed because of `reason`."""
+
+    code: str
+    reason: str
+    first: int
+    last: int
+    where: Where
+
+    def covers(self, finding: Diagnostic) -> bool:
+        """Whether a finding of the same file is one this comment allows."""
+        return finding.where is not None and finding.code == self.code and self.first <= finding.where.line <= self.last
+
+
+def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Diagnostic]]:
+    """Every allow-comment of the file with the lines it holds for; comments that say something else are findings."""
+    if "kodoctl:" not in text:
+        return [], []
+    lines = text.splitlines()
+    spans = _spans(root)
+    allows: list[Allow] = []
+    findings: list[Diagnostic] = []
+    for number, line in enumerate(lines, 1):
+        if (mark := _MARK.search(line)) is None or _inside_text(root, number, mark.start() + 1):
+            continue
+        where = Where(file, number, mark.start() + 1)
+        order = _ALLOW.fullmatch(mark[1].strip())
+        if order is None:
+            findings.append(
+                error("K018", "comment that means nothing", "write `# kodoctl: allow Kxxx because …`", where)
+            )
+        elif not order[2]:
+            findings.append(
+                error("K018", "an allowance without a reason", f"write `allow {order[1]} because …`", where)
+            )
+        else:
+            first = number if line[: mark.start()].strip() else _next_content(lines, number)
+            last = spans.get(first, first)
+            allows += [Allow(code.strip(), order[2], first, last, where) for code in order[1].split(",")]
+    return allows, findings
+
+
+def apply_allows(findings: Iterable[Diagnostic], allows: list[Allow]) -> tuple[list[Diagnostic], list[Diagnostic]]:
+    """(findings with the reasons that allow them, one warning for each allowance that allows nothing)."""
+    used: set[Allow] = set()
+    result: list[Diagnostic] = []
+    by_file: dict[str, list[Allow]] = {}
+    for allow in allows:
+        by_file.setdefault(allow.where.file, []).append(allow)
+    for finding in findings:
+        allow = next(
+            (a for a in by_file.get(finding.where.file if finding.where else "", ()) if a.covers(finding)), None
+        )
+        if allow is None:
+            result.append(finding)
+        else:
+            used.add(allow)
+            result.append(replace(finding, allowed_because=allow.reason))
+    stale = [
+        warning("K019", "an allowance that allows nothing", f"no {a.code} is found there: remove the comment", a.where)
+        for a in allows
+        if a not in used
+    ]
+    return result, stale
+
+
+def _next_content(lines: list[str], number: int) -> int:
+    for index in range(number, len(lines)):
+        if (content := lines[index].strip()) and not content.startswith("#"):
+            return index + 1
+    return number
+
+
+def _spans(root: Node) -> dict[int, int]:
+    """First line of each entry -> the last line of the outermost entry that begins there."""
+    spans: dict[int, int] = {}
+    stack = list(root.children())
+    while stack:
+        node = stack.pop()
+        spans[node.key_line] = max(spans.get(node.key_line, 0), node.end_line)
+        stack.extend(node.children())
+    return spans
+
+
+def _inside_text(root: Node, line: int, column: int) -> bool:
+    """Whether the place lies inside a scalar: a `#` in a text is no comment."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        if not (node.key_line <= line <= max(node.end_line, node.line)) and node is not root:
+            continue
+        if isinstance(node.value, str) and (node.line, node.column) < (line, column) < (
+            node.end_line,
+            max(node.end_column, 2),
+        ):
+            return True
+        stack.extend(node.children())
+    return False

@@ -1,0 +1,37 @@
+"""Names of the properties that kodoctl, the consumer, recall and the pipeline put on messages and Pulsar objects.
+
+One list for all of them. Unknown `kodo-` properties are carried untouched.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- on Pulsar objects (the admin side)
+OWNER_PROPERTY: Final = "kodoctl"  # on topics and subscriptions: the name of the topology that owns them
+LEDGER_PREFIX: Final = "kodoctl.topology/"  # on namespaces: the ownership ledger of one topology
+CONTROL_NAMESPACE: Final = "kodoctl"  # in every Pulsar tenant: lease and journal topics, UUID, index
+UUID_PROPERTY: Final = "kodoctl.uuid"
+INDEX_PREFIX: Final = "kodoctl.index/"  # on the control namespace: topology name -> its namespaces
+STEER_PROPERTY: Final = "kodo-steer"  # on subscriptions: live orders for workers, kept by plan
+
+# --- on messages
+PREFIX: Final = "kodo-"
+ID: Final = "kodo-id"  # identity for deduplication, stamped by a producer or an outbox row
+SEQ: Final = "kodo-seq"  # producer run, partition and number, for gap detection
+ORIGIN_ID: Final = "kodo-origin-id"  # ledger:entry:partition:batch index of the first hop
+ORIGIN_TOPIC: Final = "kodo-origin-topic"
+ORIGIN_TIME: Final = "kodo-origin-time"  # publish time of the first hop, ms since the epoch
+ATTEMPTS_RETRYING: Final = "kodo-attempts-retrying"
+ATTEMPTS_PENDING: Final = "kodo-attempts-pending"
+ATTEMPTS_BLOCKING: Final = "kodo-attempts-blocking"
+ATTEMPTS_BACKUP: Final = "kodo-attempts-backup"
+DUE: Final = "kodo-due"  # not before, ms since the epoch
+RESERVED: Final = "kodo-reserved"  # the moment a limiter reserved, ms since the epoch: a refusal after it counts
+REASON: Final = "kodo-reason"  # short, no secrets
+HOP: Final = "kodo-hop"  # number of moves so far
+FOR: Final = "kodo-for"  # the one subscription a message on a ready topic is meant for
+FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recall sends it
+PARENT: Final = "kodo-parent"  # origin id of the message whose handler transferred this one
+RECALL: Final = "kodo-recall"  # recall id
+SCHEMA: Final = "kodo-schema"  # schema version the payload was written with

@@ -1,0 +1,302 @@
+"""A topology -> every Pulsar object it stands for. A pure function: the same file gives the same resources."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+
+from kodoctl.errors import Where
+from kodoctl.topology import settings
+from kodoctl.topology.layers import DERIVED, Layer, derived_audit, derived_dead_letter, layer, merged
+from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.model import GroundTopic, Subscription
+from kodoctl.topology.names import (
+    HOLDER,
+    WAITING_STATES,
+    InvalidNameError,
+    Level,
+    NamespaceName,
+    State,
+    TopicName,
+    audit_name,
+    ready_name,
+    state_name,
+)
+from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, is_set
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyTopic:
+    """A declared topic with its place in the family. `state` is None for audit; `level` is None for dead and audit."""
+
+    resource: TopicResource
+    ground: str
+    level: Level | None
+    state: State | None
+    subscription: str | None
+    layers: tuple[Layer, ...]
+    ignore: frozenset[str]
+
+    @property
+    def name(self) -> TopicName:
+        """The topic's name."""
+        return self.resource.name
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """What one topology stands for: its topics with their roles, and (made when asked for) all its resources."""
+
+    topology: LoadedTopology = field(repr=False)
+    namespace: NamespaceName
+    topics: tuple[FamilyTopic, ...] = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The owner's name."""
+        return self.topology.spec.name
+
+    def by_ground(self) -> dict[str, list[FamilyTopic]]:
+        """Topics of each family."""
+        families: dict[str, list[FamilyTopic]] = {ground: [] for ground in self.topology.spec.topics}
+        for topic in self.topics:
+            families[topic.ground].append(topic)
+        return families
+
+    @property
+    def frame(self) -> Iterator[TenantResource | NamespaceResource]:
+        """What the topics stand in: the tenant and the namespace object, where the file declares them."""
+        return _tenant_and_namespace(self.topology, self.namespace)
+
+    @cached_property
+    def resources(self) -> Mapping[Address, Resource]:
+        """Every object by address."""
+        resources: Iterator[Resource] = chain(
+            self.frame,
+            (topic.resource for topic in self.topics),
+            _schemas(self.topology, self.topics),
+            _subscriptions(self.topology, self.topics),
+            _grants(self.topology, self.namespace, self.topics),
+        )
+        return {resource.address: resource for resource in resources}
+
+    @cached_property
+    def places(self) -> Mapping[Address, Where]:
+        """The place in the file that stands for each address."""
+        return dict(_find_places(self))
+
+    def distinct(self) -> Iterator[FamilyTopic]:
+        """One topic for each group of topics that share their policies: enough to judge policies by."""
+        seen: set[int] = set()
+        for topic in self.topics:
+            if id(topic.layers) not in seen:
+                seen.add(id(topic.layers))
+                yield topic
+
+
+def expand(topology: LoadedTopology) -> Expansion:
+    """Every object of the topology. Names and merged policies are as the file gives them: lint judges them, not expand."""
+    spec = topology.spec
+    namespace = NamespaceName(spec.tenant, spec.namespace)
+    topics = tuple(
+        topic for name, ground in spec.topics.items() for topic in _family(topology, namespace, name, ground)
+    )
+    return Expansion(topology, namespace, topics)
+
+
+def _family(
+    topology: LoadedTopology, namespace: NamespaceName, name: str, ground: GroundTopic
+) -> Iterator[FamilyTopic]:
+    """Ready topics by level, then each subscription's states, dead letters and audit."""
+    defaults = topology.spec.defaults
+    common = (layer(defaults.policies, "defaults", "policies"), layer(ground.policies, "topics", name, "policies"))
+    on_states = (
+        layer(defaults.state_policies, "defaults", "state_policies"),
+        layer(ground.state_policies, "topics", name, "state_policies"),
+    )
+    parts = settings.partitions(topology.spec, ground)
+    levels = settings.read_levels(ground)
+    group = _Group(namespace, name, frozenset(ground.ignore))
+    group.begin(None, parts, (_unacked(list(ground.subscriptions.values())), *common))
+    for level in levels:
+        yield group.topic(ready_name(name, level), level, State.READY)
+    for sub, subscription in ground.subscriptions.items():
+        own = ("topics", name, "subscriptions", sub)
+        for state in settings.read_states(subscription):
+            group.begin(sub, parts, (*common, _derived_state(subscription, state), *on_states))
+            for level in levels:
+                if not level.is_backup:
+                    yield group.topic(state_name(name, level, sub, state), level, state)
+        if (dead := settings.dead_letter(subscription)) is not None:
+            group.begin(sub, dead.partitions, (*common, derived_dead_letter(), layer(dead, *own, "dead_letter")))
+            yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
+        if (audit := settings.audit(subscription)) is not None:
+            group.begin(sub, parts, (*common, derived_audit(), layer(audit, *own, "audit")))
+            yield group.topic(audit_name(name, sub), None, None)
+
+
+class _Group:
+    """Builds topics that differ only in level: they share their layers and merged policies."""
+
+    def __init__(self, namespace: NamespaceName, ground: str, ignore: frozenset[str]) -> None:
+        self.namespace, self.ground, self.ignore = namespace, ground, ignore
+
+    def begin(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
+        self.subscription, self.partitions, self.layers = subscription, partitions, layers
+        self.policies = {name: value for name, value in merged(layers).items() if name not in self.ignore}
+
+    def topic(self, local: str, level: Level | None, state: State | None) -> FamilyTopic:
+        resource = TopicResource(TopicName(self.namespace, local), self.partitions, self.policies)
+        return FamilyTopic(resource, self.ground, level, state, self.subscription, self.layers, self.ignore)
+
+
+def _unacked(subscriptions: list[Subscription]) -> Layer:
+    """Unacknowledged limits that the look-ahead needs, where the broker's defaults are too small."""
+    consumer, together = settings.unacked_budget(subscriptions)
+    values: dict[str, int] = {}
+    if consumer > settings.BROKER_UNACKED_PER_CONSUMER:
+        values["max_unacked_per_consumer"] = consumer
+    if together > settings.BROKER_UNACKED_PER_SUBSCRIPTION:
+        values["max_unacked_per_subscription"] = together
+    return Layer(DERIVED, dict(values))
+
+
+def _derived_state(subscription: Subscription, state: State) -> Layer:
+    """State topics take messages of any schema version; RETRYING is where recall sends, exactly once by deduplication."""
+    values = {**_unacked([subscription]).values, "schema_validation": False}
+    if state is State.RETRYING:
+        values["deduplication"] = True
+    return Layer(DERIVED, values)
+
+
+def _tenant_and_namespace(
+    topology: LoadedTopology, namespace: NamespaceName
+) -> Iterator[TenantResource | NamespaceResource]:
+    spec = topology.spec
+    if (tenant := spec.create_tenant) is not None:
+        yield TenantResource(spec.tenant, frozenset(tenant.clusters), frozenset(tenant.admin_roles))
+    if (policies := spec.namespace_policies) is not None:
+        values = {name: getattr(policies, name) for name in NAMESPACE_POLICY_NAMES if name in policies.model_fields_set}
+        yield NamespaceResource(namespace, {name: value for name, value in values.items() if is_set(value)})
+
+
+def _schemas(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> Iterator[SchemaResource]:
+    for topic in topics:
+        payload = topology.payloads.get(topic.ground)
+        if (
+            topic.state is State.READY
+            and payload is not None
+            and payload.type == "avro"
+            and payload.definition is not None
+        ):
+            yield SchemaResource(
+                topic.name, "AVRO", json.dumps(payload.definition, sort_keys=True, separators=(",", ":"))
+            )
+
+
+def _subscriptions(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> Iterator[SubscriptionResource]:
+    grounds = topology.spec.topics
+    for topic in topics:
+        match topic.state:
+            case State.READY:
+                for name, subscription in grounds[topic.ground].subscriptions.items():
+                    start = subscription.start if topic.level is Level.L1 else "earliest"
+                    yield SubscriptionResource(topic.name, name, start)
+            case State.DEAD:
+                yield SubscriptionResource(topic.name, HOLDER)
+            case None:
+                pass
+            case _:
+                assert topic.subscription is not None
+                yield SubscriptionResource(topic.name, topic.subscription)
+
+
+def _grants(
+    topology: LoadedTopology, namespace: NamespaceName, topics: Iterable[FamilyTopic]
+) -> Iterator[GrantResource]:
+    """Least privilege, one grant a (target, role) with the union of what its roles need."""
+    needed: dict[tuple[TopicName | NamespaceName, str], set[str]] = defaultdict(set)
+    for role, actions in topology.spec.namespace_grants.items():
+        needed[namespace, role].update(actions)
+    for topic in topics:
+        ground = topology.spec.topics[topic.ground]
+        for role, action in _topic_grants(topic, ground):
+            needed[topic.name, role].add(action)
+    for ground in topology.spec.topics.values():
+        for subscription in ground.subscriptions.values():
+            for role in subscription.workers:
+                for target in subscription.produces:
+                    needed[produced_topic(namespace, target), role].add("produce")
+    for (target_name, role), found in needed.items():
+        yield GrantResource(target_name, role, frozenset(found))
+
+
+def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str, str]]:
+    subscriptions = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
+    if topic.state is State.READY:
+        yield from ((role, "produce") for role in ground.producers)
+    for subscription in subscriptions:
+        for role in subscription.workers:
+            yield role, "produce"
+            if topic.state is State.READY or topic.state in WAITING_STATES:
+                yield role, "consume"
+        for role in subscription.recall:
+            if topic.state is State.DEAD:
+                yield role, "consume"
+            if topic.state in (State.READY, State.RETRYING):
+                yield role, "produce"
+
+
+def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
+    """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
+    if "/" in target:
+        try:
+            return TopicName.parse(target)
+        except InvalidNameError:
+            pass
+    return TopicName(namespace, target)
+
+
+def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
+    """Topics and subscriptions point at the entry that declares them, everything else at its topic or the file's head."""
+    topology = expansion.topology
+    of_topic: dict[TopicName, Where] = {}
+    for topic in expansion.topics:
+        path = (
+            ("topics", topic.ground)
+            if topic.subscription is None
+            else ("topics", topic.ground, "subscriptions", topic.subscription)
+        )
+        of_topic[topic.name] = topology.where_key(*path)
+    ground_of = {topic.name: topic.ground for topic in expansion.topics}
+    for address, resource in expansion.resources.items():
+        match resource:
+            case TopicResource(name=name):
+                yield address, of_topic[name]
+            case SubscriptionResource(topic=name, name=subscription):
+                path = ("topics", ground_of[name], "subscriptions", subscription)
+                yield address, of_topic[name] if subscription == HOLDER else topology.where_key(*path)
+            case SchemaResource(topic=name):
+                yield address, topology.where_key("topics", ground_of[name], "payload")
+            case GrantResource(target=TopicName() as name):
+                yield address, of_topic.get(name, topology.where_key("topics"))
+            case GrantResource():
+                yield address, topology.where_key("namespace_grants")
+            case NamespaceResource():
+                yield address, topology.where_key("namespace_policies")
+            case TenantResource():
+                yield address, topology.where_key("create_tenant")

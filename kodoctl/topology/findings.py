@@ -1,0 +1,140 @@
+"""What pydantic found wrong, as diagnostics with the place in the file and the words of the file."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic_core import ErrorDetails
+
+from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.topology.nodes import Node
+from kodoctl.topology.schema import describe_expected, known_keys
+
+Path = tuple[str | int, ...]
+
+
+def node_at(root: Node, path: Path) -> tuple[Node, Path]:
+    """The deepest node that exists along `path`, and the part of the path that led there."""
+    node = root
+    walked: list[str | int] = []
+    for step in path:
+        match node.value:
+            case dict() as children if isinstance(step, str) and step in children:
+                node = children[step]
+            case list() as items if isinstance(step, int) and step < len(items):
+                node = items[step]
+            case _:
+                break
+        walked.append(step)
+    return node, tuple(walked)
+
+
+def from_validation(details: list[ErrorDetails], root: Node) -> list[Diagnostic]:
+    """One finding a place: a value that fails every branch of a union is wrong once."""
+    found: dict[tuple[Where, str, str], Diagnostic] = {}
+    for detail in details:
+        finding = _finding(detail, root)
+        assert finding.where is not None
+        found.setdefault((finding.where, finding.code, finding.detail), finding)
+    return list(found.values())
+
+
+def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
+    path = _in_file(detail["loc"], root)
+    node, walked = node_at(root, path)
+    shown = _show(path)
+    match detail["type"]:
+        case "extra_forbidden":
+            return _unknown_key(path, node)
+        case "missing":
+            key = detail["loc"][-1]
+            parent, parent_path = node_at(root, path)
+            expected = describe_expected((*parent_path, key))
+            return error(
+                "K006", "missing field", f"{_show((*parent_path, key))} is needed: {expected}", parent.key_where
+            )
+        case "unit":
+            return error("K005", "wrong unit", f"{shown}: {detail['ctx']['text']}", node.where)
+        case "value":
+            return error("K004", "wrong value", f"{shown}: {detail['ctx']['text']}", node.where)
+        case "union_tag_not_found" | "union_tag_invalid":
+            return _wrong_kind(detail, node, shown)
+        case "literal_error" | "enum" if "[key]" in detail["loc"]:
+            names = ", ".join(str(detail["ctx"]["expected"]).replace("'", "").split(", "))
+            return error("K003", "unknown key", f"{shown}: should be {names}", node.key_where)
+        case _ if node.value is None and walked == path:
+            text = f"{shown} has no value: write {describe_expected(path)}, or remove the key (null stands only in overlays)"
+            return error("K015", "null outside an overlay", text, node.key_where)
+        case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than" | "too_short" | "string_too_short":
+            text = f"{shown}: {_got(node)} is out of bounds: {detail['msg'].removeprefix('Input ')}"
+            return error("K004", "wrong value", text, node.where)
+        case _:
+            return error(
+                "K004", "wrong value", f"{shown}: {_got(node)}, should be {describe_expected(path)}", node.where
+            )
+
+
+def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
+    """`loc` without what pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
+    node = root
+    path: list[str | int] = []
+    for index, step in enumerate(loc):
+        last = index == len(loc) - 1
+        if isinstance(node.value, dict) and isinstance(step, str):
+            if step in node.value:
+                node = node.value[step]
+                path.append(step)
+            elif last and step not in _BRANCHES:
+                continue
+        elif isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            path.append(step)
+    return tuple(path)
+
+
+_BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency", "quota", "[key]"})
+
+
+def _unknown_key(path: Path, node: Node) -> Diagnostic:
+    key, parent = str(path[-1]), path[:-1]
+    known = known_keys(parent)
+    near = get_close_matches(key, known, n=1, cutoff=0.6)
+    advice = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
+    return error("K003", "unknown key", f"{_show(path)}: {advice}", node.key_where)
+
+
+def _wrong_kind(detail: ErrorDetails, node: Node, shown: str) -> Diagnostic:
+    expected = str(detail.get("ctx", {}).get("expected_tags", "'rate', 'concurrency', 'quota'")).replace("'", "")
+    if not isinstance(node.value, dict):
+        return error(
+            "K004", "wrong value", f"{shown}: {_got(node)}, should be a map with `kind`: {expected}", node.where
+        )
+    if "kind" not in node.value:
+        return error("K006", "missing field", f"{shown}.kind is needed: {expected}", node.where)
+    kind = node.value["kind"]
+    return error("K004", "wrong value", f"{shown}.kind: {_got(kind)}, should be one of {expected}", kind.where)
+
+
+def _show(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".") or "the file"
+
+
+def _got(node: Node) -> str:
+    value: Any = node.value
+    match value:
+        case dict():
+            return "a map"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return f"the number {value}"
+        case _:
+            return f"the text {value[:60]!r}"

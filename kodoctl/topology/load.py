@@ -1,0 +1,255 @@
+"""Files -> topologies: read, check, overlay with an environment, validate. All findings at once, each with its place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
+from kodoctl.topology import overlay
+from kodoctl.topology.allow import Allow, find_allows
+from kodoctl.topology.findings import Path, from_validation, node_at
+from kodoctl.topology.model import VERSION, Topology
+from kodoctl.topology.nodes import MAX_BYTES, Node, parse
+
+BASE = "base"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One file as read: its nodes, its allow-comments, and what was wrong with its text."""
+
+    path: FilePath
+    name: str
+    root: Node | None
+    allows: tuple[Allow, ...]
+    findings: tuple[Diagnostic, ...]
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """Names of the environments the file declares, in its order."""
+        environments = self.root.value.get("environments") if self.root and isinstance(self.root.value, dict) else None
+        return tuple(environments.value) if environments and isinstance(environments.value, dict) else ()
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFile:
+    """The schema file a ground topic's payload names. `definition` is None when `problem` says why it cannot be read."""
+
+    type: str
+    path: FilePath
+    definition: Any
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class LoadedTopology:
+    """One topology as one environment sees it. `environment` is None for the base."""
+
+    spec: Topology
+    payloads: Mapping[str, PayloadFile] = field(repr=False)
+    root: Node = field(repr=False, compare=False)
+    source: SourceFile = field(repr=False, compare=False)
+    environment: str | None
+    production: bool
+
+    def where(self, *path: str | int) -> Where:
+        """The place of the value at `path`, or of the nearest entry around it (a value that expand derived has none)."""
+        node, walked = node_at(self.root, path)
+        return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
+
+    def where_key(self, *path: str | int) -> Where:
+        """The place of the key at `path`, or of the nearest entry around it."""
+        return node_at(self.root, path)[0].key_where
+
+
+@dataclass(frozen=True)
+class TopologySet:
+    """All topologies of one command in one environment, and what was found while loading them."""
+
+    topologies: tuple[LoadedTopology, ...]
+    environment: str | None
+    findings: tuple[Diagnostic, ...]
+
+
+def read_files(paths: Iterable[str]) -> list[SourceFile]:
+    """Every file named, and every `*.yaml` below every folder named, each once and in a stable order."""
+    found: dict[FilePath, FilePath] = {}
+    problems: list[Diagnostic] = []
+    for text in paths:
+        path = FilePath(text)
+        if path.is_dir():
+            inside = sorted(p for p in path.rglob("*.yaml") if p.is_file())
+            if not inside:
+                problems.append(error("K016", "no topology files", _no_files(path), Where(str(path))))
+            found.update({p.resolve(): p for p in inside if p.resolve() not in found})
+        elif path.exists():
+            found.setdefault(path.resolve(), path)
+        else:
+            problems.append(
+                error("K016", "cannot read file", "it does not exist; `kodoctl init` writes an example", Where(text))
+            )
+    if problems:
+        raise InvalidFileError(*problems)
+    return [_read(path) for path in found.values()]
+
+
+def _no_files(folder: FilePath) -> str:
+    other = next(iter(sorted(folder.rglob("*.yml"))), None)
+    hint = f" (rename {other.name} to {other.stem}.yaml)" if other else "; `kodoctl init` writes an example"
+    return f"no *.yaml below this folder{hint}"
+
+
+def _read(path: FilePath) -> SourceFile:
+    name = str(path)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1) if path.is_file() else b""
+            size = path.stat().st_size
+    except OSError as problem:
+        return SourceFile(
+            path, name, None, (), (error("K016", "cannot read file", f"{problem.strerror}", Where(name)),)
+        )
+    if not path.is_file():
+        return SourceFile(
+            path, name, None, (), (error("K016", "cannot read file", "it is not a regular file", Where(name)),)
+        )
+    if size > MAX_BYTES:
+        data = data[:1]
+        detail = f"{size / (1 << 20):.1f} MiB, at most 8 MiB: split it into several files with names of their own"
+        return SourceFile(path, name, None, (), (error("K009", "file too large", detail, Where(name)),))
+    root, findings = parse(data, name)
+    allows: list[Allow] = []
+    if root is not None:
+        allows, more = find_allows(data.decode("utf-8-sig"), root, name)
+        findings += more
+    return SourceFile(path, name, root, tuple(allows), tuple(findings))
+
+
+def environments_of(files: Iterable[SourceFile]) -> tuple[str, ...]:
+    """Names of all environments of the set, in the order of their first mention."""
+    return tuple(dict.fromkeys(name for file in files for name in file.environments))
+
+
+def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | None:
+    """The environment a command that reads a cluster works in: None = base. Raises UsageError when it must be named."""
+    names = environments_of(files)
+    shown = ", ".join((*names, BASE))
+    if asked is None and names:
+        raise UsageError(error("K017", "environment needed", f"name one with --env: {shown}"))
+    if asked is None or asked == BASE:
+        return None
+    if asked not in names:
+        choice = f"these files have: {shown}" if names else "these files have no `environments`: leave --env out"
+        raise UsageError(error("K017", "unknown environment", f"{asked!r}: {choice}"))
+    return asked
+
+
+def load_set(files: Sequence[SourceFile], environment: str | None) -> TopologySet:
+    """The topologies of `files` in `environment`; a file that is wrong is left out and its findings are in the set."""
+    topologies: list[LoadedTopology] = []
+    findings: list[Diagnostic] = []
+    for file in files:
+        loaded, found = _load(file, environment)
+        findings += [*file.findings, *found]
+        if loaded is not None:
+            topologies.append(loaded)
+    return TopologySet(tuple(topologies), environment, tuple(findings))
+
+
+def load_topology(path: str, environment: str | None = None) -> LoadedTopology:
+    """One file in one environment (None = base). Raises InvalidFileError with all findings; rules are not run."""
+    files = read_files([path])
+    loaded = load_set(files, environment)
+    if loaded.findings or len(loaded.topologies) != 1:
+        raise InvalidFileError(*loaded.findings)
+    return loaded.topologies[0]
+
+
+def _load(file: SourceFile, environment: str | None) -> tuple[LoadedTopology | None, list[Diagnostic]]:
+    root = file.root
+    if root is None:
+        return None, []
+    if not isinstance(root.value, dict):
+        return None, [
+            error("K004", "wrong value", "the file should be a map that begins with `version: 1`", root.where)
+        ]
+    if unknown := _unknown_version(root):
+        return None, [unknown]
+    if environment is not None and environment not in file.environments:
+        detail = (
+            f"the set is read in environment {environment!r}, which this file does not have: add it (it may be {{}})"
+        )
+        return None, [error("K017", "missing environment", detail, root.where)]
+    merged, production, findings = overlay.in_environment(root, environment)
+    try:
+        spec = Topology.model_validate(merged.plain())
+    except ValidationError as problem:
+        findings += from_validation(problem.errors(include_url=False), merged)
+        return None, findings
+    if environment is None and (bad := _bad_environments(root)):
+        findings += bad
+    if findings or file.findings:
+        return None, findings
+    return LoadedTopology(spec, _read_payloads(spec, file.path.parent), merged, file, environment, production), findings
+
+
+def _read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
+    """Ground topic -> its schema file, each file read once."""
+    read: dict[tuple[str, str], PayloadFile] = {}
+    found: dict[str, PayloadFile] = {}
+    for name, ground in spec.topics.items():
+        if (payload := ground.payload) is not None:
+            key = (payload.type, payload.schema_file)
+            if key not in read:
+                read[key] = _read_payload(payload.type, folder / payload.schema_file)
+            found[name] = read[key]
+    return found
+
+
+def _read_payload(kind: str, path: FilePath) -> PayloadFile:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            return PayloadFile(kind, path, None, "it is larger than 8 MiB")
+        return PayloadFile(kind, path, json.loads(path.read_bytes()))
+    except OSError as problem:
+        return PayloadFile(kind, path, None, problem.strerror or "it cannot be read")
+    except (ValueError, RecursionError) as problem:
+        return PayloadFile(kind, path, None, f"it is not JSON: {problem}")
+
+
+def _unknown_version(root: Node) -> Diagnostic | None:
+    assert isinstance(root.value, dict)
+    version = root.value.get("version")
+    if version is None or version.value == VERSION or isinstance(version.value, bool | float | dict | list):
+        return None
+    if isinstance(version.value, int):
+        detail = (
+            f"this kodoctl reads version {VERSION}; version {version.value} needs a newer kodoctl (see its CHANGELOG)"
+        )
+        return error("K007", "unknown version", detail, version.where)
+    return error("K007", "unknown version", f"version is a number: write `version: {VERSION}`", version.where)
+
+
+def _bad_environments(root: Node) -> list[Diagnostic]:
+    """Shape of the overlays, checked once with the base; their values are checked in each environment."""
+    assert isinstance(root.value, dict)
+    environments = root.value.get("environments")
+    if environments is None or not isinstance(environments.value, dict):
+        return []
+    return [
+        error("K017", "reserved name", f"{BASE!r} names the file without overlay", node.key_where)
+        for name, node in environments.value.items()
+        if name == BASE
+    ]
+
+
+__all__ = [
+    "BASE", "LoadedTopology", "Path", "SourceFile", "TopologySet",
+    "choose_environment", "environments_of", "load_set", "load_topology", "read_files",
+]  # fmt: skip

@@ -1,0 +1,179 @@
+"""Names of Pulsar objects and of a topology's parts: parse them, print them, order them.
+
+A family's topic is `ground + level suffix + "-" + subscription + state suffix` (design: one naming rule, no exceptions).
+Nothing here may be used to *guess* level or state back from a name: ask the topology, which knows.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+# Pulsar's own rule for tenant, namespace and local topic names (NamedEntity.checkName), without the empty name.
+_NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+_PARTITION: Final = re.compile(r"-partition-\d+", re.ASCII)
+HOLDER: Final = "kodo-hold"
+AUDIT_SUFFIX: Final = "-AUDIT"
+
+
+class Level(StrEnum):
+    """A priority lane of a ground topic, highest first. `L1` is the ground topic itself."""
+
+    S3 = "S3"
+    S2 = "S2"
+    S1 = "S1"
+    L8 = "L8"
+    L7 = "L7"
+    L6 = "L6"
+    L5 = "L5"
+    L4 = "L4"
+    L3 = "L3"
+    L2 = "L2"
+    L1 = "L1"
+    B1 = "B1"
+    B2 = "B2"
+    B3 = "B3"
+    D1 = "D1"
+
+    @property
+    def suffix(self) -> str:
+        """What the level adds to the ground topic's name."""
+        return "" if self is Level.L1 else f"-{self.value}"
+
+    @property
+    def is_backup(self) -> bool:
+        """Backup levels have no state topics: their waits happen in place."""
+        return self.value[0] == "B"
+
+    @property
+    def rank(self) -> int:
+        """Position in the order S3 … D1; a smaller rank is a higher level."""
+        return _RANKS[self]
+
+
+_RANKS: Final = {level: rank for rank, level in enumerate(Level)}
+
+
+class State(StrEnum):
+    """Where a message is in its life for one subscription, as far as a topic shows it (done and discarded end it)."""
+
+    READY = "ready"
+    RETRYING = "retrying"
+    PENDING = "pending"
+    BLOCKING = "blocking"
+    DEAD = "dead"
+
+    @property
+    def suffix(self) -> str:
+        """What the state adds to a topic's name."""
+        match self:
+            case State.READY:
+                return ""
+            case State.DEAD:
+                return "-DLQ"
+            case _:
+                return f"-{self.value.upper()}"
+
+
+WAITING_STATES: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
+RESERVED_SUFFIXES: Final = (
+    *(level.suffix for level in Level if level.suffix),
+    *(state.suffix for state in State if state.suffix),
+    AUDIT_SUFFIX,
+)
+
+
+class InvalidNameError(ValueError):
+    """A text is no valid name; the message says why and what would be."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class NamespaceName:
+    """`tenant/namespace`, both Pulsar's."""
+
+    tenant: str
+    namespace: str
+
+    @classmethod
+    def parse(cls, text: str) -> NamespaceName:
+        """Raises InvalidNameError when the text is not `tenant/namespace`."""
+        tenant, slash, namespace = text.partition("/")
+        if not slash or not _NAME.fullmatch(tenant) or not _NAME.fullmatch(namespace):
+            raise InvalidNameError(f"{text!r} is not a namespace: write TENANT/NAMESPACE, for example kodo/trade")
+        return cls(tenant, namespace)
+
+    def __str__(self) -> str:
+        return f"{self.tenant}/{self.namespace}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicName:
+    """A persistent topic without its partition part."""
+
+    namespace: NamespaceName
+    local: str
+
+    @classmethod
+    def parse(cls, text: str) -> TopicName:
+        """`persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError."""
+        parts = text.removeprefix("persistent://").split("/")
+        if len(parts) != 3 or "://" in parts[0] or not all(parts):
+            raise InvalidNameError(f"{text!r} is not a topic: write persistent://TENANT/NAMESPACE/TOPIC")
+        return cls(NamespaceName(parts[0], parts[1]), parts[2])
+
+    full: str = field(init=False, compare=False, repr=False)
+    """`persistent://tenant/namespace/local`, as Pulsar prints it."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "full", f"persistent://{self.namespace.tenant}/{self.namespace.namespace}/{self.local}"
+        )
+
+    def __hash__(self) -> int:  # a text remembers its hash, a tuple of fields does not: names are keys everywhere
+        return hash(self.full)
+
+    def partition(self, index: int) -> str:
+        """The full name of one partition."""
+        return f"{self.full}-partition-{index}"
+
+    def __str__(self) -> str:
+        return self.full
+
+
+def ready_name(ground: str, level: Level) -> str:
+    """Local name of a ready topic: every subscription of the ground topic reads it."""
+    return f"{ground}{level.suffix}"
+
+
+def state_name(ground: str, level: Level, subscription: str, state: State) -> str:
+    """Local name of the topic for a (level, state) of one subscription; dead letters have no level part."""
+    if state is State.READY:
+        return ready_name(ground, level)
+    if state is State.DEAD:
+        return f"{ground}-{subscription}{state.suffix}"
+    return f"{ground}{level.suffix}-{subscription}{state.suffix}"
+
+
+def audit_name(ground: str, subscription: str) -> str:
+    """Local name of the topic with one subscription's transition records."""
+    return f"{ground}-{subscription}{AUDIT_SUFFIX}"
+
+
+def why_not_pulsar_name(name: str) -> str | None:
+    """Why Pulsar, or partition naming, refuses `name` as tenant, namespace or local topic name; None if it does not."""
+    if not _NAME.fullmatch(name):
+        bad = sorted({c for c in name if not _NAME.fullmatch(c)})
+        shown = " ".join(repr(c) for c in bad)
+        return f"it holds {shown}: letters, digits and - = : . _ are allowed" if bad else "it is empty"
+    if name in (".", ".."):
+        return "it is a relative path"
+    if _PARTITION.search(name):
+        return "-partition-<number> is how Pulsar names the parts of a partitioned topic"
+    return None
+
+
+def reserved_suffix(name: str) -> str | None:
+    """The level or state suffix that `name` ends in: as a ground topic or subscription it would be ambiguous."""
+    return next((suffix for suffix in RESERVED_SUFFIXES if name.endswith(suffix)), None)

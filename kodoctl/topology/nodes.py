@@ -1,0 +1,293 @@
+"""YAML text with positions -> a tree of nodes, safe against hostile files.
+
+One pass over libyaml's event stream checks depth, size, aliases, tags, duplicate and merge keys *before* anything is built
+from them: libyaml's composer crashes the process on 100,000 levels, its event stream does not (measured), and one pass
+over events is three times faster than composing. Scalars resolve by YAML 1.2's core schema (`no` is a string).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NoReturn, Protocol
+
+import yaml
+from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
+
+from kodoctl.errors import Diagnostic, Where, error
+
+MAX_BYTES: Final = 8 << 20
+MAX_DEPTH: Final = 64
+MAX_NODES: Final = 600_000  # values without keys: twice what 5,000 richly declared ground topics need
+MAX_ALIASED: Final = 100_000  # values that aliases stand for, together
+MAX_ITEMS: Final = 10_000  # of one list
+MAX_FINDINGS: Final = 200  # of one file; nobody reads more
+
+Scalar = str | int | float | bool | None
+Plain = Scalar | list["Plain"] | dict[str, "Plain"]
+
+_CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_INT = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?", re.ASCII)
+_WORDS: Final[dict[str, Scalar]] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
+    ".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan"),
+}  # fmt: skip
+
+
+class Node:
+    """A value with its place; a mapping's children also know where their key stands. Never changed once built."""
+
+    __slots__ = ("column", "end_column", "end_line", "file", "key_column", "key_line", "line", "size", "value")
+
+    def __init__(self, value: Scalar | list[Node] | dict[str, Node], file: str, line: int, column: int) -> None:
+        self.value = value
+        self.file = file
+        self.line = self.key_line = self.end_line = line
+        self.column = self.key_column = self.end_column = column
+        self.size = 1
+
+    @property
+    def where(self) -> Where:
+        """The place of the value."""
+        return Where(self.file, self.line, self.column)
+
+    @property
+    def key_where(self) -> Where:
+        """The place of the key in front of the value; in a list, of the value."""
+        return Where(self.file, self.key_line, self.key_column)
+
+    def children(self) -> Iterator[Node]:
+        """Direct children in the order of the file."""
+        if isinstance(self.value, dict):
+            yield from self.value.values()
+        elif isinstance(self.value, list):
+            yield from self.value
+
+    def plain(self) -> Plain:
+        """The value without places."""
+        value = self.value
+        if isinstance(value, dict):
+            return {key: child.plain() for key, child in value.items()}
+        if isinstance(value, list):
+            return [child.plain() for child in value]
+        return value
+
+    def twin(self) -> Node:
+        """The same value as a node of its own: what an alias becomes, so that an anchored node keeps its key's place."""
+        twin = Node(self.value, self.file, self.line, self.column)
+        twin.end_line, twin.end_column, twin.size = self.end_line, self.end_column, self.size
+        return twin
+
+
+class _Mark(Protocol):
+    line: int
+    column: int
+
+
+def _place(mark: _Mark | None) -> tuple[int, int]:
+    """Line and column from 1; libyaml gives every event a mark, its stubs do not know."""
+    return (mark.line + 1, mark.column + 1) if mark else (0, 0)
+
+
+class _HopelessError(Exception):
+    """The document cannot be read on: the finding is already noted."""
+
+
+def parse(data: bytes, file: str) -> tuple[Node | None, list[Diagnostic]]:
+    """The document's root node, or None when there is nothing that could be read; with every finding so far."""
+    if len(data) > MAX_BYTES:
+        size = f"{len(data) / (1 << 20):.1f} MiB"
+        detail = f"{size}, at most 8 MiB: split it into several files with names of their own"
+        return None, [error("K009", "file too large", detail, Where(file))]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        column = problem.start - (data.rfind(b"\n", 0, problem.start) + 1) + 1
+        detail = f"byte 0x{data[problem.start]:02x} is not UTF-8: save the file as UTF-8"
+        return None, [error("K012", "not UTF-8 text", detail, Where(file, line, column))]
+    if match := _CONTROL.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        column = match.start() - (text.rfind("\n", 0, match.start()) + 1) + 1
+        detail = f"U+{ord(match[0]):04X} is not allowed in YAML: remove it"
+        return None, [error("K012", "control character", detail, Where(file, line, column))]
+    builder = _Builder(text, file)
+    return builder.build(), builder.findings
+
+
+class _Builder:
+    """Builds nodes from events with a stack of its own, so that depth costs no recursion."""
+
+    def __init__(self, text: str, file: str) -> None:
+        self.parser = CParser(text)
+        self.file = file
+        self.findings: list[Diagnostic] = []
+        self.anchors: dict[str, Node] = {}
+        self.open_anchors: set[str] = set()
+        self.nodes = 0
+        self.aliased = 0
+
+    def build(self) -> Node | None:
+        """The root node of the only document, None when the text cannot be read to its end."""
+        try:
+            root = self._document()
+        except _HopelessError:
+            return None
+        except yaml.MarkedYAMLError as problem:
+            where = Where(self.file, *_place(problem.problem_mark or problem.context_mark))
+            context = f" ({problem.context})" if problem.context else ""
+            self.findings.append(error("K001", "not YAML", f"{problem.problem}{context}", where))
+            return None
+        return root
+
+    def _document(self) -> Node | None:
+        root: Node | None = None
+        while not isinstance(event := self._event(), yaml.StreamEndEvent):
+            if isinstance(event, yaml.DocumentStartEvent):
+                if root is not None:
+                    self._hopeless(
+                        event, "K014", "more than one document", "one file holds one document: remove the '---'"
+                    )
+                root = self._node(self._event())
+        if root is None:
+            self.findings.append(error("K001", "empty file", "`kodoctl init` writes an example", Where(self.file)))
+        return root
+
+    def _event(self) -> yaml.Event:
+        event = self.parser.get_event()
+        assert event is not None  # the loop ends with the stream's end
+        return event
+
+    def _node(self, event: yaml.Event) -> Node:
+        """The node that begins with `event`, read to its end."""
+        root = self._begin(event)
+        if not isinstance(event, yaml.CollectionStartEvent):
+            return root
+        stack: list[tuple[Node, str | None]] = [(root, event.anchor)]
+        while stack:
+            parent, anchor = stack[-1]
+            event = self._event()
+            if isinstance(event, yaml.CollectionEndEvent):
+                _end_collection(parent, event)
+                self._close(parent, anchor)
+                stack.pop()
+                if stack:
+                    stack[-1][0].size += parent.size
+                continue
+            key = None
+            if isinstance(parent.value, dict):
+                key = self._key(event)
+                event = self._event()
+            child = self._begin(event)
+            self._attach(parent, key, child)
+            if isinstance(event, yaml.CollectionStartEvent):
+                if len(stack) >= MAX_DEPTH:
+                    self._hopeless(event, "K010", "nested too deeply", f"more than {MAX_DEPTH} levels")
+                stack.append((child, event.anchor))
+            else:
+                parent.size += child.size
+        return root
+
+    def _begin(self, event: yaml.Event) -> Node:
+        if isinstance(event, yaml.AliasEvent):
+            return self._alias(event)
+        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
+        if event.tag is not None and event.tag != "!":
+            detail = f"{event.tag}: remove it, and quote the value to make it a text"
+            self._note(event, "K013", "tags are not allowed", detail)
+        self.nodes += 1
+        if self.nodes > MAX_NODES:
+            self._hopeless(event, "K008", "too many values", f"more than {MAX_NODES:,}: split the file")
+        line, column = _place(event.start_mark)
+        if isinstance(event, yaml.ScalarEvent):
+            plain = event.implicit[0]
+            node = Node(_resolve(event.value) if plain else event.value, self.file, line, column)
+            node.end_line, node.end_column = _place(event.end_mark)
+            if node.end_column == 1 and node.end_line > line:  # a block text ends before the next line begins
+                node.end_line -= 1
+            if event.anchor:
+                self.anchors[event.anchor] = node
+            return node
+        if event.anchor:
+            self.open_anchors.add(event.anchor)
+        return Node({} if isinstance(event, yaml.MappingStartEvent) else [], self.file, line, column)
+
+    def _alias(self, event: yaml.AliasEvent) -> Node:
+        name = event.anchor
+        if name in self.open_anchors or name not in self.anchors:
+            why = "it would contain itself" if name in self.open_anchors else "no such anchor before this place"
+            self._hopeless(event, "K008", "alias that cannot be resolved", f"*{name}: {why}")
+        node = self.anchors[name]
+        self.aliased += node.size
+        if self.aliased > MAX_ALIASED:
+            detail = f"the aliases of this file stand for more than {MAX_ALIASED:,} values: write them out, or use `defaults`"
+            self._hopeless(event, "K008", "aliases beyond the budget", detail)
+        return node.twin()
+
+    def _key(self, event: yaml.Event) -> yaml.ScalarEvent:
+        if not isinstance(event, yaml.ScalarEvent):
+            self._hopeless(event, "K001", "a key that is not a text", "lists, maps and aliases cannot be keys")
+        return event
+
+    def _attach(self, parent: Node, key: yaml.ScalarEvent | None, child: Node) -> None:
+        if isinstance(parent.value, list):
+            parent.value.append(child)
+            if len(parent.value) > MAX_ITEMS:
+                raise self._too_long(child)
+            return
+        assert isinstance(parent.value, dict)
+        assert key is not None
+        text = key.value
+        if text == "<<" and key.implicit[0]:
+            self._note(key, "K011", "merge keys are not allowed", "write the keys out, or use `defaults`")
+            return
+        if text in parent.value:
+            first = parent.value[text].key_line
+            self._note(key, "K002", "duplicate key", f"{text!r} stands on line {first} already")
+            return
+        child.key_line, child.key_column = _place(key.start_mark)
+        parent.value[text] = child
+
+    def _too_long(self, item: Node) -> _HopelessError:
+        self.findings.append(
+            error("K008", "too many values", f"more than {MAX_ITEMS:,} in one list: split the file", item.where)
+        )
+        return _HopelessError()
+
+    def _close(self, node: Node, anchor: str | None) -> None:
+        if anchor:
+            self.open_anchors.discard(anchor)
+            self.anchors[anchor] = node
+
+    def _note(self, event: yaml.Event, code: str, summary: str, detail: str) -> None:
+        self.findings.append(error(code, summary, detail, Where(self.file, *_place(event.start_mark))))
+        if len(self.findings) >= MAX_FINDINGS:
+            raise _HopelessError
+
+    def _hopeless(self, event: yaml.Event, code: str, summary: str, detail: str) -> NoReturn:
+        self._note(event, code, summary, detail)
+        raise _HopelessError
+
+
+def _end_collection(node: Node, event: yaml.Event) -> None:
+    """A flow collection ends at its bracket; a block one with its last child (libyaml's mark is already at what follows)."""
+    start, end = _place(event.start_mark), _place(event.end_mark)
+    if start != end:
+        node.end_line, node.end_column = end
+    else:
+        for child in node.children():
+            node.end_line, node.end_column = max((node.end_line, node.end_column), (child.end_line, child.end_column))
+
+
+def _resolve(text: str) -> Scalar:
+    """A plain scalar by YAML 1.2's core schema."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if text[0] in "+-.0123456789":
+        if _INT.fullmatch(text):
+            return int(text, 0) if text[:2] in ("0o", "0x") else int(text)
+        if _FLOAT.fullmatch(text):
+            return float(text)
+    return text

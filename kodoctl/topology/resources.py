@@ -1,0 +1,114 @@
+"""The Pulsar objects kodoctl manages, as frozen values: the same type for what a file declares and for what is live.
+
+Addresses print as `kind.name`; they are public (files, plans and `allow_destroy` name objects by them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Policies
+
+Address = str
+
+
+@dataclass(frozen=True)
+class TenantResource:
+    """A Pulsar tenant; created when declared and absent, never deleted."""
+
+    name: str
+    clusters: frozenset[str]
+    admin_roles: frozenset[str]
+
+    @property
+    def address(self) -> Address:
+        """`tenant.NAME`"""
+        return f"tenant.{self.name}"
+
+
+@dataclass(frozen=True)
+class NamespaceResource:
+    """A namespace with the policies a file manages; `owned` tells a file with `namespace_policies` from a bare need."""
+
+    name: NamespaceName
+    policies: Policies
+    owned: bool = True
+
+    @property
+    def address(self) -> Address:
+        """`namespace.TENANT/NAMESPACE`"""
+        return f"namespace.{self.name}"
+
+
+@dataclass(frozen=True)
+class TopicResource:
+    """A partitioned topic (also with one partition) and the policies set on it. 0 partitions: a plain topic, only ever live."""
+
+    name: TopicName
+    partitions: int
+    policies: Policies
+
+    @property
+    def address(self) -> Address:
+        """`topic.persistent://TENANT/NAMESPACE/TOPIC`"""
+        return topic_address(self.name)
+
+
+@dataclass(frozen=True)
+class SubscriptionResource:
+    """A durable subscription on every partition of a topic. `missing_on`: partitions that lack it, only ever live."""
+
+    topic: TopicName
+    name: str
+    start: Literal["earliest", "latest"] = field(default="earliest", compare=False)
+    missing_on: tuple[int, ...] = ()
+
+    @property
+    def address(self) -> Address:
+        """`subscription.persistent://TENANT/NAMESPACE/TOPIC/SUBSCRIPTION`"""
+        return subscription_address(self.topic, self.name)
+
+
+@dataclass(frozen=True)
+class GrantResource:
+    """Actions that a role is given at least, on a topic or a whole namespace."""
+
+    target: TopicName | NamespaceName
+    role: str
+    actions: frozenset[str]
+
+    @property
+    def address(self) -> Address:
+        """`grant.TARGET/ROLE`"""
+        return f"grant.{self.target}/{self.role}"
+
+
+@dataclass(frozen=True)
+class SchemaResource:
+    """The payload schema of a ready topic, uploaded to Pulsar; `definition` is canonical JSON text."""
+
+    topic: TopicName
+    type: Literal["AVRO"]
+    definition: str
+
+    @property
+    def address(self) -> Address:
+        """`schema.persistent://TENANT/NAMESPACE/TOPIC`"""
+        return f"schema.{self.topic}"
+
+
+Resource = TenantResource | NamespaceResource | TopicResource | SubscriptionResource | GrantResource | SchemaResource
+Inventory = Mapping[Address, Resource]
+
+
+def topic_address(name: TopicName) -> Address:
+    """The address of a topic."""
+    return f"topic.{name.full}"
+
+
+def subscription_address(topic: TopicName, name: str) -> Address:
+    """The address of a subscription."""
+    return f"subscription.{topic.full}/{name}"

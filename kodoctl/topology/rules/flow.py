@@ -1,0 +1,147 @@
+"""K209, K301 to K304, K019: properties, flows between topics, payload schemas, lists that name nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from kodoctl.errors import Severity
+from kodoctl.topology import settings
+from kodoctl.topology.expand import produced_topic
+from kodoctl.topology.model import KEY
+from kodoctl.topology.names import State, TopicName
+from kodoctl.topology.policies import TOPIC_POLICY_NAMES
+from kodoctl.topology.rules.lanes import grounds, subscriptions
+from kodoctl.topology.rules.registry import Found, Scope, rule
+
+
+@rule("K209", Severity.WARNING, "a property that messages need not carry")
+def properties(scope: Scope) -> Iterator[Found]:
+    """Fairness and limits go by properties that every message has; routes by properties that are at least known."""
+    for expansion, path, ground in grounds(scope):
+        if ground.fair_by and not _required(ground.fair_by, ground.message_properties):
+            yield Found(expansion.topology.where(*path, "fair_by"), _say_required("fair_by", ground.fair_by))
+    for expansion, path, ground, subscription in subscriptions(scope):
+        for index, limit in enumerate(subscription.limits):
+            if limit.by and not _required(limit.by, ground.message_properties):
+                yield Found(expansion.topology.where(*path, "limits", index, "by"), _say_required("a limit", limit.by))
+        for index, route in enumerate(subscription.routes):
+            name = route.when.property
+            if name not in ground.message_properties:
+                detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
+                yield Found(expansion.topology.where(*path, "routes", index, "when", "property"), detail)
+
+
+def _required(name: str, declared: Mapping[str, str]) -> bool:
+    return name == KEY or declared.get(name) == "required"
+
+
+def _say_required(what: str, name: str) -> str:
+    return f"{what} goes by {name!r}: write `message_properties: {{{name}: required}}`, else messages without it count as one tenant"
+
+
+@rule("K301", Severity.ERROR, "a ring in the flow of messages")
+def rings(scope: Scope) -> Iterator[Found]:
+    """Messages that come back to where they were handled go round for ever."""
+    flows: dict[TopicName, dict[TopicName, tuple[int, str, str]]] = {}
+    for number, expansion in enumerate(scope.expansions):
+        for name, ground in expansion.topology.spec.topics.items():
+            source = TopicName(expansion.namespace, name)
+            for sub, subscription in ground.subscriptions.items():
+                for target in subscription.produces:
+                    flows.setdefault(source, {})[produced_topic(expansion.namespace, target)] = (number, name, sub)
+    if not flows:
+        return
+    try:
+        TopologicalSorter({source: set(targets) for source, targets in flows.items()}).prepare()
+    except CycleError:
+        from kodoctl.topology.graph import find_rings
+
+        for ring in find_rings(flows):
+            shown = " → ".join(topic.local for topic in (*ring, ring[0]))
+            number, name, sub = flows[ring[0]][ring[1 % len(ring)]]
+            where = scope.expansions[number].topology.where("topics", name, "subscriptions", sub, "produces")
+            yield Found(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
+
+
+@rule("K302", Severity.WARNING, "produces to a topic that no file declares")
+def undeclared_targets(scope: Scope) -> Iterator[Found]:
+    """With automatic topic creation off, the send would fail."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        for index, target in enumerate(subscription.produces):
+            topic = scope.topics.get(produced_topic(expansion.namespace, target))
+            if topic is None or topic.state is not State.READY:
+                where = expansion.topology.where(*path, "produces", index)
+                yield Found(
+                    where,
+                    f"{target!r} is no ground topic of these files: declare it, or name its file to this command too",
+                )
+
+
+@rule("K303", Severity.WARNING, "more consumers than can work")
+def idle_workers(scope: Scope) -> Iterator[Found]:
+    """An ordered subscription gives each partition to one consumer; an exclusive one has one in all."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        parts = settings.partitions(expansion.topology.spec, ground)
+        most = {"failover": parts, "exclusive": 1}.get(subscription.type)
+        if most is not None and subscription.expected_workers > most:
+            detail = f"{subscription.expected_workers} workers expected, at most {most} can have work on a {subscription.type} subscription"
+            yield Found(expansion.topology.where(*path, "expected_workers"), detail)
+
+
+@rule("K304", Severity.ERROR, "payload schema that cannot be used")
+def payloads(scope: Scope) -> Iterator[Found]:
+    """The file exists, and is valid JSON Schema or Avro."""
+    judged: dict[int, str | None] = {}
+    for expansion, path, _ in grounds(scope):
+        payload = expansion.topology.payloads.get(str(path[1]))
+        if payload is None:
+            continue
+        if id(payload) not in judged:
+            judged[id(payload)] = payload.problem or what_is_wrong(payload.type, payload.definition)
+        if problem := judged[id(payload)]:
+            yield Found(expansion.topology.where(*path, "payload", "schema"), f"{payload.path}: {problem}")
+
+
+def what_is_wrong(kind: str, definition: Any) -> str | None:
+    """Why a definition is not valid JSON Schema (`json`) or Avro (`avro`), in one sentence; None if it is."""
+    if kind == "json":
+        import jsonschema
+
+        try:
+            jsonschema.validators.validator_for(definition, jsonschema.Draft202012Validator).check_schema(definition)
+        except jsonschema.SchemaError as problem:
+            return f"not valid JSON Schema: at {problem.json_path}: {problem.message[:200]}"
+        except (TypeError, AttributeError):
+            return "not valid JSON Schema: it should be an object"
+        return None
+    import fastavro
+
+    try:
+        fastavro.parse_schema(definition)
+    except Exception as problem:  # noqa: BLE001  # fastavro raises its own and, for odd shapes, built-in errors
+        return f"not valid Avro: {str(problem)[:200] or type(problem).__name__}"
+    return None
+
+
+@rule("K003", Severity.ERROR, "unknown key")
+def unknown_policies(scope: Scope) -> Iterator[Found]:
+    """`ignore` names policies."""
+    for expansion, path, ground in grounds(scope):
+        for index, name in enumerate(ground.ignore):
+            if name not in TOPIC_POLICY_NAMES:
+                detail = f"{name!r} is no topic policy: {', '.join(sorted(TOPIC_POLICY_NAMES))}"
+                yield Found(expansion.topology.where(*path, "ignore", index), detail)
+
+
+@rule("K019", Severity.WARNING, "an allowance that allows nothing")
+def stale_lists(scope: Scope) -> Iterator[Found]:
+    """What the file declares can be neither destroyed nor forgotten."""
+    for expansion in scope.expansions:
+        spec = expansion.topology.spec
+        for key, addresses in (("allow_destroy", spec.allow_destroy), ("forget", spec.forget)):
+            for index, address in enumerate(addresses):
+                if address in expansion.resources:
+                    detail = f"{address} is declared by this file: remove it here, or there"
+                    yield Found(expansion.topology.where(key, index), detail)

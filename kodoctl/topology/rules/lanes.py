@@ -1,0 +1,193 @@
+"""K103, K104, K204, K208: levels, routes, weights and waits that contradict themselves or each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kodoctl.errors import Severity
+from kodoctl.topology import settings
+from kodoctl.topology.conditions import covers
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.model import ROUTE_OPERATORS, GroundTopic, Isolate, Subscription
+from kodoctl.topology.names import Level, State
+from kodoctl.topology.rules.registry import Found, Scope, rule
+from kodoctl.topology.units import UNLIMITED
+
+Path = tuple[str | int, ...]
+ORDERED = ("key_shared", "failover", "exclusive")
+
+
+def grounds(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
+    """Every ground topic with its path in the file."""
+    for expansion in scope.expansions:
+        for name, ground in expansion.topology.spec.topics.items():
+            yield expansion, ("topics", name), ground
+
+
+def subscriptions(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
+    """Every subscription with its path in the file."""
+    for expansion, path, ground in grounds(scope):
+        for name, subscription in ground.subscriptions.items():
+            yield expansion, (*path, "subscriptions", name), ground, subscription
+
+
+@rule("K103", Severity.ERROR, "levels, states or routes that contradict each other")
+def levels(scope: Scope) -> Iterator[Found]:
+    """A list without L1, a level twice, a backup with nothing above, a lane both active and draining."""
+    for expansion, path, ground in grounds(scope):
+        where = expansion.topology.where
+        active = settings.active_levels(ground)
+        if isinstance(ground.levels, tuple):
+            for index, level in enumerate(ground.levels):
+                if level in ground.levels[:index]:
+                    yield Found(where(*path, "levels", index), f"{level} is listed twice")
+        if Level.L1 not in active:
+            yield Found(
+                where(*path, "levels"), "L1 is missing: it is the ground topic itself, and always part of the list"
+            )
+        for level in active:
+            if level.is_backup and not any(other.rank < level.rank for other in active):
+                yield Found(where(*path, "levels"), f"{level} is a backup with no level above it")
+        for index, level in enumerate(ground.draining):
+            if level is Level.L1:
+                yield Found(where(*path, "draining", index), "L1 is the ground topic itself and cannot drain")
+            elif level in active:
+                detail = (
+                    f"{level} drains and is in use: take it out of `levels` (or `backup`), then nobody writes to it"
+                )
+                yield Found(where(*path, "draining", index), detail)
+    for expansion, path, _, subscription in subscriptions(scope):
+        for index, state in enumerate(subscription.draining):
+            if state in subscription.states and "states" in subscription.model_fields_set:
+                detail = f"{state} drains and is in use: take it out of `states`, then nobody writes to it"
+                yield Found(expansion.topology.where(*path, "draining", index), detail)
+            elif state in subscription.states:
+                rest = ", ".join(s for s in subscription.states if s is not state)
+                detail = f"{state} drains but `states` has it by default: write `states: [{rest}]`"
+                yield Found(expansion.topology.where(*path, "draining", index), detail)
+
+
+@rule("K103", Severity.ERROR, "levels, states or routes that contradict each other")
+def targets(scope: Scope) -> Iterator[Found]:
+    """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        where = expansion.topology.where
+        active, there = settings.active_levels(ground), settings.read_levels(ground)
+        for index, route in enumerate(subscription.routes):
+            if route.to not in active:
+                state = "is draining" if route.to in there else "is no level of this topic"
+                yield Found(
+                    where(*path, "routes", index, "to"), f"{route.to} {state}: the levels are {', '.join(active)}"
+                )
+            for earlier in range(index):
+                if covers(subscription.routes[earlier].when, route.when):
+                    detail = f"it can never match: route {earlier + 1} matches all of it first"
+                    yield Found(where(*path, "routes", index, "when"), detail)
+                    break
+        for level in subscription.level_weights:
+            if level not in there:
+                where_key = expansion.topology.where_key(*path, "level_weights", level.value)
+                yield Found(where_key, f"{level} is no level of this topic: the levels are {', '.join(there)}")
+        isolate = subscription.isolate
+        if isinstance(isolate, Isolate) and isolate.to and not settings.isolation_target(ground, subscription, isolate):
+            yield Found(where(*path, "isolate", "to"), f"there is no {isolate.to} to isolate to")
+
+
+@rule("K103", Severity.ERROR, "levels, states or routes that contradict each other")
+def one_operator(scope: Scope) -> Iterator[Found]:
+    """A route condition has exactly one operator."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        for index, route in enumerate(subscription.routes):
+            used = [name.rstrip("_") for name in ROUTE_OPERATORS if getattr(route.when, name) is not None]
+            if len(used) != 1:
+                names = ", ".join(name.rstrip("_") for name in ROUTE_OPERATORS)
+                said = f"it has {' and '.join(used)}" if used else "it has none"
+                yield Found(
+                    expansion.topology.where_key(*path, "routes", index, "when"),
+                    f"one operator is needed ({names}): {said}",
+                )
+
+
+@rule("K104", Severity.ERROR, "weights or waits that cannot work")
+def weights(scope: Scope) -> Iterator[Found]:
+    """Weights are 0 to 200, and not all zero where lanes exist."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        where = expansion.topology.where
+        for state, weight in subscription.weights:
+            if not 0 <= weight <= 200:
+                yield Found(where(*path, "weights", state), f"{weight}: a weight is 0 to 200")
+        for level, weight in subscription.level_weights.items():
+            if not 0 <= weight <= 200:
+                yield Found(where(*path, "level_weights", level.value), f"{weight}: a weight is 0 to 200")
+        states = (State.READY, *settings.read_states(subscription))
+        levels = settings.read_levels(ground)
+        if not any(settings.level_weight(subscription, level) for level in levels):
+            yield Found(where(*path, "level_weights"), "all levels have weight 0: no message would ever be handled")
+        if not any(settings.state_weight(subscription, Level.L1, state) for state in states):
+            yield Found(where(*path, "weights"), "all states have weight 0: no message would ever be handled")
+
+
+@rule("K104", Severity.ERROR, "weights or waits that cannot work")
+def rising_delays(scope: Scope) -> Iterator[Found]:
+    """Delays rise, attempts reach them all, waits in memory are short."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        where = expansion.topology.where
+        for index, wait in enumerate(subscription.in_place):
+            if not 0 < wait <= settings.MAX_IN_MEMORY_WAIT:
+                detail = f"{wait}: a wait in memory is above 0 and at most 5s; longer ones belong in `retrying.delays`"
+                yield Found(where(*path, "in_place", index), detail)
+        for key, state in (
+            ("retrying", State.RETRYING),
+            ("pending", State.PENDING),
+            ("blocking", State.BLOCKING),
+            ("backup", None),
+        ):
+            resolved = settings.waits(subscription, state)
+            for index, delay in enumerate(resolved.delays):
+                if delay <= (resolved.delays[index - 1] if index else 0):
+                    detail = f"{delay} does not rise above {resolved.delays[index - 1] if index else '0s'}; the last delay repeats by itself"
+                    yield Found(where(*path, key, "delays", index), detail)
+            if resolved.attempts < len(resolved.delays):
+                detail = f"{key}: {resolved.attempts} attempts never reach the last of {len(resolved.delays)} delays"
+                yield Found(where(*path, key, "attempts"), detail)
+
+
+@rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
+def ordered(scope: Scope) -> Iterator[Found]:
+    """Pulsar delays only for shared and key_shared; on_failure is about keys in order."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        where = expansion.topology.where_key
+        if subscription.on_failure is not None and subscription.type not in ORDERED:
+            detail = f"on_failure means nothing on a {subscription.type} subscription: messages have no order to keep"
+            yield Found(where(*path, "on_failure"), detail)
+        backups = [level for level in settings.read_levels(ground) if level.is_backup]
+        if backups and subscription.type in ("failover", "exclusive"):
+            long = [delay for delay in settings.waits(subscription, None).delays if delay > settings.MAX_IN_MEMORY_WAIT]
+            if long:
+                detail = (
+                    f"backup delay {long[0]} in {backups[0]}: Pulsar delays no message of a {subscription.type} subscription;"
+                    " write delays of at most 5s, or use shared or key_shared"
+                )
+                yield Found(where(*path, "backup", "delays"), detail)
+
+
+@rule("K208", Severity.WARNING, "look-ahead starved by an unacknowledged limit")
+def starved(scope: Scope) -> Iterator[Found]:
+    """The broker silently turns a look-ahead beyond these limits back into first in, first out."""
+    for expansion in scope.expansions:
+        for topic in expansion.distinct():
+            if topic.state in (State.DEAD, None):
+                continue
+            ground = expansion.topology.spec.topics[topic.ground]
+            readers = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
+            needed = max((s.lookahead.messages for s in readers), default=0)
+            together = max((s.lookahead.messages * s.expected_workers for s in readers), default=0)
+            for policy, need in (("max_unacked_per_consumer", needed), ("max_unacked_per_subscription", together)):
+                limit = scope.effective(topic, policy)
+                if limit is not None and limit != UNLIMITED and limit < need:
+                    detail = (
+                        f"{topic.name.local}: {policy} {limit} is less than the {need} messages the look-ahead holds"
+                    )
+                    yield Found(
+                        scope.where(expansion, topic, policy), f"{detail}: raise it, or lower `lookahead.messages`"
+                    )

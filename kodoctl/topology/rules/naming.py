@@ -1,0 +1,85 @@
+"""K101, K102: names that Pulsar refuses or that would be ambiguous, and objects declared twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+
+from kodoctl.errors import Severity
+from kodoctl.topology.control import CONTROL_NAMESPACE, PREFIX
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.names import reserved_suffix, why_not_pulsar_name
+from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
+from kodoctl.topology.rules.registry import Found, Scope, rule
+
+
+@rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
+def refused_names(scope: Scope) -> Iterator[Found]:
+    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no suffix of ours."""
+    for expansion in scope.expansions:
+        yield from _head(expansion)
+        where = expansion.topology.where_key
+        for ground, spec in expansion.topology.spec.topics.items():
+            for problem in _problems(ground, "ground topic"):
+                yield Found(where("topics", ground), problem)
+            for subscription in spec.subscriptions:
+                for problem in _problems(subscription, "subscription"):
+                    yield Found(where("topics", ground, "subscriptions", subscription), problem)
+                if subscription.startswith(PREFIX):
+                    detail = f"subscription {subscription!r}: names that begin with {PREFIX} belong to kodoctl"
+                    yield Found(where("topics", ground, "subscriptions", subscription), detail)
+
+
+def _head(expansion: Expansion) -> Iterator[Found]:
+    spec = expansion.topology.spec
+    for key, name in (("name", spec.name), ("tenant", spec.tenant), ("namespace", spec.namespace)):
+        if reason := why_not_pulsar_name(name):
+            yield Found(expansion.topology.where(key), f"{key} {name!r}: {reason}")
+    if spec.namespace == CONTROL_NAMESPACE:
+        detail = f"namespace {CONTROL_NAMESPACE!r} holds kodoctl's own lease and journal topics: choose another"
+        yield Found(expansion.topology.where("namespace"), detail)
+
+
+def _problems(name: str, what: str) -> Iterator[str]:
+    if reason := why_not_pulsar_name(name):
+        yield f"{what} {name!r}: {reason}"
+    if suffix := reserved_suffix(name):
+        yield f"{what} {name!r} ends in {suffix}, which names a level or state: it could not be told from one"
+
+
+@rule("K102", Severity.ERROR, "declared twice")
+def declared_twice(scope: Scope) -> Iterator[Found]:
+    """The same topic, namespace object, tenant or owner's name in two places."""
+    owners: dict[str, Expansion] = {}
+    for expansion in scope.expansions:
+        first = owners.setdefault(expansion.name, expansion)
+        if first is not expansion:
+            detail = (
+                f"name {expansion.name!r} is {first.topology.where('name')}'s already: every file has a name of its own"
+            )
+            yield Found(expansion.topology.where("name"), detail)
+        yield from _inside(expansion)
+    yield from _across(scope)
+
+
+def _inside(expansion: Expansion) -> Iterator[Found]:
+    seen: dict[Address, str] = {}
+    for topic in expansion.topics:
+        what = f"{topic.ground}" + (f", subscription {topic.subscription}" if topic.subscription else "")
+        first = seen.setdefault(topic.resource.address, what)
+        if first != what:
+            where = expansion.topology.where_key("topics", topic.ground)
+            yield Found(where, f"{topic.name} belongs to {first} and to {what}: rename one")
+
+
+def _across(scope: Scope) -> Iterator[Found]:
+    seen: dict[Address, tuple[Expansion, object]] = {}
+    for expansion in scope.expansions:
+        for resource in chain(expansion.frame, (topic.resource for topic in expansion.topics)):
+            first, same = seen.setdefault(resource.address, (expansion, resource))
+            if first is expansion or (isinstance(resource, TenantResource) and same == resource):
+                continue
+            detail = f"{resource.address} is declared at {first.places[resource.address]} already"
+            if isinstance(resource, NamespaceResource):
+                detail += ": one file of a namespace has `namespace_policies`"
+            yield Found(expansion.places[resource.address], detail)

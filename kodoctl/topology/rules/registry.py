@@ -1,0 +1,132 @@
+"""The registry of lint codes and what rules are given to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from kodoctl.errors import Diagnostic, Severity, Where
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.layers import origins
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import PolicyValue
+from kodoctl.topology.resources import NamespaceResource
+
+
+@dataclass(frozen=True)
+class Scope:
+    """All expansions of one environment, with what several rules want to know about them."""
+
+    expansions: tuple[Expansion, ...]
+
+    @cached_property
+    def namespaces(self) -> dict[NamespaceName, tuple[Expansion, NamespaceResource]]:
+        """The namespace objects the files own, with the file that does."""
+        found: dict[NamespaceName, tuple[Expansion, NamespaceResource]] = {}
+        for expansion in self.expansions:
+            for resource in expansion.frame:
+                if isinstance(resource, NamespaceResource):
+                    found.setdefault(resource.name, (expansion, resource))
+        return found
+
+    @cached_property
+    def topics(self) -> dict[TopicName, FamilyTopic]:
+        """Every declared topic by name."""
+        return {topic.name: topic for expansion in self.expansions for topic in expansion.topics}
+
+    def effective(self, topic: FamilyTopic, policy: str) -> PolicyValue | None:
+        """The topic's own value, else the namespace's as far as the files say; None: the broker's default or unknown."""
+        if policy in topic.ignore:
+            return None
+        if (own := topic.resource.policies.get(policy)) is not None:
+            return own
+        owner = self.namespaces.get(topic.name.namespace)
+        return owner[1].policies.get(policy) if owner else None
+
+    def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
+        """The place that gives the effective value; the family's entry when expand derived it or nobody set it."""
+        found = origins(topic.layers, policy)
+        path = found.get(member) or next((path for path in found.values() if path), None)
+        if path:
+            return expansion.topology.where(*path)
+        owner = self.namespaces.get(topic.name.namespace)
+        if owner and policy in owner[1].policies and policy not in topic.resource.policies:
+            return owner[0].topology.where("namespace_policies", policy)
+        return expansion.places[topic.resource.address]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One lint code: what it finds, how bad that is, and the function that looks."""
+
+    code: str
+    severity: Severity
+    summary: str
+    check: Callable[[Scope], Iterator[Found]]
+
+    def run(self, scope: Scope) -> Iterator[Diagnostic]:
+        """Every finding of this rule, each place once."""
+        seen: set[tuple[Where, str]] = set()
+        for found in self.check(scope):
+            if (found.where, found.detail) not in seen:
+                seen.add((found.where, found.detail))
+                yield Diagnostic(found.severity or self.severity, self.code, self.summary, found.detail, found.where)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place and a sentence; the rule adds the rest. `severity` only where it differs from the rule's."""
+
+    where: Where
+    detail: str
+    severity: Severity | None = None
+
+
+RULES: Final[list[Rule]] = []
+
+# Codes that the loader and the plan own; listed so that a code is never used twice and the reference is complete.
+OTHER_CODES: Final = {
+    "K001": "not YAML, or empty",
+    "K002": "duplicate key",
+    "K004": "wrong type or value",
+    "K005": "wrong or missing unit",
+    "K007": "format version this kodoctl does not read",
+    "K008": "anchors or aliases beyond the budget, or too many values",
+    "K009": "file over 8 MiB",
+    "K010": "nested more than 64 levels deep",
+    "K011": "merge key",
+    "K012": "control character, or not UTF-8",
+    "K013": "tag",
+    "K014": "more than one document in a file",
+    "K015": "null outside an overlay",
+    "K016": "file that cannot be read",
+    "K017": "environment that is missing, unknown or changes what it may not",
+    "K018": "comment to kodoctl that is malformed or gives no reason",
+    "K401": "deletes data, or an object in use",
+    "K402": "a lowered value would drop stored data",
+    "K405": "partitions grown under an ordered subscription",
+}
+
+
+def rule(
+    code: str, severity: Severity, summary: str
+) -> Callable[[Callable[[Scope], Iterator[Found]]], Callable[[Scope], Iterator[Found]]]:
+    """Registers the function below as the check of `code`; a code with several checks has one summary and severity."""
+
+    def register(check: Callable[[Scope], Iterator[Found]]) -> Callable[[Scope], Iterator[Found]]:
+        assert all(known.summary == summary for known in RULES if known.code == code), f"{code} has two summaries"
+        assert code not in OTHER_CODES, f"{code} is taken"
+        RULES.append(Rule(code, severity, summary, check))
+        return check
+
+    return register
+
+
+def all_codes() -> dict[str, str]:
+    """Every code with what it finds, for the reference."""
+    return dict(sorted({**OTHER_CODES, **{known.code: known.summary for known in RULES}}.items()))
+
+
+__all__ = ["RULES", "Found", "Rule", "Scope", "all_codes", "rule"]
