@@ -68,14 +68,13 @@ def apply_allows(findings: Iterable[Diagnostic], allows: list[Allow]) -> tuple[l
     for allow in allows:
         by_file.setdefault(allow.where.file, []).append(allow)
     for finding in findings:
-        allow = next(
-            (a for a in by_file.get(finding.where.file if finding.where else "", ()) if a.covers(finding)), None
-        )
-        if allow is None:
+        near = by_file.get(finding.where.file, []) if finding.where else []
+        covering = next((a for a in near if a.covers(finding)), None)
+        if covering is None:
             result.append(finding)
         else:
-            used.add(allow)
-            result.append(replace(finding, allowed_because=allow.reason))
+            used.add(covering)
+            result.append(replace(finding, allowed_because=covering.reason))
     stale = [
         warning("K019", "an allowance that allows nothing", f"no {a.code} is found there: remove the comment", a.where)
         for a in allows

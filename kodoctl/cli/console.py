@@ -1,0 +1,87 @@
+"""The edge: what is printed, where, and which exit code a command answers."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+Paths = Annotated[
+    list[str] | None, typer.Argument(help="Topology files, or folders of them.", show_default="topologies/")
+]
+Environment = Annotated[
+    str | None, typer.Option("--env", help="Environment of the files; `base` is the file without overlay.")
+]
+
+
+def paths_or_default(paths: list[str] | None) -> list[str]:
+    """The files named, or the folder `topologies/`."""
+    return paths or ["topologies"]
+
+
+def say(text: str = "") -> None:
+    """A line for people or machines on standard output."""
+    typer.echo(text)
+
+
+def tell(text: str) -> None:
+    """A line for people on standard error: progress, notes, errors. Never data."""
+    typer.echo(text, err=True)
+
+
+def is_terminal() -> bool:
+    """Whether a person can be asked: standard input and error are a terminal, and this is no CI."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
+
+
+def report(diagnostics: Iterable[Diagnostic]) -> None:
+    """Findings, one block each, on standard error."""
+    marks = {Severity.ERROR: "Error", Severity.WARNING: "Warning", Severity.NOTE: "Note"}
+    for finding in diagnostics:
+        tell(f"{marks[finding.severity]}: {finding.summary} [{finding.code}]")
+        if finding.where:
+            tell(f"  at {finding.where}")
+        for line in finding.detail.splitlines():
+            tell(f"  {line}")
+
+
+def finish(code: int) -> NoReturn:
+    """Ends the command with an exit code."""
+    raise typer.Exit(code)
+
+
+def command(function: C) -> C:
+    """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback."""
+
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return function(*args, **kwargs)
+        except KodoctlError as problem:
+            report(problem.diagnostics)
+            raise typer.Exit(problem.exit_code) from None
+        except KeyboardInterrupt:
+            tell("Interrupted.")
+            raise typer.Exit(ExitCode.INTERRUPTED) from None
+        except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise typer.Exit(ExitCode.OK) from None
+
+    return run  # type: ignore[return-value]
+
+
+def write_output(text: str, file: str | None) -> None:
+    """Text to a file, or to standard output."""
+    if file is None:
+        say(text)
+    else:
+        Path(file).write_text(text + "\n", encoding="utf-8")

@@ -1,0 +1,120 @@
+"""Lint findings for people, machines and pull requests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from kodoctl import __version__
+from kodoctl.errors import Diagnostic, Severity
+from kodoctl.topology.lint import LintReport
+from kodoctl.topology.rules import all_codes
+
+FORMAT_VERSION = 1
+
+
+def as_json(finding: Diagnostic) -> dict[str, Any]:
+    """The machine form of one finding."""
+    where = finding.where
+    return {
+        "code": finding.code,
+        "severity": finding.severity.value,
+        "summary": finding.summary,
+        "detail": finding.detail,
+        "file": where.file if where else None,
+        "line": where.line if where else None,
+        "column": where.column if where else None,
+        "allowed_because": finding.allowed_because,
+    }
+
+
+def text(report: LintReport) -> str:
+    """`file:line:column code severity text`, then one line that counts."""
+    lines = []
+    for f in report.findings:
+        severity = f"allowed ({f.allowed_because})" if f.allowed_because else f.severity.value
+        lines.append(f"{f.where or '-'} {f.code} {severity} {f.summary}: {f.detail}")
+    return "\n".join([*lines, summary(report)])
+
+
+def summary(report: LintReport) -> str:
+    """Counts in one sentence."""
+    open_findings = [f for f in report.findings if f.allowed_because is None]
+    counts = {severity: sum(f.severity is severity for f in open_findings) for severity in Severity}
+    parts = [_many(n, severity.value) for severity, n in counts.items() if n]
+    allowed = len(report.findings) - len(open_findings)
+    parts += [f"{allowed} allowed"] if allowed else []
+    verdict = ", ".join(parts) if parts else "no findings"
+    return f"{_many(report.files, 'file')}, {_many(report.ground_topics, 'ground topic')}: {verdict}."
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def as_json_text(report: LintReport) -> str:
+    """All findings as one JSON document."""
+    document = {
+        "format_version": FORMAT_VERSION,
+        "files": report.files,
+        "ground_topics": report.ground_topics,
+        "failed": report.failed,
+        "findings": [as_json(f) for f in report.findings],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def github(report: LintReport) -> str:
+    """Workflow commands that become annotations on the lines of a pull request."""
+    kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
+    lines = []
+    for f in report.findings:
+        if f.allowed_because is not None:
+            continue
+        place = f"file={_property(f.where.file)},line={f.where.line or 1},col={f.where.column or 1}," if f.where else ""
+        lines.append(f"::{kinds[f.severity]} {place}title={f.code} {_property(f.summary)}::{_message(f.detail)}")
+    return "\n".join([*lines, summary(report)])
+
+
+def _message(value: str) -> str:
+    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(value: str) -> str:
+    return _message(value).replace(":", "%3A").replace(",", "%2C")
+
+
+def sarif(report: LintReport) -> str:
+    """SARIF 2.1.0, for code scanning."""
+    used = {f.code for f in report.findings}
+    rules = [{"id": c, "shortDescription": {"text": text}} for c, text in all_codes().items() if c in used]
+    run = {
+        "tool": {"driver": {"name": "kodoctl", "version": __version__, "rules": rules}},
+        "results": [_sarif_result(f) for f in report.findings],
+    }
+    document = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def _sarif_result(finding: Diagnostic) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": finding.code,
+        "level": finding.severity.value,
+        "message": {"text": f"{finding.summary}: {finding.detail}"},
+    }
+    if where := finding.where:
+        region = {"startLine": max(where.line, 1), "startColumn": max(where.column, 1)}
+        location = {"artifactLocation": {"uri": where.file}, "region": region}
+        result["locations"] = [{"physicalLocation": location}]
+    if finding.allowed_because:
+        result["suppressions"] = [{"kind": "inSource", "justification": finding.allowed_because}]
+    return result
+
+
+RENDERERS: dict[str, Callable[[LintReport], str]] = {
+    "text": text,
+    "json": as_json_text,
+    "sarif": sarif,
+    "github": github,
+}
