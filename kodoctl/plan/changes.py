@@ -1,0 +1,150 @@
+"""What a plan would do: a small closed set of frozen values.
+
+Use `match` with `assert_never` on `Change`; never compare action names as text. A reason explains, it never decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from kodoctl.errors import Diagnostic, Where
+from kodoctl.topology.resources import Address, Resource
+
+
+class Action(StrEnum):
+    """The verbs of the plan, with the symbol people read."""
+
+    CREATE = "create"
+    UPDATE = "update"
+    DELETE = "delete"
+    ADOPT = "adopt"
+    FORGET = "forget"
+
+    @property
+    def symbol(self) -> str:
+        """`+ ~ - ○ .`"""
+        return {"create": "+", "update": "~", "delete": "-", "adopt": "○", "forget": "."}[self.value]
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """The value that counts and the level it comes from: topic, namespace, broker, or unknown."""
+
+    value: Any
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One changed field: `partitions`, `policies.<name>`, `missing_on`, `actions`, `definition`, `marker`, `delayed_delivery`.
+
+    None is "not set". `effective_before`/`effective_after` say what counts then, for policies.
+    """
+
+    name: str
+    before: Any
+    after: Any
+    effective_before: Effective | None = None
+    effective_after: Effective | None = None
+
+    @property
+    def policy(self) -> str | None:
+        """The policy's name, None for other fields."""
+        return self.name.removeprefix("policies.") if self.name.startswith("policies.") else None
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What every change carries besides its values."""
+
+    owner: str
+    reason: str = ""
+    where: Where | None = None
+    dangers: tuple[Diagnostic, ...] = ()
+    evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """The object is absent and declared."""
+
+    after: Resource
+    about: About
+
+    @property
+    def address(self) -> Address:
+        """The object's address."""
+        return self.after.address
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """The object is ours and differs. `unload`: a field only takes effect once the topic is unloaded."""
+
+    before: Resource
+    after: Resource
+    fields: tuple[FieldChange, ...]
+    about: About
+    unload: bool = False
+    adopting: bool = False  # it is nobody's yet: needs --adopt, because somebody set what this would change
+
+    @property
+    def address(self) -> Address:
+        """The object's address."""
+        return self.after.address
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The object is ours, was created by us (or is named in allow_destroy), and no file declares it."""
+
+    before: Resource
+    about: About
+
+    @property
+    def address(self) -> Address:
+        """The object's address."""
+        return self.before.address
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """A live object that nobody owns, or that is taken over, becomes ours: marker and ledger only."""
+
+    before: Resource
+    about: About
+    taken_from: str | None = None
+
+    @property
+    def address(self) -> Address:
+        """The object's address."""
+        return self.before.address
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """The object leaves our ownership untouched. `before` None: it is not there any more."""
+
+    address: Address
+    before: Resource | None
+    about: About
+
+
+Change = Create | Update | Delete | Adopt | Forget
+
+
+def action_of(change: Change) -> Action:
+    """The verb of a change."""
+    match change:
+        case Create():
+            return Action.CREATE
+        case Update():
+            return Action.UPDATE
+        case Delete():
+            return Action.DELETE
+        case Adopt():
+            return Action.ADOPT
+        case Forget():
+            return Action.FORGET

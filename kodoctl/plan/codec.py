@@ -1,0 +1,235 @@
+"""Resources and changes as JSON and back: what plan files, fingerprints and digests are made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, assert_never
+
+from kodoctl.errors import Diagnostic, Severity, Where
+from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, Effective, FieldChange, Forget, Update, action_of
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Policies, from_json, to_json
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+Json = dict[str, Any]
+
+
+def digest(document: Any) -> str:
+    """SHA-256 of a document's canonical JSON."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def policies_to_json(policies: Policies) -> Json:
+    """Policies as the file would write them."""
+    return {name: to_json(policies[name]) for name in sorted(policies)}
+
+
+def policies_from_json(document: Json) -> Policies:
+    """The inverse of policies_to_json."""
+    return {name: from_json(name, value) for name, value in document.items()}
+
+
+def resource_to_json(resource: Resource) -> Json:
+    """One resource; `kind` tells which."""
+    match resource:
+        case TenantResource():
+            return {
+                "kind": "tenant",
+                "name": resource.name,
+                "clusters": sorted(resource.clusters),
+                "admin_roles": sorted(resource.admin_roles),
+            }
+        case NamespaceResource():
+            managed = None if resource.managed is None else sorted(resource.managed)
+            return {
+                "kind": "namespace",
+                "name": str(resource.name),
+                "policies": policies_to_json(resource.policies),
+                "managed": managed,
+            }
+        case TopicResource():
+            policies = policies_to_json(resource.policies)
+            return {
+                "kind": "topic",
+                "name": resource.name.full,
+                "partitions": resource.partitions,
+                "policies": policies,
+            }
+        case SubscriptionResource():
+            return {
+                "kind": "subscription",
+                "topic": resource.topic.full,
+                "name": resource.name,
+                "start": resource.start,
+                "missing_on": list(resource.missing_on),
+            }
+        case GrantResource():
+            return {
+                "kind": "grant",
+                "target": str(resource.target),
+                "role": resource.role,
+                "actions": sorted(resource.actions),
+            }
+        case SchemaResource():
+            return {
+                "kind": "schema",
+                "topic": resource.topic.full,
+                "type": resource.type,
+                "definition": resource.definition,
+            }
+        case _:
+            assert_never(resource)
+
+
+def resource_from_json(document: Json) -> Resource:
+    """The inverse of resource_to_json. Raises KeyError, ValueError or pydantic's ValidationError on anything else."""
+    match document["kind"]:
+        case "tenant":
+            return TenantResource(document["name"], frozenset(document["clusters"]), frozenset(document["admin_roles"]))
+        case "namespace":
+            managed = None if document["managed"] is None else frozenset(document["managed"])
+            return NamespaceResource(
+                NamespaceName.parse(document["name"]), policies_from_json(document["policies"]), managed
+            )
+        case "topic":
+            policies = policies_from_json(document["policies"])
+            return TopicResource(TopicName.parse(document["name"]), document["partitions"], policies)
+        case "subscription":
+            topic, missing = TopicName.parse(document["topic"]), tuple(document["missing_on"])
+            return SubscriptionResource(topic, document["name"], document["start"], missing)
+        case "grant":
+            target = document["target"]
+            parsed = TopicName.parse(target) if "://" in target else NamespaceName.parse(target)
+            return GrantResource(parsed, document["role"], frozenset(document["actions"]))
+        case "schema":
+            return SchemaResource(TopicName.parse(document["topic"]), document["type"], document["definition"])
+        case kind:
+            raise ValueError(f"unknown kind of resource: {kind!r}")
+
+
+def field_to_json(field: FieldChange) -> Json:
+    """One changed field, values as the file would write them."""
+    document: Json = {"name": field.name, "before": _value(field.before), "after": _value(field.after)}
+    for key, effective in (("effective_before", field.effective_before), ("effective_after", field.effective_after)):
+        if effective is not None:
+            document[key] = {"value": _value(effective.value), "from": effective.source}
+    return document
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, frozenset):
+        return sorted(value)
+    return None if value is None else to_json(value)
+
+
+def field_from_json(document: Json) -> FieldChange:
+    """The inverse of field_to_json."""
+    name = document["name"]
+
+    def read(value: Any) -> Any:
+        match name:
+            case _ if value is None:
+                return None
+            case "actions":
+                return frozenset(value)
+            case "missing_on":
+                return tuple(value)
+            case _ if name.startswith("policies."):
+                return from_json(name.removeprefix("policies."), value)
+            case _:
+                return value
+
+    effective = [
+        Effective(read(document[key]["value"]), document[key]["from"]) if key in document else None
+        for key in ("effective_before", "effective_after")
+    ]
+    return FieldChange(name, read(document["before"]), read(document["after"]), *effective)
+
+
+def diagnostic_to_json(finding: Diagnostic) -> Json:
+    """One finding."""
+    where = [finding.where.file, finding.where.line, finding.where.column] if finding.where else None
+    return {
+        "severity": finding.severity.value,
+        "code": finding.code,
+        "summary": finding.summary,
+        "detail": finding.detail,
+        "where": where,
+    }
+
+
+def diagnostic_from_json(document: Json) -> Diagnostic:
+    """The inverse of diagnostic_to_json."""
+    where = Where(*document["where"]) if document["where"] else None
+    return Diagnostic(Severity(document["severity"]), document["code"], document["summary"], document["detail"], where)
+
+
+def change_to_json(change: Change) -> Json:
+    """One change: `action` tells which; `before` and `after` are whole resources or null."""
+    about = change.about
+    document: Json = {
+        "action": action_of(change).value,
+        "address": change.address,
+        "owner": about.owner,
+        "reason": about.reason,
+        "where": [about.where.file, about.where.line, about.where.column] if about.where else None,
+        "dangers": [diagnostic_to_json(finding) for finding in about.dangers],
+        "evidence": about.evidence,
+        "before": None,
+        "after": None,
+    }
+    if not isinstance(change, Create) and change.before is not None:
+        document["before"] = resource_to_json(change.before)
+    match change:
+        case Create(after=after):
+            document["after"] = resource_to_json(after)
+        case Update(after=after, fields=fields):
+            document["after"] = resource_to_json(after)
+            document["fields"] = [field_to_json(field) for field in fields]
+            document["unload"], document["adopting"] = change.unload, change.adopting
+        case Adopt(taken_from=taken_from):
+            document["taken_from"] = taken_from
+        case Delete() | Forget():
+            pass
+        case _:
+            assert_never(change)
+    return document
+
+
+def change_from_json(document: Json) -> Change:
+    """The inverse of change_to_json."""
+    where = Where(*document["where"]) if document["where"] else None
+    dangers = tuple(diagnostic_from_json(finding) for finding in document["dangers"])
+    about = About(document["owner"], document["reason"], where, dangers, document["evidence"])
+    before = resource_from_json(document["before"]) if document["before"] else None
+    after = resource_from_json(document["after"]) if document["after"] else None
+    match document["action"], before, after:
+        case "create", None, resource if resource:
+            return Create(resource, about)
+        case "update", old, new if old and new:
+            fields = tuple(field_from_json(field) for field in document["fields"])
+            return Update(old, new, fields, about, document["unload"], document["adopting"])
+        case "delete", resource, None if resource:
+            return Delete(resource, about)
+        case "adopt", resource, None if resource:
+            return Adopt(resource, about, document["taken_from"])
+        case "forget", resource, None:
+            return Forget(document["address"], resource, about)
+        case action, _, _:
+            raise ValueError(f"not a change: {action!r}")
+
+
+__all__ = [
+    "change_from_json", "change_to_json", "digest", "field_to_json", "policies_to_json", "resource_from_json",
+    "resource_to_json",
+]  # fmt: skip

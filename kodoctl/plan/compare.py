@@ -1,0 +1,133 @@
+"""Field by field: how a live object differs from the declared one. Pure; knows nothing of ownership."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import Effective, FieldChange
+from kodoctl.plan.inventory import Found, Wanted
+from kodoctl.topology.policies import ONLY_WHERE_NAMED, TOPIC_POLICY_NAMES, Policies, PolicyValue
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
+
+# Namespace policies that Pulsar always answers: the default and "unset" look alike.
+ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_auto_update_schema": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """Where a topic's value comes from when it has none of its own: before and after the plan."""
+
+    namespace_before: Policies
+    namespace_after: Policies
+    broker: Policies
+
+    def effective(self, policy: str, own: PolicyValue | None, *, after: bool) -> Effective:
+        """The value that counts, with its level."""
+        if own is not None:
+            return Effective(own, "topic")
+        namespace = (self.namespace_after if after else self.namespace_before).get(policy)
+        if namespace is not None:
+            return Effective(namespace, "namespace")
+        return Effective(self.broker[policy], "broker") if policy in self.broker else Effective(None, "broker default")
+
+
+def topic_fields(wanted: Wanted, found: Found, levels: Levels, unsupported: frozenset[str]) -> tuple[FieldChange, ...]:
+    """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
+    after, before = wanted.resource, found.resource
+    assert isinstance(after, TopicResource)
+    assert isinstance(before, TopicResource)
+    fields: list[FieldChange] = []
+    if after.partitions > before.partitions > 0:
+        fields.append(FieldChange("partitions", before.partitions, after.partitions))
+    for name in TOPIC_POLICY_NAMES:
+        old, new = before.policies.get(name), after.policies.get(name)
+        if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
+            continue
+        if normal(old) != normal(new):
+            fields.append(
+                FieldChange(
+                    f"policies.{name}",
+                    old,
+                    new,
+                    levels.effective(name, old, after=False),
+                    levels.effective(name, new, after=True),
+                )
+            )
+    if found.stalls_delivery:
+        fields.append(FieldChange("delayed_delivery", "set", None))
+    return tuple(fields)
+
+
+def impossible(wanted: Wanted, found: Found) -> Iterator[Diagnostic]:
+    """What Pulsar cannot do: shrink, or turn a plain topic into a partitioned one."""
+    after, before = wanted.resource, found.resource
+    if not isinstance(after, TopicResource) or not isinstance(before, TopicResource):
+        return
+    if before.partitions == 0:
+        detail = (
+            f"{after.name} is a plain topic and cannot become partitioned: drain it, delete it by hand, apply again"
+        )
+        yield error("K412", "plain topic in the place of a partitioned one", detail, wanted.where)
+    elif after.partitions < before.partitions:
+        detail = (
+            f"{after.name} has {before.partitions} partitions, the file says {after.partitions}: partitions never shrink."
+            f" Write {before.partitions}; or declare a new topic, move producers, drain the old one, take it out"
+        )
+        yield error("K411", "partitions would shrink", detail, wanted.where)
+
+
+def namespace_fields(
+    after: NamespaceResource, before: NamespaceResource, set_by_us: Iterable[str], broker: Policies
+) -> tuple[FieldChange, ...]:
+    """Only what the file names, and what we set earlier and the file no longer names."""
+    fields: list[FieldChange] = []
+    for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
+        old, new = before.policies.get(name), after.policies.get(name)
+        if new is None and name in ALWAYS_SET:
+            new = ALWAYS_SET[name]
+        if normal(old) != normal(new):
+            fields.append(
+                FieldChange(
+                    f"policies.{name}", old, new, _on_namespace(name, old, broker), _on_namespace(name, new, broker)
+                )
+            )
+    return tuple(fields)
+
+
+def _on_namespace(name: str, value: PolicyValue | None, broker: Policies) -> Effective:
+    if value is not None:
+        return Effective(value, "namespace")
+    return Effective(broker[name], "broker") if name in broker else Effective(None, "broker default")
+
+
+def subscription_fields(before: SubscriptionResource) -> tuple[FieldChange, ...]:
+    """A subscription that some partitions lack: putting it again heals them."""
+    return (FieldChange("missing_on", before.missing_on, ()),) if before.missing_on else ()
+
+
+def grant_fields(
+    after: GrantResource, before: GrantResource, granted_by_us: frozenset[str], granted_by_others: frozenset[str]
+) -> tuple[FieldChange, ...]:
+    """Actions to add, and those that our own ledger gave, nobody else's did, and the file no longer asks for."""
+    revoked = granted_by_us - after.actions - granted_by_others
+    actions = (before.actions | after.actions) - revoked
+    return (FieldChange("actions", before.actions, actions),) if actions != before.actions else ()
+
+
+def schema_fields(after: SchemaResource, before: SchemaResource) -> tuple[FieldChange, ...]:
+    """A new version to upload."""
+    same = after.definition == before.definition and after.type == before.type
+    return () if same else (FieldChange("definition", before.definition, after.definition),)
+
+
+def normal(value: PolicyValue | None) -> PolicyValue | None:
+    """Values that mean the same compare equal: a list of clusters has no order."""
+    return frozenset(value) if isinstance(value, tuple) else value

@@ -1,0 +1,248 @@
+"""The danger rules: what a change would destroy, and whether somebody allowed it. Pure: evidence and clock are passed in.
+
+A finding of severity ERROR refuses the plan (exit 4); once its address is allowed it stays as a WARNING, so that the
+reviewer still reads what goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kodoctl.errors import Diagnostic, Severity, warning
+from kodoctl.plan.changes import Change, Delete, FieldChange, Update
+from kodoctl.plan.evidence import DAY_MS, Evidence
+from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
+from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
+from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
+
+# What counts where neither topic nor namespace nor the broker's configuration (unreadable) says: Pulsar's own defaults.
+PULSAR_DEFAULTS: Mapping[str, PolicyValue] = {
+    "retention": Retention(time=Duration(0), size=Size(0)),
+    "ttl": UNLIMITED,
+    "subscription_expiry": UNLIMITED,
+    "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+}
+K401 = "deletes data, or an object in use"
+K402 = "a lowered value would drop stored data"
+K405 = "partitions grown under an ordered subscription"
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Everything the rules may look at."""
+
+    desired: Desired
+    live: Live
+    evidence: Mapping[Address, Evidence]
+    allowed: frozenset[Address]
+    now: int  # ms since the epoch
+
+    def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
+        """The changes with their dangers and the figures behind them."""
+        all_changes = tuple(changes)
+        topics_gone = {change.address for change in all_changes if isinstance(change, Delete)}
+        return tuple(self._judged(change, topics_gone) for change in all_changes)
+
+    def _judged(self, change: Change, topics_gone: set[Address]) -> Change:
+        dangers: list[Diagnostic] = []
+        match change:
+            case Delete(before=TopicResource()):
+                dangers += self._deleted(change.address)
+            case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in topics_gone:
+                dangers += self._deleted(change.address)
+            case Update():
+                dangers += self._updated(change)
+            case _:
+                pass
+        shown = self._shown(change.address)
+        if not dangers and not shown:
+            return change
+        return replace(change, about=replace(change.about, dangers=tuple(dangers), evidence=shown))
+
+    def _shown(self, address: Address) -> dict[str, Any]:
+        found = self.evidence.get(address)
+        if found is None:
+            return {}
+        return {
+            "entries": found.entries,
+            "messages": found.messages,
+            "messages_at_least": found.at_least,
+            "bytes": found.bytes,
+            "oldest": found.oldest,
+            "clients": list(found.clients),
+            "last_publish": found.last_publish,
+        }
+
+    def _refusal(self, code: str, summary: str, address: Address, stake: str) -> Diagnostic:
+        if address in self.allowed:
+            return warning(code, summary, f"{address}: {stake} (allowed)")
+        advice = f"if that is meant: --allow-destroy {address}, or the same address in the file's `allow_destroy`"
+        return Diagnostic(Severity.ERROR, code, summary, f"{address}: {stake}; {advice}")
+
+    # --- K401
+
+    def _deleted(self, address: Address) -> Iterator[Diagnostic]:
+        facts = self.live.objects[address].facts
+        found = self.evidence.get(address, Evidence())
+        stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
+        if stake:
+            yield self._refusal("K401", K401, address, ", ".join(stake))
+
+    # --- K402, K405
+
+    def _updated(self, change: Update) -> Iterator[Diagnostic]:
+        for field in change.fields:
+            if field.name == "partitions" and change.address in self.desired.objects:
+                if self.desired.objects[change.address].ordered:
+                    detail = f"{change.address}: {field.before} → {field.after}: keys move to other partitions, their order breaks once"
+                    yield warning("K405", K405, detail)
+            elif field.policy in PULSAR_DEFAULTS or field.policy == "inactive_topic":
+                yield from self._lowered(change, field)
+
+    def _lowered(self, change: Update, field: FieldChange) -> Iterator[Diagnostic]:
+        assert field.policy is not None
+        before, after = (self._effective(field, after=False), self._effective(field, after=True))
+        losses = [
+            (address, loss)
+            for address in self._affected(change, field.policy)
+            if (loss := self._loss(field.policy, before, after, address))
+        ]
+        if not losses:
+            return
+        first = f"{losses[0][0]} {losses[0][1]}" if isinstance(change.before, NamespaceResource) else losses[0][1]
+        more = f" and {len(losses) - 1} more topics" if len(losses) > 1 else ""
+        stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
+        yield self._refusal("K402", K402, change.address, stake)
+
+    def _effective(self, field: FieldChange, *, after: bool) -> PolicyValue | None:
+        effective = field.effective_after if after else field.effective_before
+        value = effective.value if effective else (field.after if after else field.before)
+        return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
+
+    def _affected(self, change: Update, policy: str) -> Iterator[Address]:
+        """The topic itself, or the topics of a namespace that have no value of their own."""
+        if isinstance(change.before, TopicResource):
+            yield change.address
+        elif isinstance(change.before, NamespaceResource):
+            for address, found in self.live.objects.items():
+                topic = found.resource
+                if (
+                    isinstance(topic, TopicResource)
+                    and topic.name.namespace == change.before.name
+                    and policy not in topic.policies
+                ):
+                    yield address
+
+    def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
+        """What of a topic's stored data would go; "" when nothing would. An upper bound, in whole ledgers."""
+        found = self.live.objects.get(address)
+        facts = found.facts if found else None
+        if not isinstance(facts, TopicFacts):
+            return ""
+        evidence = self.evidence.get(address, Evidence())
+        match policy, before, after:
+            case "retention", Retention(), Retention():
+                return _retention_loss(before, after, facts, evidence, self.now)
+            case "ttl", _, Duration() if after < as_limit(before) and facts.backlog_bytes:
+                age = self.now - evidence.oldest if evidence.oldest else None
+                if age is not None and age < after:
+                    return ""
+                return f"up to {Size(facts.backlog_bytes)} of unread messages" + (
+                    f", the oldest {_age(age)} old" if age else ""
+                )
+            case "backlog_quota", _, BacklogQuota(when_full="evict") if _tighter_quota(before, after):
+                limit = as_limit(after.size) if after.size is not None else float("inf")
+                over = facts.backlog_bytes - limit
+                return f"up to {Size(int(over))} of unread messages" if over > 0 else ""
+            case "subscription_expiry", _, Duration() if (
+                after < as_limit(before) and facts.backlog_bytes and not facts.consumers
+            ):
+                return f"subscriptions without consumers and their {Size(facts.backlog_bytes)} of unread messages"
+            case "inactive_topic", _, InactiveTopic(delete=mode) if (
+                mode != "never" and _was_kept(before) and facts.storage_bytes
+            ):
+                return f"the whole topic with {Size(facts.storage_bytes)} once it is inactive"
+            case _:
+                return ""
+
+
+def _was_kept(before: PolicyValue | None) -> bool:
+    return before is None or (isinstance(before, InactiveTopic) and before.delete == "never")
+
+
+def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
+    if not isinstance(before, BacklogQuota) or before.when_full != "evict":
+        return True
+    sizes = (before.size or UNLIMITED, after.size or UNLIMITED)
+    times = (before.time or UNLIMITED, after.time or UNLIMITED)
+    return as_limit(sizes[1]) < as_limit(sizes[0]) or as_limit(times[1]) < as_limit(times[0])
+
+
+def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evidence: Evidence, now: int) -> str:
+    """Retention keeps acknowledged data; Pulsar drops whole closed ledgers beyond either limit."""
+    if None in (before.time, before.size, after.time, after.size):
+        return ""
+    assert before.time is not None
+    assert before.size is not None
+    assert after.time is not None
+    assert after.size is not None
+    lower = as_limit(after.time) < as_limit(before.time) or as_limit(after.size) < as_limit(before.size)
+    kept = facts.storage_bytes - facts.backlog_bytes
+    if not lower or kept <= 0:
+        return ""
+    too_old = sum(size for closed, size in evidence.ledgers if not closed or now - closed > as_limit(after.time))
+    too_much = max(0.0, kept - as_limit(after.size))
+    loss = min(kept, max(too_old if evidence.ledgers else kept, int(too_much)))
+    return f"up to {Size(loss)} of kept messages" if loss > 0 else ""
+
+
+def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
+    entries = max(found.entries, facts.backlog_entries if isinstance(facts, SubscriptionFacts) else 0)
+    if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
+        count = (
+            f"{'at least ' if found.at_least else ''}{found.messages:,} unread messages"
+            if found.messages
+            else f"{entries:,} unread entries"
+        )
+        age = f", the oldest {_age(now - found.oldest)} old" if found.oldest else ""
+        size = found.bytes or (facts.backlog_bytes if facts else 0)
+        yield f"{count} ({Size(size)}{age})"
+    if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
+        yield f"{Size(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
+
+
+def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
+    if facts is None:
+        return
+    if facts.consumers:
+        yield f"{facts.consumers} consumer{'s' * (facts.consumers > 1)} connected{_named(found)}"
+    if isinstance(facts, TopicFacts):
+        if facts.producers:
+            yield f"{facts.producers} producer{'s' * (facts.producers > 1)} connected{_named(found) if not facts.consumers else ''}"
+        if facts.last_publish and now - facts.last_publish < DAY_MS:
+            yield f"last publish {_age(now - facts.last_publish)} ago"
+
+
+def _named(found: Evidence) -> str:
+    shown = ", ".join(found.clients[:3])
+    return f" ({shown}{', …' if len(found.clients) > 3 else ''})" if shown else ""
+
+
+def _age(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if ms >= size:
+            return f"{ms // size} {unit}"
+    return "0 s"
+
+
+def _shown_value(value: PolicyValue | None) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, Retention):
+        return f"{value.time}/{value.size}"
+    if isinstance(value, BacklogQuota):
+        return f"{value.size or value.time} {value.when_full}"
+    return value.delete or "unset" if isinstance(value, InactiveTopic) else str(value)

@@ -1,0 +1,305 @@
+"""Desired against live: a pure function. `diff(x, x)` is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.compare import (
+    Levels,
+    grant_fields,
+    impossible,
+    namespace_fields,
+    schema_fields,
+    subscription_fields,
+    topic_fields,
+)
+from kodoctl.plan.inventory import Desired, Found, Live, Wanted
+from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.policies import Policies
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """What people allowed by flags and by lists in the files."""
+
+    adopt: frozenset[Address] = frozenset()
+    destroy: frozenset[Address] = frozenset()
+    forget: frozenset[Address] = frozenset()
+    take_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All changes, what stands in their way, and what was seen but is nobody's business of ours."""
+
+    changes: tuple[Change, ...]
+    conflicts: tuple[Diagnostic, ...]
+    unchanged: int
+    unmanaged: tuple[Address, ...]
+    elsewhere: Mapping[str, int] = field(default_factory=dict)  # other topologies here: name -> objects
+
+
+def diff(desired: Desired, live: Live, allowances: Allowances | None = None) -> Difference:
+    """What would make the live objects what the files declare, and whose business everything else is."""
+    return _Diff(desired, live, allowances or Allowances()).run()
+
+
+class _Diff:
+    """One comparison. Collects; decides by ownership, then field by field."""
+
+    def __init__(self, desired: Desired, live: Live, allowances: Allowances) -> None:
+        self.desired, self.live, self.allowances = desired, live, allowances
+        self.changes: list[Change] = []
+        self.conflicts: list[Diagnostic] = []
+        self.unchanged = 0
+
+    def run(self) -> Difference:
+        self.conflicts += foreign_ledgers(self.desired, self.live, take_over=self.allowances.take_over)
+        for address, wanted in self.desired.objects.items():
+            found = self.live.objects.get(address)
+            if found is None:
+                self._create(wanted)
+            elif isinstance(wanted.resource, GrantResource):
+                self._grant(wanted, wanted.resource, found)
+            elif isinstance(wanted.resource, SchemaResource | TenantResource):
+                self._shared(wanted, found)
+            else:
+                self._declared(address, wanted, found)
+        for ledger in self._our_ledgers:
+            self._no_longer_declared(ledger)
+        return Difference(
+            tuple(self.changes),
+            tuple(self.conflicts),
+            self.unchanged,
+            tuple(sorted(self._unmanaged())),
+            self._elsewhere(),
+        )
+
+    # --- whose is it
+
+    @cached_property
+    def _our_ledgers(self) -> tuple[Ledger, ...]:
+        """Ledger entries of our topologies and of the names they had."""
+        names = {*self.desired.names, *(old for name in self.desired.names for old in self.desired.formerly(name))}
+        return tuple(
+            entry for ledgers in self.live.ledgers.values() for name, entry in ledgers.items() if name in names
+        )
+
+    def _claim(self, address: Address, found: Found) -> Claim:
+        namespace = namespace_of(found.resource)
+        return claim(address, found, dict(self.live.ledgers.get(namespace, {}))) if namespace else Claim(None)
+
+    # --- declared objects
+
+    def _create(self, wanted: Wanted) -> None:
+        self.changes.append(Create(wanted.resource, About(wanted.owner, "declared, not there", wanted.where)))
+
+    def _declared(self, address: Address, wanted: Wanted, found: Found) -> None:
+        match wanted.resource:
+            case NamespaceResource(name=name, managed=None) if not self._namespace_keys(name):
+                self.unchanged += 1  # needed, and there: whose it is does not matter
+                return
+            case _:
+                pass
+        problems = list(impossible(wanted, found))
+        owned = self._claim(address, found)
+        mine = owned.owner == wanted.owner
+        earlier = owned.owner is not None and owned.owner in self.desired.formerly(wanted.owner)
+        if owned.owner is not None and not mine and not earlier and not self.allowances.take_over:
+            problems.append(self._conflict(address, wanted, owned.owner))
+        if problems:
+            self.conflicts += problems
+            return
+        fields = self._fields(wanted, found)
+        if not mine or owned.holding in (None, Holding.INTENT):
+            self._adopt(wanted, found, owned)
+        if fields:
+            self._update(wanted, found, fields, adopting=owned.owner is None)
+        elif mine and owned.holding not in (None, Holding.INTENT):
+            self.unchanged += 1
+
+    def _conflict(self, address: Address, wanted: Wanted, owner: str) -> Diagnostic:
+        detail = (
+            f"{address} belongs to the topology {owner!r}: declare it in one file only; if {owner!r} was renamed to"
+            f" {wanted.owner!r} write `formerly: {owner}`; --take-over takes it"
+        )
+        return error("K410", "another topology owns it", detail, wanted.where)
+
+    def _adopt(self, wanted: Wanted, found: Found, owned: Claim) -> None:
+        taken_from = owned.owner if owned.owner not in (None, wanted.owner) else None
+        if taken_from:
+            reason = f"taken over from {taken_from}"
+        elif owned.owner == wanted.owner:
+            reason = "carries our marker, the ledger does not hold it yet"
+        else:
+            reason = "there, and nobody's yet"
+        self.changes.append(Adopt(found.resource, About(wanted.owner, reason, wanted.where), taken_from))
+
+    def _update(self, wanted: Wanted, found: Found, fields: tuple[FieldChange, ...], *, adopting: bool) -> None:
+        unload = any(change.name == "delayed_delivery" for change in fields)
+        about = About(wanted.owner, "differs from the file", wanted.where)
+        self.changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
+        if adopting and found.resource.address not in self.allowances.adopt:
+            shown = ", ".join(change.name.removeprefix("policies.") for change in fields)
+            detail = (
+                f"{found.resource.address} is nobody's yet and differs in {shown}: somebody may rely on that."
+                f" Write the live values into the file, or --adopt {found.resource.address}"
+            )
+            self.conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
+
+    def _fields(self, wanted: Wanted, found: Found) -> tuple[FieldChange, ...]:
+        match wanted.resource, found.resource:
+            case TopicResource(name=name), TopicResource():
+                return topic_fields(wanted, found, self.levels(name.namespace), self.live.unsupported)
+            case NamespaceResource() as after, NamespaceResource() as before:
+                return namespace_fields(after, before, self._namespace_keys(after.name), self.live.broker_defaults)
+            case _, SubscriptionResource() as before:
+                return subscription_fields(before)
+            case _:
+                return ()
+
+    def _namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
+        """Policies of the namespace that we set earlier."""
+        entries = [ledger for ledger in self._our_ledgers if ledger.namespace == namespace]
+        return frozenset(key for ledger in entries for key in ledger.namespace_keys)
+
+    def levels(self, namespace: NamespaceName) -> Levels:
+        """Namespace and broker values under a topic, before and after this plan."""
+        if namespace not in self._levels:
+            before = self.live.namespace_policies.get(namespace, {})
+            after: Policies = before
+            wanted = self.desired.objects.get(f"namespace.{namespace}")
+            if wanted and isinstance(wanted.resource, NamespaceResource) and wanted.resource.managed is not None:
+                kept = {name: value for name, value in before.items() if name not in wanted.resource.managed}
+                after = {**kept, **wanted.resource.policies}
+            self._levels[namespace] = Levels(before, after, self.live.broker_defaults)
+        return self._levels[namespace]
+
+    @cached_property
+    def _levels(self) -> dict[NamespaceName, Levels]:
+        return {}
+
+    def _shared(self, wanted: Wanted, found: Found) -> None:
+        """Schemas and tenants have no owner: a schema gets a new version, a tenant that exists is left alone."""
+        match wanted.resource, found.resource:
+            case SchemaResource() as after, SchemaResource() as before if fields := schema_fields(after, before):
+                self._update(wanted, found, fields, adopting=False)
+            case _:
+                self.unchanged += 1
+
+    def _grant(self, wanted: Wanted, after: GrantResource, found: Found) -> None:
+        before = found.resource
+        assert isinstance(before, GrantResource)
+        ours, others = self._granted(after.address)
+        if fields := grant_fields(after, before, ours, others):
+            self._update(wanted, found, fields, adopting=False)
+        elif not after.actions <= ours:
+            reason = "given already, not in our ledger yet"
+            self.changes.append(Adopt(before, About(wanted.owner, reason, wanted.where)))
+        else:
+            self.unchanged += 1
+
+    def _granted(self, address: Address) -> tuple[frozenset[str], frozenset[str]]:
+        """(actions our ledgers gave, actions other ledgers gave)."""
+        ours = {action for ledger in self._our_ledgers for action in ledger.grants.get(address, ())}
+        names = {ledger.name for ledger in self._our_ledgers}
+        others = {
+            action
+            for ledgers in self.live.ledgers.values()
+            for name, ledger in ledgers.items()
+            if name not in names
+            for action in ledger.grants.get(address, ())
+        }
+        return frozenset(ours), frozenset(others)
+
+    # --- ours, and no longer declared
+
+    def _no_longer_declared(self, ledger: Ledger) -> None:
+        for address, holding in sorted(ledger.owned.items()):
+            if address not in self.desired.objects and not address.startswith("namespace."):
+                self._leave(address, holding, ledger)
+        for address, actions in sorted(ledger.grants.items()):
+            if address not in self.desired.objects:
+                self._revoke(address, actions, ledger)
+
+    def _leave(self, address: Address, holding: Holding, ledger: Ledger) -> None:
+        found = self.live.objects.get(address)
+        if found is None or self._claim(address, found).owner != ledger.name:
+            reason = "is gone already" if found is None else "was made anew by somebody else"
+            if holding is not Holding.INTENT:
+                self.changes.append(Forget(address, None, About(ledger.name, reason)))
+        elif address in self.allowances.forget:
+            self.changes.append(Forget(address, found.resource, About(ledger.name, "named in `forget`")))
+        elif holding is Holding.ADOPTED and address not in self.allowances.destroy:
+            reason = "no longer declared; was adopted, so it stays (allow_destroy would delete it)"
+            self.changes.append(Forget(address, found.resource, About(ledger.name, reason)))
+        else:
+            self.changes.append(Delete(found.resource, About(ledger.name, "no longer declared")))
+
+    def _revoke(self, address: Address, actions: frozenset[str], ledger: Ledger) -> None:
+        found = self.live.objects.get(address)
+        if found is None or not isinstance(found.resource, GrantResource):
+            self.changes.append(Forget(address, None, About(ledger.name, "is gone already")))
+            return
+        before = found.resource
+        _, others = self._granted(address)
+        left = before.actions - (actions - others)
+        if left:
+            after = GrantResource(before.target, before.role, left)
+            fields = (FieldChange("actions", before.actions, left),)
+            self.changes.append(
+                Update(before, after, fields, About(ledger.name, "no longer declared; others gave the rest"))
+            )
+        else:
+            self.changes.append(Delete(before, About(ledger.name, "no longer declared")))
+
+    # --- seen, and not ours
+
+    def _unmanaged(self) -> Iterator[Address]:
+        touched = {change.address for change in self.changes}
+        for address, found in self.live.objects.items():
+            if address in self.desired.objects or address in touched:
+                continue
+            if isinstance(found.resource, TopicResource | SubscriptionResource):
+                owned = self._claim(address, found)
+                if owned.owner is None or (owned.owner in self.desired.names and owned.holding is None):
+                    yield address
+
+    def _elsewhere(self) -> dict[str, int]:
+        names = {ledger.name for ledger in self._our_ledgers}
+        return {
+            name: len(ledger.owned)
+            for ledgers in self.live.ledgers.values()
+            for name, ledger in sorted(ledgers.items())
+            if name not in names
+        }
+
+
+def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
+    """A destroy also deletes namespaces that we created and nobody else lives in; the Pulsar tenant never."""
+    deletes = list(difference.changes)
+    gone = {change.address for change in difference.changes if isinstance(change, Delete)}
+    for namespace, ledgers in live.ledgers.items():
+        address = f"namespace.{namespace}"
+        holders = [ledger for ledger in ledgers.values() if ledger.owned.get(address) is Holding.CREATED]
+        topics = [f.resource for f in live.objects.values() if isinstance(f.resource, TopicResource)]
+        left = {topic.address for topic in topics if topic.name.namespace == namespace}
+        found = live.objects.get(address)
+        if holders and found and not set(ledgers) - names and left <= gone:
+            deletes.append(Delete(found.resource, About(holders[0].name, "created by us, nobody else lives there")))
+    return replace(difference, changes=tuple(deletes))

@@ -1,0 +1,146 @@
+"""The plan's JSON form (`--out`, `--format json`): every view is drawn from it, and apply carries out exactly it.
+
+The format is public API: `format_version` changes with every incompatible change, and an unknown one is refused, never
+guessed at. The file is data: its own digest tells an edited one.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from kodoctl import __version__
+from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
+from kodoctl.plan import codec
+from kodoctl.plan.changes import Action
+from kodoctl.plan.inventory import ClusterIdentity
+from kodoctl.plan.ledger import Source
+from kodoctl.plan.plan import ConsumerChange, OwnerPlan, Plan
+from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+FORMAT_VERSION: Final = 1
+Json = dict[str, Any]
+
+
+def to_json(plan: Plan) -> Json:
+    """The whole plan."""
+    document: Json = {
+        "format_version": FORMAT_VERSION,
+        "kodoctl_version": __version__,
+        "cluster": {"name": plan.identity.cluster, "uuids": dict(plan.identity.uuids)},
+        "environment": plan.environment,
+        "destroying": plan.destroying,
+        "paths": list(plan.paths),
+        "namespaces": [str(namespace) for namespace in plan.namespaces],
+        "digest": plan.digest,
+        "refused": plan.refused,
+        "summary": summary(plan),
+        "changes": [codec.change_to_json(change) for change in plan.changes],
+        "findings": [codec.diagnostic_to_json(finding) for finding in plan.findings],
+        "unmanaged": list(plan.unmanaged),
+        "elsewhere": dict(plan.elsewhere),
+        "consumer_changes": [
+            {"subscription": change.subscription, "settings": [list(setting) for setting in change.settings]}
+            for change in plan.consumer_changes
+        ],
+        "allowed": sorted(plan.allowed),
+        "owners": [_owner_to_json(owner) for owner in plan.owners],
+        "fingerprints": dict(plan.fingerprints),
+        "ledger_fingerprints": dict(plan.ledger_fingerprints),
+    }
+    return {**document, "seal": codec.digest(document)}
+
+
+def summary(plan: Plan) -> Json:
+    """Counts for one line."""
+    return {**{action.value: plan.count(action) for action in Action}, "unchanged": plan.unchanged}
+
+
+def dumps(plan: Plan) -> str:
+    """The plan file's text."""
+    return json.dumps(to_json(plan), indent=1, ensure_ascii=False)
+
+
+def loads(text: str, file: str) -> Plan:
+    """A plan file's plan. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    try:
+        document = json.loads(text)
+        version = document["format_version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        raise InvalidFileError(
+            error("K530", "not a plan file", "write one with `kodoctl plan --out FILE`", Where(file))
+        ) from None
+    if version != FORMAT_VERSION:
+        detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: plan again with this kodoctl"
+        raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
+    seal = document.pop("seal", None)
+    if seal != codec.digest(document):
+        detail = "its content does not match its seal: it was edited or cut; plan again"
+        raise RefusedError(error("K532", "plan file was changed", detail, Where(file)))
+    if document["kodoctl_version"] != __version__:
+        detail = f"made by {document['kodoctl_version']}, this is {__version__}: plan again with this kodoctl"
+        raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
+    try:
+        return _from_json(document)
+    except (KeyError, ValueError, TypeError, InvalidNameError, ValidationError, KodoctlError) as problem:
+        raise InvalidFileError(
+            error("K530", "not a plan file", f"{type(problem).__name__}: {problem}", Where(file))
+        ) from None
+
+
+def _from_json(document: Json) -> Plan:
+    return Plan(
+        identity=ClusterIdentity(document["cluster"]["name"], document["cluster"]["uuids"]),
+        environment=document["environment"],
+        digest=document["digest"],
+        namespaces=tuple(NamespaceName.parse(name) for name in document["namespaces"]),
+        changes=tuple(codec.change_from_json(change) for change in document["changes"]),
+        owners=tuple(_owner_from_json(owner) for owner in document["owners"]),
+        findings=tuple(codec.diagnostic_from_json(finding) for finding in document["findings"]),
+        unchanged=document["summary"]["unchanged"],
+        unmanaged=tuple(document["unmanaged"]),
+        elsewhere=document["elsewhere"],
+        consumer_changes=tuple(
+            ConsumerChange(
+                change["subscription"], tuple((name, before, after) for name, before, after in change["settings"])
+            )
+            for change in document["consumer_changes"]
+        ),
+        fingerprints=document["fingerprints"],
+        ledger_fingerprints=document["ledger_fingerprints"],
+        allowed=frozenset(document["allowed"]),
+        destroying=document["destroying"],
+        paths=tuple(document["paths"]),
+    )
+
+
+def _owner_to_json(owner: OwnerPlan) -> Json:
+    return {
+        "name": owner.name,
+        "namespace": str(owner.namespace),
+        "source": [owner.source.origin, owner.source.path],
+        "environment": owner.environment,
+        "digest": owner.digest,
+        "namespace_keys": sorted(owner.namespace_keys),
+        "grants": {address: sorted(actions) for address, actions in sorted(owner.grants.items())},
+        "consumers": owner.consumers,
+        "replaces": list(owner.replaces),
+        "leaves": owner.leaves,
+    }
+
+
+def _owner_from_json(document: Json) -> OwnerPlan:
+    return OwnerPlan(
+        document["name"],
+        NamespaceName.parse(document["namespace"]),
+        Source(*document["source"]),
+        document["environment"],
+        document["digest"],
+        frozenset(document["namespace_keys"]),
+        {address: frozenset(actions) for address, actions in document["grants"].items()},
+        document["consumers"],
+        tuple(document["replaces"]),
+        document["leaves"],
+    )

@@ -1,0 +1,150 @@
+"""Both sides of a plan in one type: what files declare, what is live, and what is known about each object."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from kodoctl.errors import Where
+from kodoctl.plan.ledger import Ledger, Source
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Policies
+from kodoctl.topology.resources import Address, NamespaceResource, Resource, TopicResource
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A declared object: who declares it, where, and which of its policies are somebody else's."""
+
+    resource: Resource
+    owner: str
+    where: Where | None = None
+    ignore: frozenset[str] = frozenset()
+    ordered: bool = False  # a subscription that keeps order reads it (K405)
+
+
+@dataclass(frozen=True)
+class Desired:
+    """Everything the files of a command declare."""
+
+    expansions: tuple[Expansion, ...] = field(repr=False)
+    environment: str | None
+    objects: Mapping[Address, Wanted] = field(repr=False)
+    sources: Mapping[str, Source] = field(default_factory=dict)  # topology name -> where its file lives
+    destroyed: frozenset[str] = frozenset()  # names of topologies of which nothing is wanted any more
+
+    @cached_property
+    def namespaces(self) -> tuple[NamespaceName, ...]:
+        """Namespaces with topics or policies of these files, sorted."""
+        return tuple(sorted({expansion.namespace for expansion in self.expansions}))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the topologies this is about."""
+        return frozenset(expansion.name for expansion in self.expansions) | self.destroyed
+
+    def by_namespace(self, namespace: NamespaceName) -> tuple[Expansion, ...]:
+        """The topologies that live in a namespace."""
+        return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)
+
+    def formerly(self, name: str) -> frozenset[str]:
+        """Earlier names of a topology: what they own is taken over."""
+        return frozenset(
+            old for expansion in self.expansions if expansion.name == name for old in expansion.topology.spec.formerly
+        )
+
+
+def desired(
+    expansions: Iterable[Expansion], environment: str | None, sources: Mapping[str, Source] | None = None
+) -> Desired:
+    """What the expansions stand for together; a namespace that no file owns is needed bare."""
+    all_expansions = tuple(expansions)
+    objects: dict[Address, Wanted] = {}
+    for expansion in all_expansions:
+        ignores = {topic.resource.address: topic.ignore for topic in expansion.topics}
+        ordered = _ordered_topics(expansion)
+        for address, resource in expansion.resources.items():
+            objects[address] = Wanted(
+                resource,
+                expansion.name,
+                expansion.places.get(address),
+                ignores.get(address, frozenset()),
+                ordered=address in ordered,
+            )
+    for expansion in all_expansions:
+        bare = NamespaceResource(expansion.namespace, {}, managed=None)
+        objects.setdefault(bare.address, Wanted(bare, expansion.name, expansion.topology.where("namespace")))
+    return Desired(all_expansions, environment, objects, sources or {})
+
+
+def _ordered_topics(expansion: Expansion) -> frozenset[Address]:
+    grounds = expansion.topology.spec.topics
+    return frozenset(
+        topic.resource.address
+        for topic in expansion.topics
+        if topic.subscription is None and any(s.type != "shared" for s in grounds[topic.ground].subscriptions.values())
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionFacts:
+    """What a subscription holds and who uses it, summed over partitions. Backlog counts entries (batches), not messages."""
+
+    backlog_entries: int = 0
+    backlog_bytes: int = 0
+    consumers: int = 0
+    durable: bool = True
+    steered: str | None = None  # live orders to workers (`kodo-steer`), kept by every apply
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What a topic holds and who uses it, summed over partitions. Times are ms since the epoch, 0 = never."""
+
+    storage_bytes: int = 0
+    backlog_bytes: int = 0
+    producers: int = 0
+    consumers: int = 0
+    busy_partitions: tuple[int, ...] = ()  # partitions with any connected client
+    last_publish: int = 0
+    partitions_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A live object: its marker (the owner's name on it), and what is known of its use."""
+
+    resource: Resource
+    marker: str | None = None
+    facts: TopicFacts | SubscriptionFacts | None = None
+    stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterIdentity:
+    """Which cluster this is: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
+
+    cluster: str
+    uuids: Mapping[str, str | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Live:
+    """Everything read from the cluster for one command."""
+
+    identity: ClusterIdentity
+    objects: Mapping[Address, Found] = field(repr=False)
+    ledgers: Mapping[NamespaceName, Mapping[str, Ledger]] = field(default_factory=dict, repr=False)
+    others: Mapping[str, int] = field(default_factory=dict)  # topics of other topologies in these namespaces, by name
+    namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
+    broker_defaults: Policies = field(default_factory=dict)
+    absent_tenants: frozenset[str] = frozenset()
+    unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
+    policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
+
+    def topic(self, name: TopicName) -> TopicResource | None:
+        """A live topic by name."""
+        found = self.objects.get(f"topic.{name.full}")
+        return found.resource if found and isinstance(found.resource, TopicResource) else None

@@ -1,0 +1,121 @@
+"""Who owns what in a namespace: the ledger of one topology, kept as one property of the namespace.
+
+Together with the marker on each topic it is the only memory kodoctl has; there is no state file. Compressed, because all
+entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 MB).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import Address
+
+FORMAT_VERSION: Final = 1
+MAX_BYTES: Final = 500_000
+
+
+class Holding(StrEnum):
+    """How an object came to be ours. An intent found live is ours only with the marker."""
+
+    INTENT = "intent"
+    CREATED = "created"
+    ADOPTED = "adopted"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a topology's file lives: `origin` is host/owner/name of its git remote, None without git."""
+
+    origin: str | None = None
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What the topology `name` owns in `namespace`. `environment` None is the base."""
+
+    name: str
+    namespace: NamespaceName
+    source: Source = field(default_factory=Source)
+    environment: str | None = None
+    digest: str = ""
+    owned: Mapping[Address, Holding] = field(default_factory=dict, repr=False)
+    namespace_keys: frozenset[str] = frozenset()
+    grants: Mapping[Address, frozenset[str]] = field(default_factory=dict, repr=False)
+    consumers: Mapping[str, Any] = field(default_factory=dict, repr=False)  # consumer-only settings as last applied
+
+    def with_holdings(self, changes: Mapping[Address, Holding | None]) -> Ledger:
+        """The ledger with some addresses held as given, None = no longer."""
+        owned = {**self.owned, **changes}
+        return replace(self, owned={address: how for address, how in owned.items() if how is not None})
+
+
+def encode(ledger: Ledger) -> str:
+    """The property's text."""
+    prefix = f"persistent://{ledger.namespace}/"
+    document = {
+        "v": FORMAT_VERSION,
+        "source": [ledger.source.origin, ledger.source.path],
+        "env": ledger.environment,
+        "digest": ledger.digest,
+        "owned": {how.value: sorted(_short(a, prefix) for a, h in ledger.owned.items() if h is how) for how in Holding},
+        "keys": sorted(ledger.namespace_keys),
+        "grants": {_short(a, prefix): sorted(actions) for a, actions in sorted(ledger.grants.items())},
+        "consumers": ledger.consumers,
+    }
+    packed = zlib.compress(json.dumps(document, sort_keys=True, separators=(",", ":")).encode(), 9)
+    return f"{FORMAT_VERSION}:{base64.b64encode(packed).decode('ascii')}"
+
+
+def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
+    """Raises ClusterError for an entry that this kodoctl cannot read: never guess who owns something."""
+    version, _, packed = text.partition(":")
+    if version != str(FORMAT_VERSION):
+        detail = (
+            f"{namespace}: the entry of {name!r} has format {version[:20]!r}; a newer kodoctl wrote it: use that one"
+        )
+        raise ClusterError(error("K520", "ownership ledger of another format", detail))
+    prefix = f"persistent://{namespace}/"
+    try:
+        document = json.loads(_unpack(packed))
+        return Ledger(
+            name,
+            namespace,
+            Source(*document["source"]),
+            document["env"],
+            document["digest"],
+            {_long(a, prefix): Holding(how) for how, addresses in document["owned"].items() for a in addresses},
+            frozenset(document["keys"]),
+            {_long(a, prefix): frozenset(actions) for a, actions in document["grants"].items()},
+            document["consumers"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as problem:
+        detail = f"{namespace}: the entry of {name!r} is damaged ({problem}): restore the namespace property, or remove it and adopt again"
+        raise ClusterError(error("K521", "ownership ledger cannot be read", detail)) from None
+
+
+def _unpack(packed: str) -> bytes:
+    """At most 64 MiB come out, whatever the property claims to hold."""
+    unpacker = zlib.decompressobj()
+    data = unpacker.decompress(base64.b64decode(packed, validate=True), 64 << 20)
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError("truncated or too large")
+    return data
+
+
+def _short(address: Address, prefix: str) -> str:
+    kind, dot, name = address.partition(".")
+    return f"~{kind}{dot}{name.removeprefix(prefix)}" if name.startswith(prefix) else address
+
+
+def _long(short: str, prefix: str) -> Address:
+    kind, dot, name = short.removeprefix("~").partition(".")
+    return f"{kind}{dot}{prefix}{name}" if short.startswith("~") else short

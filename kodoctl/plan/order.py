@@ -1,0 +1,219 @@
+"""In which order a plan's changes may run: a graph, so that everything independent runs side by side.
+
+Tenant, namespace, topics with their policies, then subscriptions, schemas and grants; what lowers a namespace's retention
+waits for the topics (they may have taken the old value over); deletes last and in reverse; what is only forgotten first,
+because it writes no more than ledger and marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+import networkx as nx
+
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import BacklogQuota, PolicyValue, Retention
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
+from kodoctl.topology.rules.keeping import quota_conflicts
+from kodoctl.topology.units import as_limit
+
+LATE_POLICIES = frozenset({"retention", "ttl", "subscription_expiry", "inactive_topic"})
+
+
+class Part(Enum):
+    """Which fields of a change a step writes."""
+
+    ALL = "all"
+    EARLY = "early"
+    LATE = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change, or the early or late half of a namespace's."""
+
+    change: Change
+    part: Part = Part.ALL
+
+    @property
+    def key(self) -> tuple[Address, str, Part]:
+        """Tells steps apart: an object can be adopted and updated in one plan."""
+        return (self.change.address, type(self.change).__name__, self.part)
+
+    def fields(self) -> tuple[FieldChange, ...]:
+        """The fields this step writes."""
+        if not isinstance(self.change, Update):
+            return ()
+        if self.part is Part.ALL:
+            return self.change.fields
+        return tuple(field for field in self.change.fields if _is_late(field) is (self.part is Part.LATE))
+
+
+def generations(changes: Iterable[Change]) -> list[list[Step]]:
+    """Steps by level of the graph: those of one level do not depend on each other. Deletes begin when all else is done."""
+    steps = [step for change in changes for step in _steps(change)]
+    deletes = [step for step in steps if isinstance(step.change, Delete)]
+    others = [step for step in steps if not isinstance(step.change, Delete)]
+    return [*_levels(others, _building(others)), *_levels(deletes, _deleting(deletes))]
+
+
+def _levels(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> list[list[Step]]:
+    graph: nx.DiGraph[tuple[Address, str, Part]] = nx.DiGraph()
+    by_key = {step.key: step for step in steps}
+    graph.add_nodes_from(by_key)
+    graph.add_edges_from((before.key, after.key) for before, after in edges)
+    return [
+        sorted((by_key[key] for key in level), key=lambda s: s.change.address)
+        for level in nx.topological_generations(graph)
+    ]
+
+
+def _steps(change: Change) -> Iterator[Step]:
+    if isinstance(change, Update) and isinstance(change.after, NamespaceResource):
+        late = [_is_late(field) for field in change.fields]
+        if not all(late):
+            yield Step(change, Part.EARLY)
+        if any(late):
+            yield Step(change, Part.LATE)
+    else:
+        yield Step(change)
+
+
+def _is_late(field: FieldChange) -> bool:
+    """Whether a namespace's field keeps less than before: topics that take the old value over go first."""
+    if field.policy not in LATE_POLICIES:
+        return False
+    before = field.effective_before.value if field.effective_before else field.before
+    after = field.effective_after.value if field.effective_after else field.after
+    if isinstance(before, Retention) and isinstance(after, Retention):
+        limits = [(before.time or 0, after.time or 0), (before.size or 0, after.size or 0)]
+        return any(as_limit(new) < as_limit(old) for old, new in limits)
+    if isinstance(before, int | str) and isinstance(after, int | str):
+        return as_limit(after) < as_limit(before)  # type: ignore[arg-type]  # a Duration, or `unlimited`
+    return after is None or field.policy == "inactive_topic"
+
+
+def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
+    tenants: dict[str, Step] = {}
+    namespaces: dict[NamespaceName, Step] = {}
+    topics: dict[TopicName, list[Step]] = {}
+    for step in steps:
+        resource = resource_of(step.change)
+        if isinstance(step.change, Forget):
+            continue
+        if isinstance(resource, NamespaceResource) and step.part is not Part.LATE:
+            namespaces[resource.name] = step
+        elif isinstance(resource, TopicResource):
+            topics.setdefault(resource.name, []).append(step)
+        elif resource is not None and namespace_of(resource) is None:
+            tenants[step.change.address.removeprefix("tenant.")] = step
+    for step in steps:
+        if isinstance(step.change, Forget):
+            continue
+        resource = resource_of(step.change)
+        namespace = namespace_of(resource) if resource is not None else None
+        if namespace is None:
+            continue
+        if namespace.tenant in tenants:
+            yield tenants[namespace.tenant], step
+        if namespace in namespaces and namespaces[namespace] is not step:
+            yield namespaces[namespace], step
+        yield from _after_topics(step, resource, topics)
+
+
+def _after_topics(
+    step: Step, resource: Resource | None, topics: dict[TopicName, list[Step]]
+) -> Iterator[tuple[Step, Step]]:
+    match resource:
+        case SubscriptionResource(topic=name) | SchemaResource(topic=name) | GrantResource(target=TopicName() as name):
+            for topic in topics.get(name, []):
+                yield topic, step
+        case TopicResource(name=name) if isinstance(step.change, Update):
+            for topic in topics[name]:
+                if isinstance(topic.change, Adopt):
+                    yield topic, step
+        case NamespaceResource(name=namespace) if step.part is Part.LATE:
+            for name, found in topics.items():
+                if name.namespace == namespace:
+                    for topic in found:
+                        yield topic, step
+        case _:
+            pass
+
+
+def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
+    topics = {
+        s.change.before.name: s
+        for s in steps
+        if isinstance(s.change, Delete) and isinstance(s.change.before, TopicResource)
+    }
+    namespaces = {
+        s.change.before.name: s
+        for s in steps
+        if isinstance(s.change, Delete) and isinstance(s.change.before, NamespaceResource)
+    }
+    for step in steps:
+        resource = resource_of(step.change)
+        match resource:
+            case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
+                yield step, topics[name]
+            case _:
+                pass
+        namespace = namespace_of(resource) if resource is not None else None
+        if namespace in namespaces and namespaces[namespace] is not step:
+            yield step, namespaces[namespace]
+
+
+def resource_of(change: Change) -> Resource | None:
+    """The object a change is about, as it will be or was."""
+    return change.after if isinstance(change, Create | Update) else change.before
+
+
+def write_order(
+    changed: dict[str, tuple[PolicyValue | None, PolicyValue | None]],
+    beneath: dict[str, PolicyValue | None],
+    *,
+    by_time: bool,
+) -> list[tuple[str, PolicyValue | None]]:
+    """Policy writes of one object in an order that the broker accepts at each step.
+
+    `changed`: name -> (before, after); `beneath`: what counts for retention and backlog_quota where the object has none.
+    Raising: retention first; lowering: quota first; past each other: quota unset, retention, quota (pulsar-measured §1.3).
+    """
+    writes = [
+        (name, after) for name, (_, after) in sorted(changed.items()) if name not in ("retention", "backlog_quota")
+    ]
+    pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
+    if len(pair) < 2:
+        return [*writes, *((name, after) for name, (_, after) in pair.items())]
+    retention, quota = pair["retention"], pair["backlog_quota"]
+    if _accepted(quota[0], retention[1], beneath, by_time=by_time):
+        return [*writes, ("retention", retention[1]), ("backlog_quota", quota[1])]
+    if _accepted(quota[1], retention[0], beneath, by_time=by_time):
+        return [*writes, ("backlog_quota", quota[1]), ("retention", retention[1])]
+    return [*writes, ("backlog_quota", None), ("retention", retention[1]), ("backlog_quota", quota[1])]
+
+
+def _accepted(
+    quota: PolicyValue | None, retention: PolicyValue | None, beneath: dict[str, PolicyValue | None], *, by_time: bool
+) -> bool:
+    quota = quota if quota is not None else beneath.get("backlog_quota")
+    retention = retention if retention is not None else beneath.get("retention")
+    if not isinstance(quota, BacklogQuota) or not isinstance(retention, Retention):
+        return True
+    return not list(quota_conflicts(quota, retention, by_time=by_time))
+
+
+__all__ = ["Create", "Part", "Step", "generations", "resource_of", "write_order"]

@@ -1,0 +1,82 @@
+"""Whose an object is, by two witnesses: the marker on it and the ledger of its namespace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kodoctl.errors import Diagnostic, Where, error, note
+from kodoctl.plan.inventory import Desired, Found, Live
+from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The owner's name, and how the ledger says it came to own the object (None: only the marker speaks)."""
+
+    owner: str | None
+    holding: Holding | None = None
+
+
+def namespace_of(resource: Resource) -> NamespaceName | None:
+    """The namespace an object lives in, which is where its ledger entry is."""
+    match resource:
+        case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
+            return topic.namespace
+        case GrantResource(target=TopicName() as topic):
+            return topic.namespace
+        case GrantResource(target=NamespaceName() as namespace) | NamespaceResource(name=namespace):
+            return namespace
+        case _:
+            return None
+
+
+def claim(address: Address, found: Found, ledgers: dict[str, Ledger]) -> Claim:
+    """Whose a live object is.
+
+    On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A topic in
+    a ledger without its marker was made anew by somebody else. On the rest the ledger decides, an intent only with marker.
+    """
+    holders = {name: ledger.owned[address] for name, ledger in ledgers.items() if address in ledger.owned}
+    if isinstance(found.resource, TopicResource):
+        return Claim(found.marker, holders.get(found.marker)) if found.marker else Claim(None)
+    for name, holding in sorted(holders.items()):
+        if holding is not Holding.INTENT or found.marker == name:
+            return Claim(name, holding)
+    return Claim(found.marker)
+
+
+def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:
+    """The ledger holds one of our names from another source or environment: the whole plan is refused."""
+    for expansion in desired.expansions:
+        for namespace, ledgers in live.ledgers.items():
+            ledger = ledgers.get(expansion.name)
+            if ledger is not None:
+                yield from _compare(expansion.topology.where("name"), desired, namespace, ledger, take_over=take_over)
+
+
+def _compare(
+    where: Where, desired: Desired, namespace: NamespaceName, ledger: Ledger, *, take_over: bool
+) -> Iterator[Diagnostic]:
+    ours = desired.sources.get(ledger.name)
+    if ledger.environment != desired.environment and not take_over:
+        here, there = desired.environment or "base", ledger.environment or "base"
+        detail = f"{namespace} holds {ledger.name!r} in environment {there}, this is {here}: use --env {there}, or --take-over"
+        yield error("K414", "applied in another environment", detail, where)
+    if ours is None or ours.origin is None or ledger.source.origin is None:
+        return
+    if ours.origin != ledger.source.origin and not take_over:
+        detail = f"{namespace} holds {ledger.name!r} from {ledger.source.origin}, this is {ours.origin}: rename this file, or --take-over"
+        yield error("K415", "applied from another source", detail, where)
+    elif ours.origin == ledger.source.origin and ours.path != ledger.source.path:
+        yield note("K416", "the file moved", f"{ledger.source.path} is now {ours.path}", where)

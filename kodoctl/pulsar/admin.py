@@ -1,0 +1,112 @@
+"""The port to Pulsar's admin API: one call, one reply. What a call means is the caller's business."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.topology.names import NamespaceName, TopicName
+
+NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its words for a refusal."""
+
+    method: str
+    path: str
+    status: int
+    data: Any = None
+    reason: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def missing(self) -> bool:
+        """The object, or something around it, does not exist."""
+        return self.status == 404
+
+    @property
+    def forbidden(self) -> bool:
+        """Known role, not allowed on this resource (Pulsar says 401 or 403, both with a JSON reason)."""
+        return self.status in (401, 403)
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path} answered {self.status}{f' ({self.reason})' if self.reason else ''}"
+
+
+@dataclass(slots=True)
+class RequestCount:
+    """Requests sent so far; redirects and retries count, because the broker works for them too."""
+
+    reads: int = 0
+    writes: int = 0
+    by_path: dict[str, int] = field(default_factory=dict)
+
+
+class Admin(Protocol):
+    """Anything that can carry an admin call."""
+
+    @property
+    def traffic(self) -> RequestCount:
+        """Requests sent so far."""
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = NOT_SENT,
+        *,
+        query: dict[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Reply:
+        """One call; `path` is below `/admin/v2/`. Reads are retried when a broker is busy or a connection breaks.
+
+        Raises LostReplyError when a write's fate is unknown, ClusterError when no broker or no valid token is there.
+        """
+
+
+class LostReplyError(ClusterError):
+    """A write was sent and no answer came: it may or may not have happened. Read again before anything else."""
+
+
+class AdminError(ClusterError):
+    """A call was refused in a way its caller has no use for."""
+
+    def __init__(self, reply: Reply, doing: str) -> None:
+        advice = "; this needs a role with more rights (`kodoctl context show`)" if reply.forbidden else ""
+        super().__init__(error("K510", "the broker refused a request", f"{doing}: {reply}{advice}"))
+        self.reply = reply
+
+
+def must(reply: Reply, doing: str) -> Any:
+    """The reply's data. Raises AdminError, which says what we were `doing`."""
+    if not reply.ok:
+        raise AdminError(reply, doing)
+    return reply.data
+
+
+def topic_path(topic: TopicName) -> str:
+    """`persistent/tenant/namespace/topic`, encoded once."""
+    return f"persistent/{topic.namespace}/{quote(topic.local, safe='')}"
+
+
+def partition_path(topic: TopicName, index: int) -> str:
+    """The path of one partition."""
+    return f"{topic_path(topic)}-partition-{index}"
+
+
+def namespace_path(namespace: NamespaceName) -> str:
+    """`namespaces/tenant/namespace`."""
+    return f"namespaces/{namespace}"
+
+
+def subscription_path(topic: TopicName, subscription: str) -> str:
+    """The path of a subscription on all partitions."""
+    return f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
