@@ -29,6 +29,7 @@ ATTEMPTS_BACKUP: Final = "kodo-attempts-backup"
 DUE: Final = "kodo-due"  # not before, ms since the epoch
 RESERVED: Final = "kodo-reserved"  # the moment a limiter reserved, ms since the epoch: a refusal after it counts
 REASON: Final = "kodo-reason"  # short, no secrets
+QUOTA: Final = "kodo-quota"  # a quota has counted this message: retries do not count again, a recall does
 HOP: Final = "kodo-hop"  # number of moves so far
 FOR: Final = "kodo-for"  # the one subscription a message on a ready topic is meant for
 FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recall sends it
