@@ -64,6 +64,7 @@ def resource_to_json(resource: Resource) -> Json:
                 "name": resource.name.full,
                 "partitions": resource.partitions,
                 "policies": policies,
+                "missing": list(resource.missing),
             }
         case SubscriptionResource():
             return {
@@ -103,7 +104,8 @@ def resource_from_json(document: Json) -> Resource:
             )
         case "topic":
             policies = policies_from_json(document["policies"])
-            return TopicResource(TopicName.parse(document["name"]), document["partitions"], policies)
+            name, lacking = TopicName.parse(document["name"]), tuple(document["missing"])
+            return TopicResource(name, document["partitions"], policies, lacking)
         case "subscription":
             topic, missing = TopicName.parse(document["topic"]), tuple(document["missing_on"])
             return SubscriptionResource(topic, document["name"], document["start"], missing)
@@ -142,7 +144,7 @@ def field_from_json(document: Json) -> FieldChange:
                 return None
             case "actions":
                 return frozenset(value)
-            case "missing_on":
+            case "missing_on" | "missing_partitions":
                 return tuple(value)
             case _ if name.startswith("policies."):
                 return from_json(name.removeprefix("policies."), value)

@@ -17,6 +17,8 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 
+# A topic's value that, once set, can only be set back to this: DELETE answers 405, null is stored as false.
+NEVER_UNSET = {"schema_validation": False}
 # Namespace policies that Pulsar always answers: the default and "unset" look alike.
 ALWAYS_SET = {"schema_validation": False, "encryption_required": False, "allow_auto_update_schema": True}
 
@@ -47,9 +49,13 @@ def topic_fields(wanted: Wanted, found: Found, levels: Levels, unsupported: froz
     fields: list[FieldChange] = []
     if after.partitions > before.partitions > 0:
         fields.append(FieldChange("partitions", before.partitions, after.partitions))
+    if before.missing:
+        fields.append(FieldChange("missing_partitions", before.missing, ()))
     for name in TOPIC_POLICY_NAMES:
         old, new = before.policies.get(name), after.policies.get(name)
         if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
+            continue
+        if new is None and name in NEVER_UNSET and old == NEVER_UNSET[name]:
             continue
         if normal(old) != normal(new):
             fields.append(

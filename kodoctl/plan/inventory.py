@@ -109,7 +109,6 @@ class TopicFacts:
     consumers: int = 0
     busy_partitions: tuple[int, ...] = ()  # partitions with any connected client
     last_publish: int = 0
-    partitions_seen: int = 0
 
 
 @dataclass(frozen=True, slots=True)

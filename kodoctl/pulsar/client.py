@@ -1,0 +1,56 @@
+"""A connection to the broker's binary port, made when first needed: for bulk reads and the lease."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any, Self
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.connection import Connection
+
+OPERATION_TIMEOUT_S = 15
+
+
+class BrokerClient:
+    """Holds at most one client; closing twice is fine. The client library's own log goes nowhere: errors are ours to tell."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._client: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def available(self) -> bool:
+        """Whether an address of the binary port is known."""
+        return self._connection.broker_url is not None
+
+    def get(self) -> Any:
+        """The `pulsar.Client`. Raises ClusterError without an address."""
+        if self._connection.broker_url is None:
+            detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+            raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+        if self._client is None:
+            import pulsar
+
+            token = self._connection.token
+            self._client = pulsar.Client(
+                self._connection.broker_url,
+                authentication=pulsar.AuthenticationToken(token.reveal()) if token else None,
+                operation_timeout_seconds=OPERATION_TIMEOUT_S,
+                logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+            )
+        return self._client
+
+    def close(self) -> None:
+        """Closes the connection, if there is one."""
+        if self._client is not None:
+            client, self._client = self._client, None
+            client.close()

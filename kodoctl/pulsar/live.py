@@ -1,0 +1,235 @@
+"""The live side of a plan: everything a command needs to know of its namespaces, within a request budget.
+
+Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers), two topic
+lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each partition, clients,
+backlog, last publish).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kodoctl.plan import ledger as ledgers
+from kodoctl.plan.inventory import ClusterIdentity, Found, Live
+from kodoctl.plan.ledger import Ledger
+from kodoctl.pulsar.admin import Admin, must, namespace_path
+from kodoctl.pulsar.admin_http import CONNECTIONS
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.policies import read_namespace_policies
+from kodoctl.pulsar.server import Server, read_server
+from kodoctl.pulsar.stats import TopicReading, read_topic
+from kodoctl.pulsar.topic_policies import PolicyReader
+from kodoctl.topology.control import CONTROL_NAMESPACE, LEDGER_PREFIX, UUID_PROPERTY
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Policies
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What to read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
+    `everything`: also the topics that other topologies own (import).
+    """
+
+    namespaces: tuple[NamespaceName, ...]
+    names: frozenset[str] = frozenset()
+    declared: frozenset[TopicName] = frozenset()
+    schemas: frozenset[TopicName] = frozenset()
+    tenants: frozenset[str] = frozenset()
+    grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
+    everything: bool = False
+
+
+@dataclass(slots=True)
+class _Reading:
+    """What has been read so far."""
+
+    objects: dict[Address, Found] = field(default_factory=dict)
+    ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
+    policies: dict[NamespaceName, Policies] = field(default_factory=dict)
+    others: dict[str, int] = field(default_factory=dict)
+    uuids: dict[str, str | None] = field(default_factory=dict)
+    absent_tenants: set[str] = field(default_factory=set)
+    how: set[str] = field(default_factory=set)
+
+
+MAX_TOPICS_LISTED: Final = 1_000_000
+
+
+def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Report = lambda _: None) -> Live:
+    """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
+    server = read_server(admin)
+    reading = _Reading()
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
+        for tenant in sorted({namespace.tenant for namespace in scope.namespaces} | scope.tenants):
+            _read_tenant(admin, tenant, reading)
+        for namespace in scope.namespaces:
+            report(f"reading {namespace}")
+            _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
+        for namespace in scope.grants_only:
+            dump = admin.call("GET", namespace_path(namespace))
+            if dump.ok:
+                _add(reading, (Found(grant) for grant in _grants(namespace, dump.data)))
+        for schema in pool.map(lambda topic: _read_schema(admin, topic), sorted(scope.schemas)):
+            if schema is not None:
+                _add(reading, [Found(schema)])
+    return Live(
+        identity=ClusterIdentity(server.cluster, reading.uuids),
+        objects=reading.objects,
+        ledgers=reading.ledgers,
+        others=reading.others,
+        namespace_policies=reading.policies,
+        broker_defaults=server.defaults,
+        absent_tenants=frozenset(reading.absent_tenants),
+        unsupported=server.unsupported,
+        policies_read=" and ".join(sorted(reading.how)) or "none",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    admin: Admin
+    client: BrokerClient
+    server: Server
+    pool: ThreadPoolExecutor
+
+
+def _add(reading: _Reading, found: Iterable[Found]) -> None:
+    for one in found:
+        reading.objects[one.resource.address] = one
+
+
+def _read_tenant(admin: Admin, tenant: str, reading: _Reading) -> None:
+    """The tenant, and the UUID that a first apply stored in its control namespace."""
+    reply = admin.call("GET", f"tenants/{tenant}")
+    if reply.missing:
+        reading.absent_tenants.add(tenant)
+        reading.uuids[tenant] = None
+        return
+    if reply.ok:
+        clusters, roles = reply.data.get("allowedClusters") or [], reply.data.get("adminRoles") or []
+        _add(reading, [Found(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
+    reading.uuids[tenant] = read_uuid(admin, tenant)
+
+
+def read_uuid(admin: Admin, tenant: str) -> str | None:
+    """The UUID a first apply stored for this tenant, None before."""
+    reply = admin.call("GET", namespace_path(NamespaceName(tenant, CONTROL_NAMESPACE)))
+    if reply.missing:
+        return None
+    properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
+    return properties.get(UUID_PROPERTY)
+
+
+def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
+    reply = reader.admin.call("GET", namespace_path(namespace))
+    if reply.missing:
+        reading.ledgers[namespace] = {}
+        return
+    dump = must(reply, f"reading namespace {namespace}")
+    policies = read_namespace_policies(dump, reader.server.cluster)
+    reading.policies[namespace] = policies
+    reading.ledgers[namespace] = read_ledgers(namespace, dump)
+    _add(reading, [Found(NamespaceResource(namespace, policies))])
+    _add(reading, (Found(grant) for grant in _grants(namespace, dump)))
+    _read_topics(reader, namespace, scope, reading)
+
+
+def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Ledger]:
+    """Every topology's entry in a namespace's properties. Raises ClusterError for one that cannot be read."""
+    return {
+        key.removeprefix(LEDGER_PREFIX): ledgers.decode(key.removeprefix(LEDGER_PREFIX), namespace, text)
+        for key, text in (dump.get("properties") or {}).items()
+        if key.startswith(LEDGER_PREFIX)
+    }
+
+
+def _grants(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
+    auth = dump.get("auth_policies") or {}
+    for role, actions in (auth.get("namespace_auth") or {}).items():
+        yield GrantResource(namespace, role, frozenset(actions))
+    for topic, roles in (auth.get("destination_auth") or {}).items():
+        if topic.startswith("persistent://"):
+            for role, actions in roles.items():
+                yield GrantResource(TopicName.parse(topic), role, frozenset(actions))
+
+
+def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
+    partitioned, plain = _list_topics(reader.admin, namespace)
+    declared = {topic for topic in scope.declared if topic.namespace == namespace}
+    foreign = _owned_by_others(reading.ledgers[namespace], scope)
+    for topic in plain:
+        _add(reading, [Found(TopicResource(topic, 0, {}))])
+    wanted = [topic for topic in partitioned if topic in declared or scope.everything or topic not in foreign]
+    for topic in set(partitioned) - set(wanted):
+        reading.others[foreign[topic]] = reading.others.get(foreign[topic], 0) + 1
+    policies = PolicyReader(reader.admin, reader.client, reader.pool).read(namespace, wanted)
+    if wanted:
+        reading.how.add(policies.how)
+    for found in reader.pool.map(lambda topic: read_topic(reader.admin, topic), wanted):
+        if found is not None:
+            _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
+
+
+def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> dict[TopicName, str]:
+    return {
+        TopicName.parse(address.removeprefix("topic.")): name
+        for name, ledger in entries.items()
+        if name not in scope.names
+        for address in ledger.owned
+        if address.startswith("topic.")
+    }
+
+
+def _list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
+    """(partitioned, plain) topics, system topics apart."""
+    doing = f"listing topics of {namespace}"
+    partitioned = {
+        TopicName.parse(name) for name in must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
+    }
+    names = must(admin.call("GET", f"persistent/{namespace}"), doing)
+    plain = set()
+    for name in names:
+        base, mark, number = name.rpartition("-partition-")
+        if not mark or not number.isdigit() or TopicName.parse(base) not in partitioned:
+            plain.add(TopicName.parse(name))
+    return sorted(t for t in partitioned if not _is_system(t)), sorted(t for t in plain if not _is_system(t))
+
+
+def _is_system(topic: TopicName) -> bool:
+    return topic.local.startswith("__")
+
+
+def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, stalls: bool) -> None:
+    resource: Resource = TopicResource(found.name, found.partitions, policies, found.missing)
+    objects = [Found(resource, found.marker, found.facts, stalls)]
+    for subscription in found.subscriptions:
+        sub = SubscriptionResource(found.name, subscription.name, missing_on=subscription.missing_on)
+        objects.append(Found(sub, subscription.marker, subscription.facts))
+    _add(reading, objects)
+
+
+def _read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
+    import json
+
+    reply = admin.call("GET", f"schemas/{topic.namespace}/{topic.local}/schema")
+    if reply.missing:
+        return None
+    data = must(reply, f"reading the schema of {topic}")
+    if data.get("type") != "AVRO":
+        return SchemaResource(topic, "AVRO", f"{data.get('type')}: {data.get('data', '')}")
+    return SchemaResource(topic, "AVRO", json.dumps(json.loads(data["data"]), sort_keys=True, separators=(",", ":")))

@@ -1,0 +1,86 @@
+"""What kind of broker this is: cluster name, version, defaults, features it lacks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.admin import Admin, must
+from kodoctl.topology.policies import BacklogQuota, InactiveTopic, Policies, Retention
+from kodoctl.topology.units import UNLIMITED, Duration, Size
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """`defaults` is empty where the broker's configuration may not be read (super-users only)."""
+
+    cluster: str
+    version: tuple[int, ...]
+    defaults: Policies
+    unsupported: frozenset[str] = frozenset()
+
+
+def read_server(admin: Admin) -> Server:
+    """Three requests that every role may try."""
+    clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
+    runtime = admin.call("GET", "brokers/configuration/runtime")
+    configuration = runtime.data if runtime.ok and isinstance(runtime.data, dict) else {}
+    version = read_version(admin)
+    return Server(_local_cluster(clusters, configuration), version, _defaults(configuration), _unsupported(version))
+
+
+def read_version(admin: Admin) -> tuple[int, ...]:
+    """`4.2.4` -> (4, 2, 4); () when the broker does not say."""
+    reply = admin.call("GET", "brokers/version")
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(reply.data or "")) if reply.ok else None
+    return tuple(int(part) for part in match.groups(default="0")) if match else ()
+
+
+def _local_cluster(clusters: list[str], configuration: dict[str, Any]) -> str:
+    named = configuration.get("clusterName")
+    if named:
+        return str(named)
+    local = [cluster for cluster in clusters if cluster != "global"]
+    if len(local) == 1:
+        return local[0]
+    detail = (
+        f"this broker knows {', '.join(local)} and only a super-user may ask which one it is: plan with such a role"
+    )
+    raise ClusterError(error("K517", "cannot tell the local cluster", detail))
+
+
+def _unsupported(version: tuple[int, ...]) -> frozenset[str]:
+    """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (pulsar-measured §6)."""
+    return frozenset({"subscription_expiry"}) if version and version < (4, 2) else frozenset()
+
+
+def _defaults(configuration: dict[str, Any]) -> Policies:
+    """Policies that hold where neither topic nor namespace says anything."""
+    if not configuration:
+        return {}
+
+    def number(key: str, fallback: int) -> int:
+        return int(float(configuration.get(key, fallback)))
+
+    minutes, size = number("defaultRetentionTimeInMinutes", 0), number("defaultRetentionSizeInMB", 0)
+    ttl, expiry = number("ttlDurationDefaultInSeconds", 0), number("subscriptionExpirationTimeMinutes", 0)
+    quota = number("backlogQuotaDefaultLimitBytes", -1)
+    deletes = str(configuration.get("brokerDeleteInactiveTopicsEnabled", "true")).lower() == "true"
+    mode = str(configuration.get("brokerDeleteInactiveTopicsMode", ""))
+    idle = number("brokerDeleteInactiveTopicsFrequencySeconds", 60)
+    return {
+        "retention": Retention(
+            time=UNLIMITED if minutes < 0 else Duration(minutes * 60_000),
+            size=UNLIMITED if size < 0 else Size(size << 20),
+        ),
+        "ttl": Duration(ttl * 1000) if ttl > 0 else UNLIMITED,
+        "subscription_expiry": Duration(expiry * 60_000) if expiry > 0 else UNLIMITED,
+        "backlog_quota": BacklogQuota(size=Size(quota) if quota > 0 else UNLIMITED, time=UNLIMITED),
+        "inactive_topic": InactiveTopic(
+            delete="caught_up" if "caught_up" in mode else "no_subscriptions", after=Duration(idle * 1000)
+        )
+        if deletes
+        else InactiveTopic(delete="never"),
+    }

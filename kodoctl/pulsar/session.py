@@ -1,0 +1,30 @@
+"""One command's clients of one cluster, opened when needed and closed together."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.connection import Connection
+
+
+class Session:
+    """Admin API and binary port of one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._http = HttpAdmin(connection)
+        self.admin: Admin = self._http
+        self.client = BrokerClient(connection)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+        self._http.close()

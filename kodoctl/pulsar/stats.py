@@ -1,0 +1,117 @@
+"""One GET a topic: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
+
+`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union and
+hides a subscription that some partitions lack (more-measured).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
+from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.topology.control import OWNER_PROPERTY, STEER_PROPERTY
+from kodoctl.topology.names import TopicName
+
+Stats = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionReading:
+    """One durable subscription as the partitions show it."""
+
+    name: str
+    missing_on: tuple[int, ...]
+    marker: str | None
+    facts: SubscriptionFacts
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReading:
+    """One partitioned topic."""
+
+    name: TopicName
+    partitions: int
+    marker: str | None
+    facts: TopicFacts
+    subscriptions: tuple[SubscriptionReading, ...]
+    missing: tuple[int, ...] = ()  # partitions that the metadata counts and that are not there
+
+
+def read_topic(admin: Admin, topic: TopicName) -> TopicReading | None:
+    """None: no such partitioned topic."""
+    stats = read_stats(admin, topic)
+    return None if stats is None else parse(topic, stats)
+
+
+def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
+    """The raw answer; None: no such partitioned topic. `query` adds to the question."""
+    reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
+    if reply.missing:
+        return None
+    found: Stats = must(reply, f"reading {topic}")
+    return found
+
+
+def parse(topic: TopicName, stats: Stats) -> TopicReading:
+    """The answer in our types."""
+    metadata = stats.get("metadata") or {}
+    count = int(metadata.get("partitions") or len(stats.get("partitions") or {}))
+    by_index = {
+        index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
+    }
+    marker = (metadata.get("properties") or {}).get(OWNER_PROPERTY)
+    missing = tuple(index for index in range(count) if index not in by_index)
+    there = [index for index in range(count) if index in by_index]
+    subscriptions = tuple(_subscriptions(by_index, there))
+    return TopicReading(topic, count, marker, _topic_facts(stats, by_index), subscriptions, missing)
+
+
+def _index(name: str) -> int | None:
+    number = name.rpartition("-partition-")[2]
+    return int(number) if number.isdigit() else None
+
+
+def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
+    parts = by_index or {0: stats}
+    consumers = {
+        index: sum(len(sub.get("consumers") or []) for sub in _subs(part).values()) for index, part in parts.items()
+    }
+    producers = {index: len(part.get("publishers") or []) for index, part in parts.items()}
+    return TopicFacts(
+        storage_bytes=sum(int(part.get("storageSize") or 0) for part in parts.values()),
+        backlog_bytes=sum(int(part.get("backlogSize") or 0) for part in parts.values()),
+        producers=max(producers.values(), default=0),  # one client's producer shows on every partition
+        consumers=max(consumers.values(), default=0),
+        busy_partitions=tuple(sorted(index for index in parts if consumers[index] or producers[index])),
+        last_publish=max((int(part.get("lastPublishTimeStamp") or 0) for part in parts.values()), default=0),
+    )
+
+
+def _subs(part: Stats) -> dict[str, Stats]:
+    """Durable subscriptions of one partition; readers leave others behind, which hold nothing."""
+    return {
+        name: sub
+        for name, sub in (part.get("subscriptions") or {}).items()
+        if sub.get("isDurable", sub.get("durable", True))
+    }
+
+
+def _subscriptions(by_index: dict[int, Stats], there: list[int]) -> Iterator[SubscriptionReading]:
+    held: dict[str, dict[int, Stats]] = {}
+    for index, part in by_index.items():
+        for name, sub in _subs(part).items():
+            held.setdefault(name, {})[index] = sub
+    for name, parts in sorted(held.items()):
+        properties = [sub.get("subscriptionProperties") or {} for sub in parts.values()]
+        facts = SubscriptionFacts(
+            backlog_entries=sum(int(sub.get("msgBacklog") or 0) for sub in parts.values()),
+            backlog_bytes=sum(int(sub.get("backlogSize") or 0) for sub in parts.values()),
+            consumers=max((len(sub.get("consumers") or []) for sub in parts.values()), default=0),
+            steered=next((p[STEER_PROPERTY] for p in properties if STEER_PROPERTY in p), None),
+        )
+        marker = next((p[OWNER_PROPERTY] for p in properties if OWNER_PROPERTY in p), None)
+        missing = tuple(index for index in there if index not in parts)
+        yield SubscriptionReading(name, missing, marker, facts)

@@ -1,0 +1,91 @@
+"""Topic policies of many topics: in bulk, checked against a few single requests, else by single requests alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.pulsar.bulk import BulkPolicies, BulkUnavailableError, read_bulk
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.policies import DELAYED_DELIVERY, NO_DELETE_ON_TOPIC, TOPIC_CODECS, Codec, read_topic_policies
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Policies
+
+CANARIES: Final = 2  # topics whose bulk-read policies are compared with single requests
+_ALWAYS_CHECKED: Final = ("retention", "ttl")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicPolicyReading:
+    """Explicit policies of topics, and how they were read."""
+
+    policies: Mapping[TopicName, Policies]
+    delayed: frozenset[str]
+    how: str
+
+    def of(self, topic: TopicName) -> Policies:
+        """Policies of one topic; {} when nothing is set."""
+        return self.policies.get(topic, {})
+
+
+class PolicyReader:
+    """Reads the policies of one namespace's topics."""
+
+    def __init__(self, admin: Admin, client: BrokerClient, pool: ThreadPoolExecutor) -> None:
+        self._admin, self._client, self._pool = admin, client, pool
+
+    def read(self, namespace: NamespaceName, topics: Sequence[TopicName]) -> TopicPolicyReading:
+        """The same answer either way; `how` says which way and why."""
+        if not topics:
+            return TopicPolicyReading({}, frozenset(), "none needed")
+        try:
+            bulk = read_bulk(self._admin, self._client, namespace)
+            found = {topic: read_topic_policies(bulk.of(topic.full)) for topic in topics}
+            self._canary(topics, found, bulk)
+        except BulkUnavailableError as problem:
+            return self._one_by_one(topics, str(problem))
+        return TopicPolicyReading(found, bulk.delayed, "in bulk")
+
+    def _canary(self, topics: Sequence[TopicName], found: Mapping[TopicName, Policies], bulk: BulkPolicies) -> None:
+        """Compares a few topics with single requests: a newer broker may keep its policies elsewhere."""
+        sample = sorted(topics, key=lambda topic: -len(found[topic]))[:CANARIES]
+        checks = [
+            (topic, codec)
+            for topic in sample
+            for codec in TOPIC_CODECS
+            if (codec.name in found[topic] or codec.name in _ALWAYS_CHECKED) and codec.name not in NO_DELETE_ON_TOPIC
+        ]
+        for (topic, codec), raw in zip(checks, self._pool.map(lambda check: self._get(*check), checks), strict=True):
+            single = codec.decode(raw) if is_set(raw) else None
+            if single != found[topic].get(codec.name):
+                detail = f"{codec.name} of {topic} differs between bulk ({bulk.events} events) and single read"
+                raise BulkUnavailableError(detail)
+
+    def _one_by_one(self, topics: Sequence[TopicName], why: str) -> TopicPolicyReading:
+        checks = [(topic, codec) for topic in topics for codec in TOPIC_CODECS]
+        found: dict[TopicName, dict[str, Any]] = {topic: {} for topic in topics}
+        for (topic, codec), raw in zip(checks, self._pool.map(lambda check: self._get(*check), checks), strict=True):
+            value = codec.decode(raw) if is_set(raw) else None
+            if value is not None:
+                found[topic][codec.name] = value
+        delayed = self._pool.map(lambda topic: (topic, self._get_path(topic, DELAYED_DELIVERY)), topics)
+        return TopicPolicyReading(
+            found, frozenset(topic.full for topic, raw in delayed if is_set(raw)), f"one by one ({why})"
+        )
+
+    def _get(self, topic: TopicName, codec: Codec) -> Any:
+        return self._get_path(topic, codec.bulk_name)
+
+    def _get_path(self, topic: TopicName, path: str) -> Any:
+        reply = self._admin.call("GET", f"{topic_path(topic)}/{path}")
+        if reply.missing:  # the topic went away, or this broker does not have the policy
+            return None
+        return must(reply, f"reading {path} of {topic}")
+
+
+def is_set(raw: Any) -> bool:
+    """204, an empty body, null, {} and [] all mean unset (pulsar-measured §1.1)."""
+    return raw is not None and raw not in ("", {}, [], "null")
