@@ -5,6 +5,7 @@ They exist so that a wrong value gives *one* finding in our words instead of one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
@@ -16,6 +17,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PlainValidator,
+    StrictFloat,
     StrictInt,
     StrictStr,
     Tag,
@@ -29,6 +31,8 @@ INT32: Final = 2**31 - 1
 DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(ms|s|m|h|d)$"
 SIZE_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(B|KiB|MiB|GiB|TiB|kB|MB|GB|TB)$"
 RATE_PATTERN: Final = r"^[0-9]+ ?/ ?[smhd]$"
+SHARE_PATTERN: Final = r"^[0-9]{1,3}(\.[0-9]{1,6})?%$"
+_SHARE: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,6})?)%", re.ASCII)
 
 T = TypeVar("T")
 
@@ -69,12 +73,17 @@ def _quantity(
     return validate
 
 
-def _multiple_of(scale: int, unit: str, largest: int = INT32) -> Callable[[Any], Any]:
-    """Pulsar stores whole `unit`s: name the two nearest values, and never let a non-zero value become 0."""
+def _multiple_of(scale: int, unit: str, *, zero: str = "") -> Callable[[Any], Any]:
+    """Pulsar stores whole `unit`s: name the two nearest values, and never let a non-zero value become 0.
+
+    `zero` says why 0 is no value here; "" where it is one.
+    """
 
     def validate(value: Any) -> Any:
         if value == UNLIMITED:
             return value
+        if zero and not value:
+            raise wrong_value(zero)
         below = value // scale
         if value % scale:
             nearest = (
@@ -83,11 +92,23 @@ def _multiple_of(scale: int, unit: str, largest: int = INT32) -> Callable[[Any],
                 else f"{type(value)(scale)}"
             )
             raise wrong_unit(f"{value} cannot be stored: Pulsar counts in whole {unit} here; the nearest is {nearest}")
-        if below > largest:
-            raise wrong_unit(f"{value} is more than Pulsar can store ({type(value)(largest * scale)})")
+        if below > INT32:
+            raise wrong_unit(f"{value} is more than Pulsar can store ({type(value)(INT32 * scale)})")
         return value
 
     return validate
+
+
+def _above_zero(reason: str) -> AfterValidator:
+    """Refuses 0 and says why: Pulsar reads it as something else, or nothing would ever move."""
+
+    def validate(value: Any) -> Any:
+        nothing = (value.amount if isinstance(value, Rate | SizeRate) else value) == 0
+        if nothing:
+            raise wrong_value(reason)
+        return value
+
+    return AfterValidator(validate)
 
 
 def _schema(pattern: str, example: str, *, unlimited: bool = False) -> WithJsonSchema:
@@ -104,35 +125,71 @@ _SIZE = PlainValidator(_quantity(Size.parse, "B, KiB, MiB, GiB, TiB", "10GiB", u
 _SIZE_OR_UNLIMITED = PlainValidator(_quantity(Size.parse, "B, KiB, MiB, GiB, TiB", "10GiB", unlimited=True))
 _RATE = PlainValidator(_quantity(Rate.parse, "/s, /m, /h, /d", "100/s", unlimited=False))
 
+ZERO_IS_UNLIMITED: Final = "0 means unlimited to Pulsar: write `unlimited`"
+_NO_TIME: Final = _above_zero("0 leaves no time at all: write a duration above 0")
+
 DurationField = Annotated[Duration, _DURATION, _AS_TEXT, _schema(DURATION_PATTERN, "30s")]
-SizeField = Annotated[Size, _SIZE, _AS_TEXT, _schema(SIZE_PATTERN, "128MiB")]
-RateField = Annotated[Rate, _RATE, _AS_TEXT, _schema(RATE_PATTERN, "100/s")]
+PositiveDuration = Annotated[Duration, _DURATION, _NO_TIME, _AS_TEXT, _schema(DURATION_PATTERN, "30s")]
+SizeField = Annotated[
+    Size, _SIZE, _above_zero("0 leaves no room at all: write a size above 0"), _AS_TEXT, _schema(SIZE_PATTERN, "128MiB")
+]
+RateField = Annotated[
+    Rate,
+    _RATE,
+    _above_zero("0 lets nothing through, ever: write a rate of at least 1"),
+    _AS_TEXT,
+    _schema(RATE_PATTERN, "100/s"),
+]
 
 Seconds = Annotated[
     Duration | Unlimited,
     _DURATION_OR_UNLIMITED,
-    AfterValidator(_multiple_of(1_000, "seconds")),
+    AfterValidator(_multiple_of(1_000, "seconds", zero=ZERO_IS_UNLIMITED)),
     _AS_TEXT,
     _schema(DURATION_PATTERN, "7d", unlimited=True),
 ]
 BoundedSeconds = Annotated[
-    Duration, _DURATION, AfterValidator(_multiple_of(1_000, "seconds")), _AS_TEXT, _schema(DURATION_PATTERN, "1s")
+    Duration,
+    _DURATION,
+    AfterValidator(_multiple_of(1_000, "seconds", zero="0 is no period: write at least 1s")),
+    _AS_TEXT,
+    _schema(DURATION_PATTERN, "1s"),
 ]
 Minutes = Annotated[
+    Duration | Unlimited,
+    _DURATION_OR_UNLIMITED,
+    AfterValidator(_multiple_of(60_000, "minutes", zero=ZERO_IS_UNLIMITED)),
+    _AS_TEXT,
+    _schema(DURATION_PATTERN, "7d", unlimited=True),
+]
+RetentionMinutes = Annotated[
     Duration | Unlimited,
     _DURATION_OR_UNLIMITED,
     AfterValidator(_multiple_of(60_000, "minutes")),
     _AS_TEXT,
     _schema(DURATION_PATTERN, "7d", unlimited=True),
 ]
-Mebibytes = Annotated[
+RetentionSize = Annotated[
     Size | Unlimited,
     _SIZE_OR_UNLIMITED,
     AfterValidator(_multiple_of(1 << 20, "MiB")),
     _AS_TEXT,
     _schema(SIZE_PATTERN, "20GiB", unlimited=True),
 ]
-Bytes = Annotated[Size | Unlimited, _SIZE_OR_UNLIMITED, _AS_TEXT, _schema(SIZE_PATTERN, "5GiB", unlimited=True)]
+Bytes = Annotated[
+    Size | Unlimited,
+    _SIZE_OR_UNLIMITED,
+    _above_zero(ZERO_IS_UNLIMITED),
+    _AS_TEXT,
+    _schema(SIZE_PATTERN, "5GiB", unlimited=True),
+]
+QuotaBytes = Annotated[
+    Size | Unlimited,
+    _SIZE_OR_UNLIMITED,
+    _above_zero("0 would stop every producer: write a size above 0, or `unlimited`"),
+    _AS_TEXT,
+    _schema(SIZE_PATTERN, "5GiB", unlimited=True),
+]
 
 
 def _per_second(raw: Any) -> Rate | Unlimited:
@@ -142,18 +199,24 @@ def _per_second(raw: Any) -> Rate | Unlimited:
     assert isinstance(rate, Rate)
     amount, rest = divmod(rate.amount * 1000, int(rate.period))
     if rest:
-        raise wrong_unit(
-            f"{rate} cannot be stored: Pulsar counts per second here; the nearest are {amount}/s and {amount + 1}/s"
-        )
+        nearest = f"the nearest are {amount}/s and {amount + 1}/s" if amount else "the nearest is 1/s"
+        raise wrong_unit(f"{rate} cannot be stored: Pulsar counts per second here; {nearest}")
+    if amount > INT32:
+        raise wrong_unit(f"{rate} is more than Pulsar can store ({INT32}/s)")
     return Rate(amount, Duration(1000))
 
 
 MessageRate = Annotated[
-    Rate | Unlimited, PlainValidator(_per_second), _AS_TEXT, _schema(RATE_PATTERN, "1000/s", unlimited=True)
+    Rate | Unlimited,
+    PlainValidator(_per_second),
+    _above_zero(ZERO_IS_UNLIMITED),
+    _AS_TEXT,
+    _schema(RATE_PATTERN, "1000/s", unlimited=True),
 ]
 DataRate = Annotated[
     SizeRate | Unlimited,
     PlainValidator(_quantity(SizeRate.parse, "B/s, KiB/s, MiB/s", "10MiB/s", unlimited=True)),
+    _above_zero(ZERO_IS_UNLIMITED),
     _AS_TEXT,
     _schema(SIZE_PATTERN[:-1] + " ?/ ?s$", "10MiB/s", unlimited=True),
 ]
@@ -165,7 +228,7 @@ def _count(raw: Any) -> int | Unlimited:
     if isinstance(raw, bool) or not isinstance(raw, int):
         raise wrong_value("should be a whole number or `unlimited`")
     if raw == 0:
-        raise wrong_value("0 means unlimited to Pulsar: write `unlimited`")
+        raise wrong_value(ZERO_IS_UNLIMITED)
     if not 0 < raw <= INT32:
         raise wrong_value(f"should be between 1 and {INT32}, or `unlimited`")
     return raw
@@ -176,6 +239,22 @@ Count = Annotated[
     PlainValidator(_count),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": UNLIMITED}], "examples": [1000, UNLIMITED]}),
 ]
+
+
+def _share(raw: Any) -> str:
+    match = _SHARE.fullmatch(str(raw))
+    if match is None:
+        raise wrong_unit("should be a percentage such as 25%")
+    if not 0 < float(match[1]) <= 100:
+        raise wrong_value(f"{raw}: a share is above 0% and at most 100%")
+    return match[0]
+
+
+Share = Annotated[
+    str, PlainValidator(_share), WithJsonSchema({"type": "string", "pattern": SHARE_PATTERN, "examples": ["25%"]})
+]
+PositiveNumber = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+FiniteFloat = Annotated[StrictFloat, Field(allow_inf_nan=False)]
 
 INHERIT: Final = "inherit"
 Inherit = Literal["inherit"]

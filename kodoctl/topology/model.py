@@ -6,32 +6,44 @@ Defaults that depend on other fields are resolved in kodoctl.topology.settings, 
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
     StrictBool,
-    StrictFloat,
-    StrictInt,
     StrictStr,
     Tag,
     WithJsonSchema,
+    model_validator,
 )
 
 from kodoctl.topology.fields import (
     DurationField,
     FileModel,
+    PositiveDuration,
     PositiveInt,
-    RateField,
-    SizeField,
     Text,
     wrong_value,
 )
+from kodoctl.topology.handling import (
+    ROUTE_OPERATORS,
+    ConcurrencyLimit,
+    Isolate,
+    Limit,
+    Lookahead,
+    QuotaLimit,
+    RateLimit,
+    Route,
+    RouteCondition,
+    StateWeights,
+    Waits,
+    Weight,
+)
 from kodoctl.topology.names import Level, State
-from kodoctl.topology.policies import NamespacePolicies, TopicPolicies
-from kodoctl.topology.units import Duration, Size
+from kodoctl.topology.policies import ClusterList, NamespacePolicies, TopicPolicies
+from kodoctl.topology.units import Duration
 
 VERSION: Final = 1
 KEY: Final = "key"  # as `fair_by` or a limit's `by`: the message key
@@ -54,11 +66,9 @@ WaitingState = Annotated[
     BeforeValidator(_waiting_state),
     WithJsonSchema({"type": "string", "enum": ["retrying", "pending", "blocking"]}),
 ]
-Weight = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 200})]  # K104 says it better
 Address = Annotated[StrictStr, Field(pattern=r"^[a-z]+\.\S+$")]
 Roles = tuple[Text, ...]
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
-RouteValue = StrictStr | StrictInt | StrictFloat | StrictBool
 
 
 class Payload(FileModel):
@@ -82,140 +92,6 @@ class Audit(TopicPolicies):
 
     mode: Literal["wait", "best_effort"] = "wait"
     """wait: acknowledge only after the record's receipt. best_effort: do not wait (the pipeline's verdict stays inconclusive)."""
-
-
-class Isolate(FileModel):
-    """When a tenant is moved aside because it fills the look-ahead."""
-
-    share: Annotated[StrictStr, Field(pattern=r"^[0-9]{1,3}(\.[0-9]+)?%$", examples=["25%"])] = "25%"
-    """A tenant that holds more of the look-ahead than this is isolated."""
-    min: PositiveInt = Field(default=1000, examples=[1000])
-    """…but only from this many messages on."""
-    to: Literal["B1", "pending"] | None = Field(default=None, examples=["B1"])
-    """Where to; left out: B1 if there is one, else pending."""
-
-
-class Lookahead(FileModel):
-    """What one worker may hold unacknowledged in order to be fair."""
-
-    messages: PositiveInt = Field(default=50_000, examples=[50_000])
-    """Messages, receiver queues included."""
-    size: SizeField = Field(default=Size(128 << 20), examples=["128MiB"])
-    """Bytes of payload."""
-
-
-class StateWeights(FileModel):
-    """Shares of the states within a level."""
-
-    ready: Weight = Field(default=50, examples=[50])
-    """Share of new messages."""
-    retrying: Weight = Field(default=30, examples=[30])
-    """Share of messages that failed."""
-    pending: Weight = Field(default=15, examples=[15])
-    """Share of messages over a rate."""
-    blocking: Weight = Field(default=5, examples=[5])
-    """Share of messages over a quota."""
-
-
-class Waits(FileModel):
-    """How long and how often messages wait in a state."""
-
-    delays: Annotated[tuple[DurationField, ...], Field(min_length=1)] | None = Field(
-        default=None, examples=[["10s", "1m", "5m"]]
-    )
-    """One delay an attempt; the last one repeats. Left out: the state's default."""
-    attempts: PositiveInt | None = Field(default=None, examples=[12])
-    """Attempts before the message goes on. Left out: the state's default."""
-
-
-class RateLimit(FileModel):
-    """At most so many handler starts per period; over it, messages go to pending."""
-
-    kind: Literal["rate"]
-    """rate"""
-    by: Text | None = Field(default=None, examples=["uid"])
-    """The message property (or `key`) each value of which has a limit of its own; left out: one limit for all."""
-    limit: RateField = Field(examples=["100/s"])
-    """The rate."""
-    burst: PositiveInt | None = Field(default=None, examples=[200])
-    """Starts that may come at once after a pause; left out: one second's worth, at least 1."""
-    scope: Literal["subscription", "worker"] = "subscription"
-    """subscription: all workers together. worker: each worker."""
-    overrides: dict[Text, RateField] = Field(default_factory=dict, examples=[{"u1": "1000/s"}])
-    """Limits of single values of `by`."""
-
-
-class ConcurrencyLimit(FileModel):
-    """At most so many handlers at once; at the cap, the scheduler passes over the tenant."""
-
-    kind: Literal["concurrency"]
-    """concurrency"""
-    by: Text | None = Field(default=None, examples=["uid"])
-    """As for a rate."""
-    limit: PositiveInt = Field(examples=[8])
-    """Handlers at once."""
-    scope: Literal["subscription", "worker"] = "subscription"
-    """As for a rate."""
-    overrides: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 16}])
-    """As for a rate."""
-
-
-class QuotaLimit(FileModel):
-    """At most so many messages per window; over it, messages go to blocking."""
-
-    kind: Literal["quota"]
-    """quota"""
-    by: Text | None = Field(default=None, examples=["bucket"])
-    """As for a rate."""
-    limit: RateField = Field(examples=["5000/h"])
-    """Messages per window: s, m, h or d."""
-    scope: Literal["subscription", "worker"] = "subscription"
-    """As for a rate."""
-    overrides: dict[Text, RateField] = Field(default_factory=dict, examples=[{"b1": "10000/h"}])
-    """As for a rate."""
-
-
-Limit = Annotated[RateLimit | ConcurrencyLimit | QuotaLimit, Discriminator("kind")]
-ROUTE_OPERATORS: Final = (
-    "equals", "not_equals", "in_", "not_in", "greater_than", "at_least", "less_than", "at_most", "exists",
-)  # fmt: skip
-
-
-class RouteCondition(FileModel):
-    """A test of one message property; exactly one operator. Numbers compare as numbers. A missing property is no match."""
-
-    property: Text = Field(examples=["size"])
-    """The property tested."""
-    equals: RouteValue | None = Field(default=None, examples=["vip"])
-    """Is this value."""
-    not_equals: RouteValue | None = Field(default=None, examples=["test"])
-    """Is another value."""
-    in_: tuple[RouteValue, ...] | None = Field(default=None, alias="in", examples=[["u1", "u2"]])
-    """Is one of these."""
-    not_in: tuple[RouteValue, ...] | None = Field(default=None, examples=[["u3"]])
-    """Is none of these."""
-    greater_than: StrictInt | StrictFloat | None = Field(default=None, examples=[100000])
-    """Is a number above this."""
-    at_least: StrictInt | StrictFloat | None = Field(default=None, examples=[10])
-    """Is a number not below this."""
-    less_than: StrictInt | StrictFloat | None = Field(default=None, examples=[10])
-    """Is a number below this."""
-    at_most: StrictInt | StrictFloat | None = Field(default=None, examples=[10])
-    """Is a number not above this."""
-    exists: Literal[True] | None = Field(default=None, examples=[True])
-    """Is there at all."""
-
-
-class Route(FileModel):
-    """Sends matching messages to another level at their first receipt."""
-
-    when: RouteCondition
-    """The condition."""
-    to: Level = Field(examples=["B1"])
-    """The level."""
-
-
-Concurrency = PositiveInt | Literal["adaptive"]
 
 
 def _kind(raw: Any) -> str:
@@ -252,7 +128,7 @@ class Subscription(FileModel):
         Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
     ] = Field(default=32, examples=[32])
     """Handlers at once in one worker, or adaptive."""
-    handler_timeout: DurationField = Field(default=Duration(30_000), examples=["30s"])
+    handler_timeout: PositiveDuration = Field(default=Duration(30_000), examples=["30s"])
     """A handler that runs longer has failed."""
     on_failure: Literal["park", "block", "leave"] | None = Field(default=None, examples=["park"])
     """For key_shared, failover and exclusive. park: the key waits, then its message dies. block: waits without end. leave: as shared."""
@@ -326,6 +202,8 @@ class GroundTopic(FileModel):
     """Policies of the whole family."""
     state_policies: TopicPolicies = Field(default_factory=TopicPolicies, examples=[{"ttl": "unlimited"}])
     """Policies of the state topics, over `policies`."""
+    replication: ClusterList | None = Field(default=None, examples=[["east", "west"]])
+    """Clusters the whole family is replicated to: short for `policies: {replication: …}`. Managed only where named."""
     ignore: tuple[Text, ...] = Field(default=(), examples=[["publish_rate"]])
     """Policies someone else sets: neither shown nor touched, in the whole family."""
     producers: Roles = Field(default=(), examples=[["checkout"]])
@@ -334,6 +212,12 @@ class GroundTopic(FileModel):
         default_factory=dict, examples=[{"billing": {"states": ["retrying"]}}]
     )
     """Subscriptions by name."""
+
+    @model_validator(mode="after")
+    def _replication_once(self) -> Self:
+        if self.replication is not None and self.policies.replication is not None:
+            raise wrong_value("`replication` stands here and in `policies`: write it once")
+        return self
 
 
 class Defaults(FileModel):
@@ -395,3 +279,11 @@ class Topology(FileModel):
     """Addresses whose data may be destroyed by the next apply."""
     forget: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/old"]])
     """Addresses that leave our ownership without being touched."""
+
+
+__all__ = [
+    "KEY", "ROUTE_OPERATORS", "VERSION",
+    "Audit", "ConcurrencyLimit", "CreateTenant", "DeadLetter", "Defaults", "GroundTopic", "Isolate", "Limit",
+    "Lookahead", "Payload", "QuotaLimit", "RateLimit", "Route", "RouteCondition", "StateWeights", "Subscription",
+    "Topology", "Waits",
+]  # fmt: skip

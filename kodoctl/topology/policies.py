@@ -19,11 +19,14 @@ from kodoctl.topology.fields import (
     Count,
     DataRate,
     FileModel,
-    Mebibytes,
     MessageRate,
     Minutes,
     OrInherit,
     PositiveInt,
+    PositiveNumber,
+    QuotaBytes,
+    RetentionMinutes,
+    RetentionSize,
     Seconds,
     SizeField,
     Text,
@@ -38,16 +41,16 @@ class PolicyMap(FileModel):
 class Retention(PolicyMap):
     """How long and how much acknowledged data is kept. `0s` with `0B` keeps nothing."""
 
-    time: Minutes | None = None
+    time: RetentionMinutes | None = None
     """Whole minutes, or unlimited."""
-    size: Mebibytes | None = None
+    size: RetentionSize | None = None
     """Whole MiB, or unlimited."""
 
 
 class BacklogQuota(PolicyMap):
     """How much unacknowledged data may wait, and what happens beyond."""
 
-    size: Bytes | None = None
+    size: QuotaBytes | None = None
     """Bytes waiting; left out: not set, inherited."""
     time: Seconds | None = None
     """Age of the oldest waiting message; left out: not set, inherited."""
@@ -93,7 +96,7 @@ class Persistence(PolicyMap):
     """Copies of each entry."""
     ack_quorum: PositiveInt | None = Field(default=None, examples=[2])
     """Copies confirmed before a send is."""
-    mark_delete_rate: Annotated[float, Field(ge=0)] = Field(default=0.0, examples=[1.0])
+    mark_delete_rate: PositiveNumber = Field(default=0.0, examples=[1.0])
     """Writes of a cursor's position per second; 0 = the broker's default."""
 
 
@@ -283,4 +286,6 @@ def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue |
         return above
     assert isinstance(below, PolicyMap)
     members = {name: getattr(layer, name) for layer in (below, above) for name in layer.model_fields_set}
+    if isinstance(above, InactiveTopic) and above.delete == "never" and "after" not in above.model_fields_set:
+        members.pop("after", None)  # a time from below means nothing any more, and could not be removed otherwise
     return type(above).model_construct(_fields_set=set(members), **members)
