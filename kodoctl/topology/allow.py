@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from kodoctl.errors import Diagnostic, Where, error, warning
+from kodoctl.topology.comments import find_comments
 from kodoctl.topology.nodes import Node
+
+MAX_COMMENTS: Final = 1_000  # of one file: each finding is compared with each
 
 _MARK = re.compile(r"#\s*kodoctl:\s*(.*)$")
 _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?\s*$")
@@ -40,21 +44,22 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Dia
     spans = _spans(root)
     allows: list[Allow] = []
     findings: list[Diagnostic] = []
-    for number, line in enumerate(lines, 1):
-        if (mark := _MARK.search(line)) is None or _inside_text(root, number, mark.start() + 1):
+    for comment in find_comments(text):
+        if (mark := _MARK.match(comment.text)) is None:
             continue
-        where = Where(file, number, mark.start() + 1)
+        where = Where(file, comment.line, comment.column)
+        if len(allows) + len(findings) >= MAX_COMMENTS:
+            detail = f"more than {MAX_COMMENTS:,} comments to kodoctl: split the file"
+            return allows, [*findings, error("K018", "too many comments", detail, where)]
         order = _ALLOW.fullmatch(mark[1].strip())
         if order is None:
-            findings.append(
-                error("K018", "comment that means nothing", "write `# kodoctl: allow Kxxx because …`", where)
-            )
+            detail = "write `# kodoctl: allow Kxxx because …`"
+            findings.append(error("K018", "comment that means nothing", detail, where))
         elif not order[2]:
-            findings.append(
-                error("K018", "an allowance without a reason", f"write `allow {order[1]} because …`", where)
-            )
+            detail = f"write `allow {order[1]} because …`"
+            findings.append(error("K018", "an allowance without a reason", detail, where))
         else:
-            first = number if line[: mark.start()].strip() else _next_content(lines, number)
+            first = _next_content(lines, comment.line) if comment.alone else comment.line
             last = spans.get(first, first)
             allows += [Allow(code.strip(), order[2], first, last, where) for code in order[1].split(",")]
     return allows, findings
@@ -99,19 +104,3 @@ def _spans(root: Node) -> dict[int, int]:
         spans[node.key_line] = max(spans.get(node.key_line, 0), node.end_line)
         stack.extend(node.children())
     return spans
-
-
-def _inside_text(root: Node, line: int, column: int) -> bool:
-    """Whether the place lies inside a scalar: a `#` in a text is no comment."""
-    stack = [root]
-    while stack:
-        node = stack.pop()
-        if not (node.key_line <= line <= max(node.end_line, node.line)) and node is not root:
-            continue
-        if isinstance(node.value, str) and (node.line, node.column) < (line, column) < (
-            node.end_line,
-            max(node.end_column, 2),
-        ):
-            return True
-        stack.extend(node.children())
-    return False

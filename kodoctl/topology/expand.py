@@ -123,7 +123,11 @@ def _family(
 ) -> Iterator[FamilyTopic]:
     """Ready topics by level, then each subscription's states, dead letters and audit."""
     defaults = topology.spec.defaults
-    common = (layer(defaults.policies, "defaults", "policies"), layer(ground.policies, "topics", name, "policies"))
+    common = (
+        layer(defaults.policies, "defaults", "policies"),
+        layer(ground.policies, "topics", name, "policies"),
+        *([Layer(("topics", name), {"replication": ground.replication})] if ground.replication else []),
+    )
     on_states = (
         layer(defaults.state_policies, "defaults", "state_policies"),
         layer(ground.state_policies, "topics", name, "state_policies"),
@@ -191,7 +195,9 @@ def _tenant_and_namespace(
         yield TenantResource(spec.tenant, frozenset(tenant.clusters), frozenset(tenant.admin_roles))
     if (policies := spec.namespace_policies) is not None:
         values = {name: getattr(policies, name) for name in NAMESPACE_POLICY_NAMES if name in policies.model_fields_set}
-        yield NamespaceResource(namespace, {name: value for name, value in values.items() if is_set(value)})
+        yield NamespaceResource(
+            namespace, {name: value for name, value in values.items() if is_set(value)}, frozenset(values)
+        )
 
 
 def _schemas(topology: LoadedTopology, topics: Iterable[FamilyTopic]) -> Iterator[SchemaResource]:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.topology.names import Level
 from kodoctl.topology.nodes import Node
-from kodoctl.topology.schema import describe_expected, known_keys
+from kodoctl.topology.schema import all_optional, describe_expected, known_keys
 
 Path = tuple[str | int, ...]
+LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
 
 
 def node_at(root: Node, path: Path) -> tuple[Node, Path]:
@@ -60,11 +62,15 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
             return error("K004", "wrong value", f"{shown}: {detail['ctx']['text']}", node.where)
         case "union_tag_not_found" | "union_tag_invalid":
             return _wrong_kind(detail, node, shown)
-        case "literal_error" | "enum" if "[key]" in detail["loc"]:
-            names = ", ".join(str(detail["ctx"]["expected"]).replace("'", "").split(", "))
-            return error("K003", "unknown key", f"{shown}: should be {names}", node.key_where)
+        case "enum" if "'L1'" in detail["ctx"]["expected"]:
+            text = f"{shown}: {_got(node)} is no level: {', '.join(Level)}"
+            if "[key]" in detail["loc"]:
+                text = f"{shown}: this is no level: {', '.join(Level)}"
+            return error("K103", LEVELS_CONTRADICT, text, node.key_where if "[key]" in detail["loc"] else node.where)
         case _ if node.value is None and walked == path:
-            text = f"{shown} has no value: write {describe_expected(path)}, or remove the key (null stands only in overlays)"
+            empty = " ({} takes every default)" if all_optional(path) else ""
+            expected = f"{describe_expected(path)}{empty}"
+            text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
             return error("K015", "null outside an overlay", text, node.key_where)
         case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than" | "too_short" | "string_too_short":
             text = f"{shown}: {_got(node)} is out of bounds: {detail['msg'].removeprefix('Input ')}"

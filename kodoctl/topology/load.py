@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
-from typing import Any
 
 from pydantic import ValidationError
 
@@ -16,8 +14,10 @@ from kodoctl.topology.allow import Allow, find_allows
 from kodoctl.topology.findings import Path, from_validation, node_at
 from kodoctl.topology.model import VERSION, Topology
 from kodoctl.topology.nodes import MAX_BYTES, Node, parse
+from kodoctl.topology.payloads import PayloadFile, read_payloads
 
 BASE = "base"
+MAX_ENVIRONMENTS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,10 @@ class SourceFile:
 
     @property
     def environments(self) -> tuple[str, ...]:
-        """Names of the environments the file declares, in its order."""
+        """Names of the environments the file declares, in its order (too many are a finding, and not looked at)."""
         environments = self.root.value.get("environments") if self.root and isinstance(self.root.value, dict) else None
-        return tuple(environments.value) if environments and isinstance(environments.value, dict) else ()
-
-
-@dataclass(frozen=True, slots=True)
-class PayloadFile:
-    """The schema file a ground topic's payload names. `definition` is None when `problem` says why it cannot be read."""
-
-    type: str
-    path: FilePath
-    definition: Any
-    problem: str | None = None
+        names = tuple(environments.value) if environments and isinstance(environments.value, dict) else ()
+        return names[:MAX_ENVIRONMENTS]
 
 
 @dataclass(frozen=True)
@@ -108,27 +99,31 @@ def _no_files(folder: FilePath) -> str:
 def _read(path: FilePath) -> SourceFile:
     name = str(path)
     try:
+        if not path.is_file():
+            return _unread(path, "K016", "cannot read file", "it is not a regular file")
         with path.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1) if path.is_file() else b""
+            data = stream.read(MAX_BYTES + 1)
             size = path.stat().st_size
     except OSError as problem:
-        return SourceFile(
-            path, name, None, (), (error("K016", "cannot read file", f"{problem.strerror}", Where(name)),)
-        )
-    if not path.is_file():
-        return SourceFile(
-            path, name, None, (), (error("K016", "cannot read file", "it is not a regular file", Where(name)),)
-        )
+        return _unread(path, "K016", "cannot read file", problem.strerror or "it cannot be read")
     if size > MAX_BYTES:
-        data = data[:1]
         detail = f"{size / (1 << 20):.1f} MiB, at most 8 MiB: split it into several files with names of their own"
-        return SourceFile(path, name, None, (), (error("K009", "file too large", detail, Where(name)),))
+        return _unread(path, "K009", "file too large", detail)
+    return source_of(data, name)
+
+
+def _unread(path: FilePath, code: str, summary: str, detail: str) -> SourceFile:
+    return SourceFile(path, str(path), None, (), (error(code, summary, detail, Where(str(path))),))
+
+
+def source_of(data: bytes, name: str) -> SourceFile:
+    """A file's bytes as read: `name` is what findings call it, and what paths in it are relative to."""
     root, findings = parse(data, name)
     allows: list[Allow] = []
     if root is not None:
         allows, more = find_allows(data.decode("utf-8-sig"), root, name)
         findings += more
-    return SourceFile(path, name, root, tuple(allows), tuple(findings))
+    return SourceFile(FilePath(name), name, root, tuple(allows), tuple(findings))
 
 
 def environments_of(files: Iterable[SourceFile]) -> tuple[str, ...]:
@@ -187,40 +182,16 @@ def _load(file: SourceFile, environment: str | None) -> tuple[LoadedTopology | N
         )
         return None, [error("K017", "missing environment", detail, root.where)]
     merged, production, findings = overlay.in_environment(root, environment)
+    if environment is None:
+        findings += _bad_environments(root)
     try:
         spec = Topology.model_validate(merged.plain())
     except ValidationError as problem:
         findings += from_validation(problem.errors(include_url=False), merged)
         return None, findings
-    if environment is None and (bad := _bad_environments(root)):
-        findings += bad
     if findings or file.findings:
         return None, findings
-    return LoadedTopology(spec, _read_payloads(spec, file.path.parent), merged, file, environment, production), findings
-
-
-def _read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
-    """Ground topic -> its schema file, each file read once."""
-    read: dict[tuple[str, str], PayloadFile] = {}
-    found: dict[str, PayloadFile] = {}
-    for name, ground in spec.topics.items():
-        if (payload := ground.payload) is not None:
-            key = (payload.type, payload.schema_file)
-            if key not in read:
-                read[key] = _read_payload(payload.type, folder / payload.schema_file)
-            found[name] = read[key]
-    return found
-
-
-def _read_payload(kind: str, path: FilePath) -> PayloadFile:
-    try:
-        if path.stat().st_size > MAX_BYTES:
-            return PayloadFile(kind, path, None, "it is larger than 8 MiB")
-        return PayloadFile(kind, path, json.loads(path.read_bytes()))
-    except OSError as problem:
-        return PayloadFile(kind, path, None, problem.strerror or "it cannot be read")
-    except (ValueError, RecursionError) as problem:
-        return PayloadFile(kind, path, None, f"it is not JSON: {problem}")
+    return LoadedTopology(spec, read_payloads(spec, file.path.parent), merged, file, environment, production), findings
 
 
 def _unknown_version(root: Node) -> Diagnostic | None:
@@ -239,17 +210,23 @@ def _unknown_version(root: Node) -> Diagnostic | None:
 def _bad_environments(root: Node) -> list[Diagnostic]:
     """Shape of the overlays, checked once with the base; their values are checked in each environment."""
     assert isinstance(root.value, dict)
-    environments = root.value.get("environments")
-    if environments is None or not isinstance(environments.value, dict):
+    node = root.value.get("environments")
+    if node is None:
         return []
+    if not isinstance(node.value, dict):
+        detail = "environments should be a map from names to overlays, such as {prod: {production: true}}"
+        return [error("K004", "wrong value", detail, node.where)]
+    if len(node.value) > MAX_ENVIRONMENTS:
+        detail = f"{len(node.value):,} environments, at most {MAX_ENVIRONMENTS}: each is checked on its own"
+        return [error("K008", "too many values", detail, node.key_where)]
     return [
-        error("K017", "reserved name", f"{BASE!r} names the file without overlay", node.key_where)
-        for name, node in environments.value.items()
+        error("K017", "reserved name", f"{BASE!r} names the file without overlay: choose another", child.key_where)
+        for name, child in node.value.items()
         if name == BASE
     ]
 
 
 __all__ = [
-    "BASE", "LoadedTopology", "Path", "SourceFile", "TopologySet",
-    "choose_environment", "environments_of", "load_set", "load_topology", "read_files",
+    "BASE", "LoadedTopology", "Path", "PayloadFile", "SourceFile", "TopologySet",
+    "choose_environment", "environments_of", "load_set", "load_topology", "read_files", "source_of",
 ]  # fmt: skip

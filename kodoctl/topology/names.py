@@ -169,6 +169,8 @@ def why_not_pulsar_name(name: str) -> str | None:
         return f"it holds {shown}: letters, digits and - = : . _ are allowed" if bad else "it is empty"
     if name in (".", ".."):
         return "it is a relative path"
+    if name.startswith("__"):
+        return "names that begin with __ are Pulsar's own (__change_events, __compaction)"
     if _PARTITION.search(name):
         return "-partition-<number> is how Pulsar names the parts of a partitioned topic"
     return None

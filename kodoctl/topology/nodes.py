@@ -32,7 +32,8 @@ _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,3})?", 
 _WORDS: Final[dict[str, Scalar]] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
-    ".inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan"),
+    **{sign + word: float(sign + "inf") for sign in ("", "+", "-") for word in (".inf", ".Inf", ".INF")},
+    ".nan": float("nan"), ".NaN": float("nan"), ".NAN": float("nan"),
 }  # fmt: skip
 
 
@@ -194,14 +195,13 @@ class _Builder:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
         assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
-        if event.tag is not None and event.tag != "!":
-            detail = f"{event.tag}: remove it, and quote the value to make it a text"
-            self._note(event, "K013", "tags are not allowed", detail)
+        self._refuse_tag(event)
         self.nodes += 1
         if self.nodes > MAX_NODES:
             self._hopeless(event, "K008", "too many values", f"more than {MAX_NODES:,}: split the file")
         line, column = _place(event.start_mark)
         if isinstance(event, yaml.ScalarEvent):
+            self._refuse_control(event)
             plain = event.implicit[0]
             node = Node(_resolve(event.value) if plain else event.value, self.file, line, column)
             node.end_line, node.end_column = _place(event.end_mark)
@@ -213,6 +213,17 @@ class _Builder:
         if event.anchor:
             self.open_anchors.add(event.anchor)
         return Node({} if isinstance(event, yaml.MappingStartEvent) else [], self.file, line, column)
+
+    def _refuse_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
+        if event.tag is not None and event.tag != "!":
+            detail = f"{event.tag}: remove it, and quote the value to make it a text"
+            self._note(event, "K013", "tags are not allowed", detail)
+
+    def _refuse_control(self, event: yaml.ScalarEvent) -> None:
+        """A name with an escape sequence in it could forge what a terminal shows."""
+        if event.style == '"' and (match := _CONTROL.search(event.value)):
+            detail = f"the text holds U+{ord(match[0]):04X}, written as an escape: remove it"
+            self._note(event, "K012", "control character", detail)
 
     def _alias(self, event: yaml.AliasEvent) -> Node:
         name = event.anchor
@@ -229,6 +240,10 @@ class _Builder:
     def _key(self, event: yaml.Event) -> yaml.ScalarEvent:
         if not isinstance(event, yaml.ScalarEvent):
             self._hopeless(event, "K001", "a key that is not a text", "lists, maps and aliases cannot be keys")
+        self._refuse_tag(event)
+        self._refuse_control(event)
+        if "\n" in event.value:
+            self._note(event, "K001", "a key of several lines", "write it on one line, without \\n")
         return event
 
     def _attach(self, parent: Node, key: yaml.ScalarEvent | None, child: Node) -> None:

@@ -11,8 +11,10 @@ _FIXED = ("name", "version", "formerly", "environments")
 
 def apply_overlay(root: Node, patch: Node) -> Node:
     """`root` with `patch` merged in: null deletes, maps merge, everything else replaces. Neither argument is changed."""
-    if not isinstance(patch.value, dict) or not isinstance(root.value, dict):
+    if not isinstance(patch.value, dict):
         return patch
+    if not isinstance(root.value, dict):
+        return _without_nulls(patch)
     children = dict(root.value)
     for key, change in patch.value.items():
         if change.value is None:
@@ -34,7 +36,8 @@ def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, lis
         return base, False, []
     patch = environments.value[environment]
     if not isinstance(patch.value, dict):
-        return base, False, [error("K004", "wrong value", f"environments.{environment} should be a map", patch.where)]
+        detail = f"environments.{environment} should be a map; {{}} changes nothing"
+        return base, False, [error("K004", "wrong value", detail, patch.where)]
     findings = [
         error(
             "K017",

@@ -31,11 +31,13 @@ class TenantResource:
 
 @dataclass(frozen=True)
 class NamespaceResource:
-    """A namespace with the policies a file manages; `owned` tells a file with `namespace_policies` from a bare need."""
+    """A namespace. `managed`: the policies a file names, set or (`inherit`) unset; None: no file owns the namespace object,
+    it is only needed.
+    """
 
     name: NamespaceName
     policies: Policies
-    owned: bool = True
+    managed: frozenset[str] | None = frozenset()
 
     @property
     def address(self) -> Address:
@@ -45,11 +47,14 @@ class NamespaceResource:
 
 @dataclass(frozen=True)
 class TopicResource:
-    """A partitioned topic (also with one partition) and the policies set on it. 0 partitions: a plain topic, only ever live."""
+    """A partitioned topic (also with one partition) and the policies set on it. Only ever live: 0 partitions (a plain topic)
+    and `missing`, partitions that the metadata counts and that are not there.
+    """
 
     name: TopicName
     partitions: int
     policies: Policies
+    missing: tuple[int, ...] = ()
 
     @property
     def address(self) -> Address:

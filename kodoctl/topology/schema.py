@@ -108,6 +108,11 @@ def known_keys(path: tuple[str | int, ...]) -> list[str]:
     return sorted({key for schema in subschemas(path) for key in schema.get("properties", {})})
 
 
+def all_optional(path: tuple[str | int, ...]) -> bool:
+    """Whether `{}` is a value for `path`: a map none of whose keys is needed."""
+    return any(schema.get("properties") and not schema.get("required") for schema in subschemas(path))
+
+
 def describe_expected(path: tuple[str | int, ...]) -> str:
     """What a value at `path` may be, in words: "true or false, or a map"."""
     words: list[str] = []

@@ -1,0 +1,46 @@
+"""Where the comments of a YAML text are: a `#` inside a text is none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import yaml
+from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
+
+
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A comment from its `#` to the end of the line. Line and column count from 1; `alone`: nothing stands before it."""
+
+    line: int
+    column: int
+    text: str
+    alone: bool
+
+
+def find_comments(text: str) -> Iterator[Comment]:
+    """Every comment of a text that YAML can read, in order."""
+    scalars = _scalars(text)
+    start, end = next(scalars)
+    for number, line in enumerate(text.splitlines(), 1):
+        column = line.find("#") + 1
+        while column:
+            while end <= (number, column):
+                start, end = next(scalars)
+            if (number, column) < start:
+                before = line[: column - 1].strip()
+                yield Comment(number, column, line[column - 1 :].rstrip(), alone=not before)
+                break
+            column = line.find("#", column) + 1
+
+
+def _scalars(text: str) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """First and one past the last place of every scalar, keys included; at last a place behind every line."""
+    parser = CParser(text)
+    while (token := parser.get_token()) is not None:
+        if isinstance(token, yaml.ScalarToken):
+            start, end = token.start_mark, token.end_mark
+            yield (start.line + 1, start.column + 1), (end.line + 1, end.column + 1)
+    behind = (len(text) + 2, 0)
+    yield behind, behind
