@@ -30,13 +30,23 @@ def lint(
     paths: Paths = None,
     output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail too.")] = False,
+    against: Annotated[
+        str | None,
+        typer.Option("--against", metavar="REF", help="Compare payload schemas with those of a git revision."),
+    ] = None,
 ) -> None:
     """Check topology files: every finding at once, with file, line and column."""
     from kodoctl.render.findings import RENDERERS
     from kodoctl.topology.lint import lint as run
     from kodoctl.topology.load import read_files
 
-    result = run(read_files(paths_or_default(paths)))
+    files = read_files(paths_or_default(paths))
+    earlier = None
+    if against is not None:
+        from kodoctl.cli.git import earlier_payloads
+
+        earlier = earlier_payloads(files, against)
+    result = run(files, earlier)
     say(RENDERERS[output.value](result))
     if result.failed or (strict and result.warned):
         finish(ExitCode.ERROR)

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kodoctl.errors import Diagnostic, Severity, has_errors
 from kodoctl.topology.allow import apply_allows
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import SourceFile, TopologySet, environments_of, load_set
-from kodoctl.topology.rules import flow, keeping, lanes, naming
+from kodoctl.topology.payloads import PayloadFile
+from kodoctl.topology.rules import flow, keeping, lanes, naming, payloads
 from kodoctl.topology.rules.registry import RULES, Scope
 
-_LOADED = (flow, keeping, lanes, naming)  # importing them registers their rules
+_LOADED = (flow, keeping, lanes, naming, payloads)  # importing them registers their rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,13 @@ class LintReport:
         return any(f.severity is Severity.WARNING and f.allowed_because is None for f in self.findings)
 
 
-def judge(topologies: TopologySet) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
+Earlier = Mapping[tuple[str, str], PayloadFile]
+
+
+def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
     """Expansions of one environment and what every rule finds in them; allow-comments are not applied yet."""
     expansions = tuple(expand(topology) for topology in topologies.topologies)
-    scope = Scope(expansions)
+    scope = Scope(expansions, earlier or {})
     return expansions, [*topologies.findings, *(finding for rule in RULES for finding in rule.run(scope))]
 
 
@@ -48,13 +52,15 @@ def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tup
     return expansions, in_order(allowed)
 
 
-def lint(files: Sequence[SourceFile]) -> LintReport:
-    """Findings in the base and every environment; one that an environment alone has says so."""
-    base_set = load_set(files, None)
-    base, found = judge(base_set)
+def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintReport:
+    """Findings in the base and every environment; one that an environment alone has says so.
+
+    `earlier`: (file, ground topic) -> the payload schema before the change under review.
+    """
+    base, found = judge(load_set(files, None), earlier)
     seen = {(f.where, f.code, f.detail) for f in found}
     for environment in environments_of(files):
-        for finding in judge(load_set(files, environment))[1]:
+        for finding in judge(load_set(files, environment), earlier)[1]:
             key = (finding.where, finding.code, finding.detail)
             if key not in seen:
                 seen.add(key)

@@ -1,10 +1,9 @@
-"""K209, K301 to K304, K019: properties, flows between topics, payload schemas, lists that name nothing."""
+"""K209, K301 to K303, K003, K019: properties, flows between topics, lists that name nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
-from typing import Any
 
 from kodoctl.errors import Severity
 from kodoctl.topology import settings
@@ -49,8 +48,9 @@ def rings(scope: Scope) -> Iterator[Found]:
         for name, ground in expansion.topology.spec.topics.items():
             source = TopicName(expansion.namespace, name)
             for sub, subscription in ground.subscriptions.items():
-                for target in subscription.produces:
-                    flows.setdefault(source, {})[produced_topic(expansion.namespace, target)] = (number, name, sub)
+                for text in subscription.produces:
+                    target = _ground_of(scope, produced_topic(expansion.namespace, text))
+                    flows.setdefault(source, {}).setdefault(target, (number, name, sub))
     if not flows:
         return
     try:
@@ -63,6 +63,12 @@ def rings(scope: Scope) -> Iterator[Found]:
             number, name, sub = flows[ring[0]][ring[1 % len(ring)]]
             where = scope.expansions[number].topology.where("topics", name, "subscriptions", sub, "produces")
             yield Found(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
+
+
+def _ground_of(scope: Scope, name: TopicName) -> TopicName:
+    """The ground topic whose family `name` belongs to: sending to orders-L2 is sending to orders."""
+    topic = scope.topics.get(name)
+    return TopicName(name.namespace, topic.ground) if topic else name
 
 
 @rule("K302", Severity.WARNING, "produces to a topic that no file declares")
@@ -88,41 +94,6 @@ def idle_workers(scope: Scope) -> Iterator[Found]:
         if most is not None and subscription.expected_workers > most:
             detail = f"{subscription.expected_workers} workers expected, at most {most} can have work on a {subscription.type} subscription"
             yield Found(expansion.topology.where(*path, "expected_workers"), detail)
-
-
-@rule("K304", Severity.ERROR, "payload schema that cannot be used")
-def payloads(scope: Scope) -> Iterator[Found]:
-    """The file exists, and is valid JSON Schema or Avro."""
-    judged: dict[int, str | None] = {}
-    for expansion, path, _ in grounds(scope):
-        payload = expansion.topology.payloads.get(str(path[1]))
-        if payload is None:
-            continue
-        if id(payload) not in judged:
-            judged[id(payload)] = payload.problem or what_is_wrong(payload.type, payload.definition)
-        if problem := judged[id(payload)]:
-            yield Found(expansion.topology.where(*path, "payload", "schema"), f"{payload.path}: {problem}")
-
-
-def what_is_wrong(kind: str, definition: Any) -> str | None:
-    """Why a definition is not valid JSON Schema (`json`) or Avro (`avro`), in one sentence; None if it is."""
-    if kind == "json":
-        import jsonschema
-
-        try:
-            jsonschema.validators.validator_for(definition, jsonschema.Draft202012Validator).check_schema(definition)
-        except jsonschema.SchemaError as problem:
-            return f"not valid JSON Schema: at {problem.json_path}: {problem.message[:200]}"
-        except (TypeError, AttributeError):
-            return "not valid JSON Schema: it should be an object"
-        return None
-    import fastavro
-
-    try:
-        fastavro.parse_schema(definition)
-    except Exception as problem:  # noqa: BLE001  # fastavro raises its own and, for odd shapes, built-in errors
-        return f"not valid Avro: {str(problem)[:200] or type(problem).__name__}"
-    return None
 
 
 @rule("K003", Severity.ERROR, "unknown key")

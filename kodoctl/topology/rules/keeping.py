@@ -17,7 +17,8 @@ from kodoctl.topology.policies import BacklogQuota, InactiveTopic, Persistence, 
 from kodoctl.topology.rules.registry import Found, Scope, rule
 from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
 
-HOUR = 3_600_000
+MINUTE = 60_000
+HOUR = 60 * MINUTE
 DAY = Duration(24 * HOUR)
 WEEK = Duration(7 * DAY)
 MAX_PARTITIONS = 1024
@@ -38,7 +39,7 @@ def incomplete(scope: Scope) -> Iterator[Found]:
     for expansion, topic in distinct_topics(scope):
         for policy, value in topic.resource.policies.items():
             if reason := what_is_missing(value):
-                yield Found(scope.where(expansion, topic, policy), f"{topic.name.local}: {policy}: {reason}")
+                yield Found(scope.where(expansion, topic, policy), f"{policy}: {reason}", topic.name.local)
     for expansion, namespace in scope.namespaces.values():
         for policy, value in namespace.policies.items():
             if reason := what_is_missing(value):
@@ -55,18 +56,16 @@ def dead_letters(scope: Scope) -> Iterator[Found]:
             continue
         ttl = scope.effective(topic, "ttl")
         if ttl is not None and as_limit(ttl) < WEEK:
-            detail = f"{topic.name.local}: ttl {ttl}: at least 7d, better unlimited (remove the line)"
-            yield Found(scope.where(expansion, topic, "ttl"), detail)
+            detail = f"ttl {ttl}: at least 7d, better unlimited (remove the line)"
+            yield Found(scope.where(expansion, topic, "ttl"), detail, topic.name.local)
         expiry = scope.effective(topic, "subscription_expiry")
         if expiry is not None and expiry != UNLIMITED:
-            detail = (
-                f"{topic.name.local}: subscription_expiry {expiry} would delete the holder, then the letters: unlimited"
-            )
-            yield Found(scope.where(expansion, topic, "subscription_expiry"), detail)
+            detail = f"subscription_expiry {expiry} would delete the holder, then the letters: unlimited"
+            yield Found(scope.where(expansion, topic, "subscription_expiry"), detail, topic.name.local)
         inactive = scope.effective(topic, "inactive_topic")
         if isinstance(inactive, InactiveTopic) and inactive.delete != "never":
-            detail = f"{topic.name.local}: inactive_topic {inactive.delete} would delete the topic: never"
-            yield Found(scope.where(expansion, topic, "inactive_topic", "delete"), detail)
+            detail = f"inactive_topic {inactive.delete} would delete the topic: never"
+            yield Found(scope.where(expansion, topic, "inactive_topic", "delete"), detail, topic.name.local)
 
 
 @rule("K202", Severity.ERROR, "messages would expire before they are due")
@@ -79,10 +78,12 @@ def horizons(scope: Scope) -> Iterator[Found]:
             continue
         readers = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
         horizon = Duration(max((settings.horizon(ground, s) for s in readers), default=0))
+        # in whole minutes, which every policy can store
+        enough = Duration(-(-(horizon + settings.JITTER) // MINUTE) * MINUTE)
         for policy, member, bound, way_out in bounds:
-            if bound < horizon:
-                detail = f"{topic.name.local}: {policy} {bound}: messages wait up to {horizon} there; at least that, or {way_out}"
-                yield Found(scope.where(expansion, topic, policy, member), detail)
+            if bound < horizon + settings.JITTER:
+                detail = f"{policy} {bound}: messages wait up to {horizon} there; at least {enough}, or {way_out}"
+                yield Found(scope.where(expansion, topic, policy, member), detail, topic.name.local)
 
 
 def _holds_waiting(topic: FamilyTopic, ground: GroundTopic) -> bool:
@@ -108,8 +109,8 @@ def evictions(scope: Scope) -> Iterator[Found]:
     for expansion, topic in distinct_topics(scope):
         quota = scope.effective(topic, "backlog_quota")
         if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _bounded(quota):
-            detail = f"{topic.name.local}: evict drops unread messages; hold_producers and fail_producers do not"
-            yield Found(scope.where(expansion, topic, "backlog_quota", "when_full"), detail)
+            detail = "evict drops unread messages; hold_producers and fail_producers do not"
+            yield Found(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
 
 
 def _bounded(quota: BacklogQuota) -> bool:
@@ -182,8 +183,8 @@ def quotas(scope: Scope) -> Iterator[Found]:
         own = {"backlog_quota", "retention"} & topic.resource.policies.keys()
         for conflict in quota_conflicts(quota, retention, by_time=True) if own else ():
             policy = "backlog_quota" if "backlog_quota" in own else "retention"
-            detail = f"{topic.name.local}: {conflict}: lower the quota or raise retention"
-            yield Found(scope.where(expansion, topic, policy, conflict.measure), detail)
+            detail = f"{conflict}: lower the quota or raise retention"
+            yield Found(scope.where(expansion, topic, policy, conflict.measure), detail, topic.name.local)
     for expansion, namespace in scope.namespaces.values():
         policies = namespace.policies
         for conflict in quota_conflicts(policies.get("backlog_quota"), policies.get("retention"), by_time=False):
@@ -196,12 +197,20 @@ def regrets(scope: Scope) -> Iterator[Found]:
     """Too many partitions stop clients from connecting; tiny message sizes make them reconnect for ever."""
     for expansion, topic in distinct_topics(scope):
         if topic.resource.partitions > MAX_PARTITIONS:
-            detail = f"{topic.name.local}: {topic.resource.partitions} partitions: above {MAX_PARTITIONS} clients fail to connect"
-            yield Found(expansion.places[topic.resource.address], detail)
+            detail = f"{topic.resource.partitions} partitions: above {MAX_PARTITIONS} clients fail to connect"
+            yield Found(expansion.topology.where(*_partitions_path(expansion, topic)), detail, topic.name.local)
         size = topic.resource.policies.get("max_message_size")
         if size is not None and size < MIN_MESSAGE_SIZE:
-            detail = f"{topic.name.local}: max_message_size {size}: a producer's batch beyond it reconnects for ever; at least 64KiB"
-            yield Found(scope.where(expansion, topic, "max_message_size"), detail)
+            detail = f"max_message_size {size}: a producer's batch beyond it reconnects for ever; at least 64KiB"
+            yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
+
+
+def _partitions_path(expansion: Expansion, topic: FamilyTopic) -> tuple[str, ...]:
+    """Where the file gives a topic's number of partitions."""
+    if topic.state is State.DEAD and topic.subscription is not None:
+        return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
+    own = expansion.topology.spec.topics[topic.ground].partitions is not None
+    return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
 
 
 @rule("K212", Severity.ERROR, "audit records would go before the message's life ends")
@@ -215,8 +224,8 @@ def audit_retention(scope: Scope) -> Iterator[Found]:
         needed = Duration(-(-(life + DAY) // HOUR) * HOUR)  # in whole hours, for people
         retention = scope.effective(topic, "retention")
         if isinstance(retention, Retention) and retention.time is not None and as_limit(retention.time) < needed:
-            detail = f"{topic.name.local}: retention {retention.time}: a message's longest life and a day more are {needed}; at least that"
-            yield Found(scope.where(expansion, topic, "retention", "time"), detail)
+            detail = f"retention {retention.time}: a message's longest life and a day more are {needed}; at least that"
+            yield Found(scope.where(expansion, topic, "retention", "time"), detail, topic.name.local)
 
 
 @rule("K213", Severity.ERROR, "a reroute would not fit")
@@ -234,8 +243,8 @@ def message_sizes(scope: Scope) -> Iterator[Found]:
                 continue
             source = ready[topic.ground]
             if source is None or size < source + CONTROL_ROOM:
-                detail = f"{topic.name.local}: max_message_size {size} is less than the ready topic's {source or 'own limit'} + 4KiB"
-                yield Found(
-                    scope.where(expansion, topic, "max_message_size"),
-                    f"{detail}: raise it in `state_policies` or `dead_letter`",
+                least = (
+                    f"the ready topic's {source} + 4KiB" if source else "what the broker's own limit lets in, + 4KiB"
                 )
+                detail = f"max_message_size {size} is less than {least}: raise it in `state_policies` or `dead_letter`"
+                yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)

@@ -8,6 +8,7 @@ from kodoctl.errors import Severity
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import covers
 from kodoctl.topology.expand import Expansion
+from kodoctl.topology.findings import LEVELS_CONTRADICT
 from kodoctl.topology.model import ROUTE_OPERATORS, GroundTopic, Isolate, Subscription
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.rules.registry import Found, Scope, rule
@@ -31,7 +32,7 @@ def subscriptions(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic, 
             yield expansion, (*path, "subscriptions", name), ground, subscription
 
 
-@rule("K103", Severity.ERROR, "levels, states or routes that contradict each other")
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def levels(scope: Scope) -> Iterator[Found]:
     """A list without L1, a level twice, a backup with nothing above, a lane both active and draining."""
     for expansion, path, ground in grounds(scope):
@@ -57,6 +58,9 @@ def levels(scope: Scope) -> Iterator[Found]:
                 )
                 yield Found(where(*path, "draining", index), detail)
     for expansion, path, _, subscription in subscriptions(scope):
+        for index, state in enumerate(subscription.states):
+            if state in subscription.states[:index]:
+                yield Found(expansion.topology.where(*path, "states", index), f"{state} is listed twice")
         for index, state in enumerate(subscription.draining):
             if state in subscription.states and "states" in subscription.model_fields_set:
                 detail = f"{state} drains and is in use: take it out of `states`, then nobody writes to it"
@@ -67,7 +71,7 @@ def levels(scope: Scope) -> Iterator[Found]:
                 yield Found(expansion.topology.where(*path, "draining", index), detail)
 
 
-@rule("K103", Severity.ERROR, "levels, states or routes that contradict each other")
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def targets(scope: Scope) -> Iterator[Found]:
     """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
     for expansion, path, ground, subscription in subscriptions(scope):
@@ -93,7 +97,7 @@ def targets(scope: Scope) -> Iterator[Found]:
             yield Found(where(*path, "isolate", "to"), f"there is no {isolate.to} to isolate to")
 
 
-@rule("K103", Severity.ERROR, "levels, states or routes that contradict each other")
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def one_operator(scope: Scope) -> Iterator[Found]:
     """A route condition has exactly one operator."""
     for expansion, path, _, subscription in subscriptions(scope):
@@ -186,8 +190,7 @@ def starved(scope: Scope) -> Iterator[Found]:
                 limit = scope.effective(topic, policy)
                 if limit is not None and limit != UNLIMITED and limit < need:
                     detail = (
-                        f"{topic.name.local}: {policy} {limit} is less than the {need} messages the look-ahead holds"
+                        f"{policy} {limit} is less than the {need} messages the look-ahead holds:"
+                        " raise it, or lower `lookahead.messages`"
                     )
-                    yield Found(
-                        scope.where(expansion, topic, policy), f"{detail}: raise it, or lower `lookahead.messages`"
-                    )
+                    yield Found(scope.where(expansion, topic, policy), detail, topic.name.local)

@@ -12,6 +12,8 @@ from kodoctl.topology.names import reserved_suffix, why_not_pulsar_name
 from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
 from kodoctl.topology.rules.registry import Found, Scope, rule
 
+_TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
+
 
 @rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
 def refused_names(scope: Scope) -> Iterator[Found]:
@@ -25,8 +27,8 @@ def refused_names(scope: Scope) -> Iterator[Found]:
             for subscription in spec.subscriptions:
                 for problem in _problems(subscription, "subscription"):
                     yield Found(where("topics", ground, "subscriptions", subscription), problem)
-                if subscription.startswith(PREFIX):
-                    detail = f"subscription {subscription!r}: names that begin with {PREFIX} belong to kodoctl"
+                if owner := next((who for prefix, who in _TAKEN if subscription.startswith(prefix)), None):
+                    detail = f"subscription {subscription!r}: names that begin so are {owner}: choose another"
                     yield Found(where("topics", ground, "subscriptions", subscription), detail)
 
 

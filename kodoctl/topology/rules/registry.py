@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
 
@@ -11,15 +11,20 @@ from kodoctl.errors import Diagnostic, Severity, Where
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.layers import origins
 from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.payloads import PayloadFile
 from kodoctl.topology.policies import PolicyValue
 from kodoctl.topology.resources import NamespaceResource
 
 
 @dataclass(frozen=True)
 class Scope:
-    """All expansions of one environment, with what several rules want to know about them."""
+    """All expansions of one environment, with what several rules want to know about them.
+
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, where somebody looked it up.
+    """
 
     expansions: tuple[Expansion, ...]
+    earlier: Mapping[tuple[str, str], PayloadFile] = field(default_factory=dict)
 
     @cached_property
     def namespaces(self) -> dict[NamespaceName, tuple[Expansion, NamespaceResource]]:
@@ -67,21 +72,28 @@ class Rule:
     check: Callable[[Scope], Iterator[Found]]
 
     def run(self, scope: Scope) -> Iterator[Diagnostic]:
-        """Every finding of this rule, each place once."""
-        seen: set[tuple[Where, str]] = set()
+        """Every finding of this rule, each cause once: topics that share a wrong value are named together."""
+        together: dict[tuple[Where, str], list[str]] = {}
         for found in self.check(scope):
-            if (found.where, found.detail) not in seen:
-                seen.add((found.where, found.detail))
-                yield Diagnostic(found.severity or self.severity, self.code, self.summary, found.detail, found.where)
+            together.setdefault((found.where, found.detail), []).append(found.topic)
+        for (where, detail), topics in together.items():
+            yield Diagnostic(self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A place and a sentence; the rule adds the rest. `severity` only where it differs from the rule's."""
+    """A place and a sentence; the rule adds the rest. `topic`: the one topic of a family that the sentence is about."""
 
     where: Where
     detail: str
-    severity: Severity | None = None
+    topic: str = ""
+
+
+def _named(topics: list[str], most: int = 3) -> str:
+    """`a: `, `a, b: `, or `a, b, c and 4,997 more: `; nothing where a finding is about no topic."""
+    topics = [topic for topic in topics if topic]
+    rest = f" and {len(topics) - most:,} more" if len(topics) > most else ""
+    return f"{', '.join(topics[:most])}{rest}: " if topics else ""
 
 
 RULES: Final[list[Rule]] = []

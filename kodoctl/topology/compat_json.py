@@ -1,0 +1,170 @@
+"""Does a JSON Schema refuse payloads that another one accepts: a conservative answer.
+
+Said to refuse: a newly required property, a narrowed type, a removed enum value, `additionalProperties` newly false,
+tighter bounds, and whatever cannot be judged (a changed `anyOf`, `pattern` and the like). Not said to refuse: a property
+that the other schema did not mention and left open, because adding an optional property is how payloads grow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+Schema = Any
+_ALL_TYPES: Final = frozenset({"null", "boolean", "integer", "number", "string", "array", "object"})
+_LOWER: Final = ("minimum", "exclusiveMinimum", "minLength", "minItems", "minProperties", "minContains")
+_FROM_ZERO: Final = frozenset({"minLength", "minItems", "minProperties"})
+_UPPER: Final = ("maximum", "exclusiveMaximum", "maxLength", "maxItems", "maxProperties", "maxContains")
+_SILENT: Final = frozenset({  # they say something to people, or are looked at one by one
+    "$schema", "$id", "$comment", "$defs", "definitions", "$ref", "title", "description", "default", "examples", "deprecated",
+    "readOnly", "writeOnly", "format", "type", "enum", "const", "required", "properties", "additionalProperties", "items",
+    "multipleOf", "uniqueItems", *_LOWER, *_UPPER,
+})  # fmt: skip
+
+
+def can_judge(schema: Schema) -> bool:
+    """Whether the schema is of a draft whose keywords mean what they mean here (bounds and `required` once were flags)."""
+    return not re.search(r"/draft-0[1-4]/", str(schema.get("$schema", "")) if isinstance(schema, dict) else "")
+
+
+def refuses(new: Schema, old: Schema) -> Iterator[str]:
+    """Every reason why `new` may refuse a payload that `old` accepts, with its place: "at amount: …". Both must be valid."""
+    yield from _Judge(new, old).check(new, old, "", frozenset())
+
+
+class _Judge:
+    """The two documents, for the references into them."""
+
+    def __init__(self, new: Schema, old: Schema) -> None:
+        self.new, self.old = new, old
+
+    def check(self, new: Schema, old: Schema, path: str, seen: frozenset[tuple[str, str]]) -> Iterator[str]:
+        pair = (_reference(new), _reference(old))
+        if pair in seen:  # a schema that contains itself is being judged already
+            return
+        try:
+            new, old = _resolve(new, self.new), _resolve(old, self.old)
+        except LookupError as problem:
+            yield f"{_at(path)}{problem.args[0]}"
+            return
+        if any(pair):
+            seen |= {pair}
+        if new is True or old is False:
+            return
+        if new is False:
+            yield f"{_at(path)}nothing is accepted"
+            return
+        old = {} if old is True else old
+        for reason in (*_own(new, old), *self._not_judged(new, old)):
+            yield f"{_at(path)}{reason}"
+        yield from self._properties(new, old, path, seen)
+        items, before = new.get("items", True), old.get("items", True)
+        if not isinstance(items, list):  # a list of schemas (before draft 2020-12) is only compared
+            yield from self.check(items, True if isinstance(before, list) else before, f"{path}[]", seen)
+
+    def _not_judged(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
+        """Keywords that are only compared: equal ones may still refer to definitions that have changed."""
+        for key in sorted({*new} - _SILENT | ({"items"} if isinstance(new.get("items"), list) else set())):
+            if new[key] != old.get(key) or (self.new != self.old and '"$ref"' in json.dumps(new[key])):
+                yield f"`{key}` may have changed in a way that cannot be judged"
+
+    def _properties(self, new: Schema, old: Schema, path: str, seen: frozenset[tuple[str, str]]) -> Iterator[str]:
+        before, now = old.get("properties", {}), new.get("properties", {})
+        rest_before, rest_now = old.get("additionalProperties", True), new.get("additionalProperties", True)
+        for name in sorted({*before, *now}):
+            place = f"{path}.{name}" if path else name
+            if name in now and name not in before and rest_before is True:
+                continue
+            yield from self.check(now.get(name, rest_now), before.get(name, rest_before), place, seen)
+        if rest_now is False and rest_before is not False:
+            yield f"{_at(path)}additionalProperties is false: properties left open are refused"
+        elif rest_now is not False:
+            yield from self.check(rest_now, rest_before, f"{path}.*" if path else "*", seen)
+
+
+def _own(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
+    """What the two say about the value itself."""
+    if _types(old) - _types(new):
+        written = f"type {_words(_declared(old))}: " if "type" in old else ""
+        yield f"{written}only {_words(_declared(new))} is accepted"
+    yield from _values(new, old)
+    if needed := [name for name in new.get("required", ()) if name not in old.get("required", ())]:
+        yield f"{', '.join(needed)} is required"
+    yield from _bounds(new, old)
+
+
+def _values(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
+    allowed, before = _enumerated(new), _enumerated(old)
+    if allowed is None:
+        return
+    if before is None:
+        yield f"only {_words(map(repr, allowed))} is accepted"
+    elif lost := [value for value in before if value not in allowed]:
+        yield f"{_words(map(repr, lost))} is not accepted"
+
+
+def _bounds(new: Mapping[str, Any], old: Mapping[str, Any]) -> Iterator[str]:
+    tighter: tuple[tuple[tuple[str, ...], Callable[[Any, Any], bool]], ...] = (
+        (_LOWER, lambda now, before: now > before),
+        (_UPPER, lambda now, before: now < before),
+        (("multipleOf",), lambda now, before: before % now != 0),
+        (("uniqueItems",), lambda now, before: now and not before),
+    )
+    for keys, is_tighter in tighter:
+        for key in keys:
+            now, before = new.get(key), old.get(key)
+            says_nothing = now is None or now is False or (key in _FROM_ZERO and now == 0)
+            if not says_nothing and (before is None or is_tighter(now, before)):
+                yield f"{key} is {json.dumps(now)}" + ("" if before is None else f", not {json.dumps(before)}")
+
+
+def _declared(schema: Mapping[str, Any]) -> frozenset[str]:
+    declared = schema.get("type", _ALL_TYPES)
+    return frozenset([declared] if isinstance(declared, str) else declared)
+
+
+def _types(schema: Mapping[str, Any]) -> frozenset[str]:
+    """The types accepted: an integer is a number, too."""
+    types = _declared(schema)
+    return types | {"integer"} if "number" in types else types
+
+
+def _enumerated(schema: Mapping[str, Any]) -> list[Any] | None:
+    if "const" in schema:
+        return [schema["const"]]
+    values: list[Any] | None = schema.get("enum")
+    return values
+
+
+def _reference(schema: Schema) -> str:
+    return str(schema.get("$ref", "")) if isinstance(schema, dict) else ""
+
+
+def _resolve(schema: Schema, root: Schema) -> Schema:
+    """A schema with its local `$ref` followed; what stands beside the reference holds as well. Raises LookupError."""
+    followed = 0
+    while reference := _reference(schema):
+        followed += 1
+        if not reference.startswith("#") or followed > 64:
+            raise LookupError(
+                f"`$ref: {reference}` cannot be followed: only references inside the file can be compared"
+            )
+        target = root
+        for step in filter(None, reference[1:].split("/")):
+            try:
+                target = target[step.replace("~1", "/").replace("~0", "~")]
+            except (LookupError, TypeError):
+                raise LookupError(f"`$ref: {reference}` points at nothing") from None
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**target, **beside} if isinstance(target, dict) else target
+    return schema
+
+
+def _words(words: Any) -> str:
+    return ", ".join(sorted(words))
+
+
+def _at(path: str) -> str:
+    return f"at {path}: " if path else ""
