@@ -231,7 +231,13 @@ def change_from_json(document: Json) -> Change:
             raise ValueError(f"not a change: {action!r}")
 
 
-__all__ = [
-    "change_from_json", "change_to_json", "digest", "field_to_json", "policies_to_json", "resource_from_json",
-    "resource_to_json",
-]  # fmt: skip
+def describe(resource: Resource) -> str:
+    """A resource in a few words, for messages about what was and is."""
+    document = resource_to_json(resource)
+    hidden = {"kind", "name", "topic", "target", "role", "start", "managed"}
+    shown = [f"{key} {_plain(value)}" for key, value in document.items() if key not in hidden and value not in ([], {})]
+    return ", ".join(shown) or "there"
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)

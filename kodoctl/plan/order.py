@@ -7,7 +7,7 @@ because it writes no more than ledger and marker.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -40,6 +40,9 @@ class Part(Enum):
     LATE = "late"
 
 
+StepKey = tuple[Address, str, Part]
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """A change, or the early or late half of a namespace's."""
@@ -48,7 +51,7 @@ class Step:
     part: Part = Part.ALL
 
     @property
-    def key(self) -> tuple[Address, str, Part]:
+    def key(self) -> StepKey:
         """Tells steps apart: an object can be adopted and updated in one plan."""
         return (self.change.address, type(self.change).__name__, self.part)
 
@@ -61,23 +64,36 @@ class Step:
         return tuple(field for field in self.change.fields if _is_late(field) is (self.part is Part.LATE))
 
 
-def generations(changes: Iterable[Change]) -> list[list[Step]]:
-    """Steps by level of the graph: those of one level do not depend on each other. Deletes begin when all else is done."""
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps by level of the graph, and which steps each one directly waits for."""
+
+    levels: tuple[tuple[Step, ...], ...]
+    waits_for: Mapping[StepKey, frozenset[StepKey]]
+
+
+def schedule(changes: Iterable[Change]) -> Schedule:
+    """Steps of one level do not depend on each other. Deletes begin when all else is done."""
     steps = [step for change in changes for step in _steps(change)]
     deletes = [step for step in steps if isinstance(step.change, Delete)]
     others = [step for step in steps if not isinstance(step.change, Delete)]
-    return [*_levels(others, _building(others)), *_levels(deletes, _deleting(deletes))]
-
-
-def _levels(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> list[list[Step]]:
-    graph: nx.DiGraph[tuple[Address, str, Part]] = nx.DiGraph()
+    graphs = (_graph(others, _building(others)), _graph(deletes, _deleting(deletes)))
     by_key = {step.key: step for step in steps}
-    graph.add_nodes_from(by_key)
+    return Schedule(
+        tuple(
+            tuple(sorted((by_key[key] for key in level), key=lambda step: step.change.address))
+            for graph in graphs
+            for level in nx.topological_generations(graph)
+        ),
+        {key: frozenset(graph.predecessors(key)) for graph in graphs for key in graph},
+    )
+
+
+def _graph(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> nx.DiGraph[StepKey]:
+    graph: nx.DiGraph[StepKey] = nx.DiGraph()
+    graph.add_nodes_from(step.key for step in steps)
     graph.add_edges_from((before.key, after.key) for before, after in edges)
-    return [
-        sorted((by_key[key] for key in level), key=lambda s: s.change.address)
-        for level in nx.topological_generations(graph)
-    ]
+    return graph
 
 
 def _steps(change: Change) -> Iterator[Step]:
@@ -214,6 +230,3 @@ def _accepted(
     if not isinstance(quota, BacklogQuota) or not isinstance(retention, Retention):
         return True
     return not list(quota_conflicts(quota, retention, by_time=by_time))
-
-
-__all__ = ["Create", "Part", "Step", "generations", "resource_of", "write_order"]

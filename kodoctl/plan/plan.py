@@ -13,7 +13,7 @@ from kodoctl.plan.danger import Judge
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.evidence import Evidence
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live
-from kodoctl.plan.ledger import Ledger, Source
+from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, GrantResource
@@ -203,6 +203,37 @@ def expansion_digest(expansion: Expansion) -> str:
     return codec.digest(
         {address: codec.resource_to_json(resource) for address, resource in expansion.resources.items()}
     )
+
+
+def ledger_pending(plan: Plan, live: Live) -> bool:
+    """Whether an entry says something else than it would after this plan, although no object changes: consumer settings,
+    the file's place, or an apply that was cut off before its last line.
+    """
+    return any(_differs(owner, live.ledgers.get(owner.namespace, {}).get(owner.name)) for owner in plan.owners)
+
+
+def _differs(owner: OwnerPlan, ledger: Ledger | None) -> bool:
+    if ledger is None:
+        return not owner.leaves
+    if owner.leaves or owner.replaces:
+        return True
+    said = (
+        ledger.source,
+        ledger.environment,
+        ledger.digest,
+        ledger.namespace_keys,
+        dict(ledger.grants),
+        dict(ledger.consumers),
+    )
+    shall = (
+        owner.source,
+        owner.environment,
+        owner.digest,
+        owner.namespace_keys,
+        dict(owner.grants),
+        dict(owner.consumers),
+    )
+    return said != shall or Holding.INTENT in ledger.owned.values()
 
 
 _CONSUMER_KEYS = (

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
@@ -18,11 +18,12 @@ from kodoctl.plan.ledger import Ledger
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.control import read_control
 from kodoctl.pulsar.policies import read_namespace_policies
 from kodoctl.pulsar.server import Server, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
-from kodoctl.topology.control import CONTROL_NAMESPACE, LEDGER_PREFIX, UUID_PROPERTY
+from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Policies
 from kodoctl.topology.resources import (
@@ -67,23 +68,22 @@ class _Reading:
     how: set[str] = field(default_factory=set)
 
 
-MAX_TOPICS_LISTED: Final = 1_000_000
-
-
 def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Report = lambda _: None) -> Live:
     """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
     server = read_server(admin)
     reading = _Reading()
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
+        namespaces = set(scope.namespaces)
         for tenant in sorted({namespace.tenant for namespace in scope.namespaces} | scope.tenants):
-            _read_tenant(admin, tenant, reading)
-        for namespace in scope.namespaces:
+            index = _read_tenant(admin, tenant, reading)
+            namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
+        for namespace in sorted(namespaces):
             report(f"reading {namespace}")
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in scope.grants_only:
             dump = admin.call("GET", namespace_path(namespace))
             if dump.ok:
-                _add(reading, (Found(grant) for grant in _grants(namespace, dump.data)))
+                _add(reading, (Found(grant) for grant in grants_of(namespace, dump.data)))
         for schema in pool.map(lambda topic: _read_schema(admin, topic), sorted(scope.schemas)):
             if schema is not None:
                 _add(reading, [Found(schema)])
@@ -113,26 +113,19 @@ def _add(reading: _Reading, found: Iterable[Found]) -> None:
         reading.objects[one.resource.address] = one
 
 
-def _read_tenant(admin: Admin, tenant: str, reading: _Reading) -> None:
-    """The tenant, and the UUID that a first apply stored in its control namespace."""
+def _read_tenant(admin: Admin, tenant: str, reading: _Reading) -> dict[str, tuple[NamespaceName, ...]]:
+    """The tenant and what its control namespace holds; returns the index: topology name -> its namespaces."""
     reply = admin.call("GET", f"tenants/{tenant}")
     if reply.missing:
         reading.absent_tenants.add(tenant)
         reading.uuids[tenant] = None
-        return
+        return {}
     if reply.ok:
         clusters, roles = reply.data.get("allowedClusters") or [], reply.data.get("adminRoles") or []
         _add(reading, [Found(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
-    reading.uuids[tenant] = read_uuid(admin, tenant)
-
-
-def read_uuid(admin: Admin, tenant: str) -> str | None:
-    """The UUID a first apply stored for this tenant, None before."""
-    reply = admin.call("GET", namespace_path(NamespaceName(tenant, CONTROL_NAMESPACE)))
-    if reply.missing:
-        return None
-    properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
-    return properties.get(UUID_PROPERTY)
+    control = read_control(admin, tenant)
+    reading.uuids[tenant] = control.uuid
+    return dict(control.index)
 
 
 def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
@@ -145,7 +138,7 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, rea
     reading.policies[namespace] = policies
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
     _add(reading, [Found(NamespaceResource(namespace, policies))])
-    _add(reading, (Found(grant) for grant in _grants(namespace, dump)))
+    _add(reading, (Found(grant) for grant in grants_of(namespace, dump)))
     _read_topics(reader, namespace, scope, reading)
 
 
@@ -158,7 +151,8 @@ def read_ledgers(namespace: NamespaceName, dump: dict[str, Any]) -> dict[str, Le
     }
 
 
-def _grants(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
+def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantResource]:
+    """Every grant in a namespace's dump: on the namespace itself and on single topics."""
     auth = dump.get("auth_policies") or {}
     for role, actions in (auth.get("namespace_auth") or {}).items():
         yield GrantResource(namespace, role, frozenset(actions))

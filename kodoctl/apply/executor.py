@@ -1,0 +1,273 @@
+"""Carries out a plan: level by level, side by side within a level, each write made sure of. Decides nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import assert_never
+
+from kodoctl.apply import namespaces, topics
+from kodoctl.apply.book import Book
+from kodoctl.apply.report import ApplyReport, Event, Listen, Outcome, Status
+from kodoctl.apply.verify import Verifier
+from kodoctl.apply.writes import WriteFailedError
+from kodoctl.errors import ClusterError, LockedError
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.compare import Levels
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.order import Step, StepKey, schedule
+from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.admin_http import CONNECTIONS
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.lease import Lease
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+
+class Executor:
+    """One apply. `stop` ends it after the running calls; what did not begin is reported so."""
+
+    def __init__(  # what an apply needs
+        self,
+        admin: Admin,
+        client: BrokerClient,
+        plan: Plan,
+        live: Live,
+        lease: Lease,
+        *,
+        listen: Listen = lambda _: None,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._admin, self._plan, self._live, self._lease = admin, plan, live, lease
+        self._listen, self._stop = listen, stop or threading.Event()
+        self._book = Book(admin, plan, live)
+        self._verifier = Verifier(admin, client, live)
+        self._lanes: dict[NamespaceName, threading.Lock] = {}
+        self._lost: LockedError | None = None
+        self._results: dict[StepKey, tuple[Status, str]] = {}
+        self._over = 0
+        self._lock = threading.Lock()
+        self._topics_deleted = {
+            change.before.name
+            for change in plan.changes
+            if isinstance(change, Delete) and isinstance(change.before, TopicResource)
+        }
+
+    def run(self) -> ApplyReport:
+        """Everything that can be done; failures are in the report, never raised."""
+        began, before = time.monotonic(), self._admin.traffic.writes
+        order = schedule(self._plan.changes)
+        notes: list[str] = []
+        with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="apply") as pool:
+            for level in order.levels:
+                self._run_level(pool, level, order.waits_for, notes)
+        outcomes = self._outcomes()
+        complete = all(outcome.status is Status.DONE for outcome in outcomes)
+        self._bookkeeping(lambda: self._book.close(complete=complete), notes)
+        return ApplyReport(
+            tuple(outcomes),
+            tuple(notes),
+            self._admin.traffic.writes - before,
+            time.monotonic() - began,
+            interrupted=self._stop.is_set(),
+        )
+
+    # --- one level
+
+    def _run_level(
+        self,
+        pool: ThreadPoolExecutor,
+        level: Sequence[Step],
+        waits_for: Mapping[StepKey, frozenset[StepKey]],
+        notes: list[str],
+    ) -> None:
+        ready = []
+        for step in level:
+            broken = [
+                key for key in waits_for[step.key] if self._results.get(key, (Status.DONE, ""))[0] is not Status.DONE
+            ]
+            if broken:
+                self._end(step, Status.SKIPPED, f"waits for {broken[0][0]}, which was not done")
+            else:
+                ready.append(step)
+        if not ready or not self._may_go_on(ready):
+            return
+        if not self._bookkeeping(
+            lambda: self._book.intend([s.change for s in ready if not _is_namespace(s.change)]), notes
+        ):
+            for step in ready:
+                self._end(step, Status.NOT_STARTED, "its intent could not be written")
+            return
+        list(pool.map(self._carry_out, ready))
+        done = [step for step in ready if self._results[step.key][0] is Status.DONE]
+        for step, problem in self._verifier.verify(done):
+            self._end(step, Status.FAILED, problem)
+        settled = [step.change for step in ready if self._results[step.key][0] is Status.DONE]
+        self._bookkeeping(lambda: self._book.settle(settled), notes)
+
+    def _may_go_on(self, steps: Iterable[Step]) -> bool:
+        try:
+            if not self._stop.is_set() and self._lost is None:
+                self._lease.check()
+                return True
+        except LockedError as lost:
+            self._lost = lost
+        reason = "interrupted" if self._stop.is_set() else "the lease was lost"
+        for step in steps:
+            self._end(step, Status.NOT_STARTED, reason)
+        return False
+
+    def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
+        """Ledger writes: a failure is told, and leaves an intent that the next plan understands."""
+        if self._lost is not None:
+            notes.append("the ledger was not written: the lease was lost; the next plan shows what is left")
+            return False
+        try:
+            write()
+        except (WriteFailedError, ClusterError) as problem:
+            notes.append(f"the ledger was not written: {problem}; the next plan shows what is left")
+            return False
+        return True
+
+    def _carry_out(self, step: Step) -> None:
+        if not self._may_go_on([step]):
+            return
+        self._listen(Event("started", step.change, self._over, len(self._plan.changes)))
+        try:
+            self._do(step)
+        except WriteFailedError as problem:
+            self._end(step, Status.FAILED, str(problem))
+        except ClusterError as problem:
+            self._end(step, Status.FAILED, problem.diagnostics[0].detail)
+        else:
+            self._end(step, Status.DONE, "")
+
+    def _end(self, step: Step, status: Status, detail: str) -> None:
+        with self._lock:
+            if step.key not in self._results:
+                self._over += 1
+            self._results[step.key] = (status, detail)
+        self._listen(Event(status.value, step.change, self._over, len(self._plan.changes), detail))
+
+    def _outcomes(self) -> list[Outcome]:
+        """One outcome a change: the worse of a namespace's early and late half."""
+        order = [Status.DONE, Status.NOT_STARTED, Status.SKIPPED, Status.FAILED]
+        found: dict[tuple[str, str], tuple[Status, str]] = {}
+        for (address, kind, _), result in self._results.items():
+            known = found.get((address, kind), (Status.DONE, ""))
+            found[address, kind] = max(known, result, key=lambda r: order.index(r[0]))
+        missing = (Status.NOT_STARTED, "")
+        return [Outcome(c, *found.get((c.address, type(c).__name__), missing)) for c in self._plan.changes]
+
+    # --- one step
+
+    def _lane(self, namespace: NamespaceName) -> threading.Lock:
+        with self._lock:
+            return self._lanes.setdefault(namespace, threading.Lock())
+
+    def _levels(self, namespace: NamespaceName) -> Levels:
+        found = self._live.namespace_policies.get(namespace, {})
+        after = {**found, **self._verifier.namespace_after(namespace, self._plan.changes)}
+        return Levels(found, after, self._live.broker_defaults)
+
+    def _do(self, step: Step) -> None:
+        change = step.change
+        match change:
+            case Create(after=after):
+                self._create(after, change)
+            case Update():
+                self._update(change, step)
+            case Delete():
+                self._delete(change)
+            case Adopt(before=before):
+                self._mark(before, change.about.owner)
+            case Forget(before=before):
+                if before is not None:
+                    self._mark(before, None)
+            case _:
+                assert_never(change)
+
+    def _create(self, resource: Resource, change: Change) -> None:
+        match resource:
+            case TenantResource():
+                namespaces.create_tenant(self._admin, resource)
+            case NamespaceResource():
+                properties = self._book.initial_properties(resource.name, [change])
+                namespaces.create_namespace(self._admin, resource, self._plan.identity.cluster, properties)
+                self._book.namespace_created(resource.name, properties)
+            case TopicResource():
+                topics.create_topic(self._admin, resource, change.about.owner, self._levels(resource.name.namespace))
+            case SubscriptionResource():
+                topics.put_subscription(self._admin, resource, change.about.owner)
+            case GrantResource():
+                self._grant(resource)
+            case SchemaResource():
+                topics.upload_schema(self._admin, resource)
+            case _:
+                assert_never(resource)
+
+    def _grant(self, grant: GrantResource) -> None:
+        namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
+        with self._lane(namespace):
+            namespaces.set_grant(self._admin, grant)
+
+    def _update(self, change: Update, step: Step) -> None:
+        match change.before, change.after:
+            case TopicResource() as before, TopicResource() as after:
+                topics.update_topic(self._admin, before, after, change.fields, self._levels(after.name.namespace))
+            case _, NamespaceResource(name=name):
+                with self._lane(name):
+                    namespaces.update_namespace(self._admin, name, step.fields(), self._plan.identity.cluster)
+            case _, SubscriptionResource() as after:
+                topics.put_subscription(self._admin, after, change.about.owner)
+            case _, GrantResource() as after:
+                actions = next(field.after for field in change.fields if field.name == "actions")
+                self._grant(GrantResource(after.target, after.role, frozenset(actions)))
+            case _, SchemaResource() as after:
+                topics.upload_schema(self._admin, after)
+            case _:
+                raise WriteFailedError("this kind of object is never updated")
+
+    def _delete(self, change: Delete) -> None:
+        allowed = change.address in self._plan.allowed
+        match change.before:
+            case TopicResource():
+                topics.delete_topic(self._admin, change, allowed=allowed)
+            case SubscriptionResource(topic=topic):
+                if topic not in self._topics_deleted:  # else it goes with its topic, under the topic's guard
+                    topics.delete_subscription(self._admin, change, allowed=allowed)
+            case GrantResource() as grant:
+                namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
+                with self._lane(namespace):
+                    namespaces.revoke_grant(self._admin, grant)
+            case NamespaceResource(name=name):
+                with self._lane(name):
+                    namespaces.delete_namespace(self._admin, name)
+            case _:
+                raise WriteFailedError("this kind of object is never deleted")
+
+    def _mark(self, resource: Resource, owner: str | None) -> None:
+        """Ownership only: nothing else of the object changes."""
+        match resource:
+            case TopicResource(name=name):
+                topics.mark_topic(self._admin, name, owner)
+            case SubscriptionResource():
+                topics.mark_subscription(self._admin, resource, owner)
+            case _:
+                pass  # namespaces and grants are held in the ledger alone
+
+
+def _is_namespace(change: Change) -> bool:
+    """A namespace's intent travels in the request that creates it."""
+    return isinstance(change, Create) and isinstance(change.after, NamespaceResource)

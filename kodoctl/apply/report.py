@@ -1,0 +1,72 @@
+"""What an apply did, step by step: for people, for machines, for the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kodoctl.plan.changes import Change, action_of
+from kodoctl.topology.resources import Address
+
+
+class Status(StrEnum):
+    """How a change ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    SKIPPED = "skipped"  # something it depends on failed
+    NOT_STARTED = "not started"  # interrupted, or the lease was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One change and how it ended; `detail` says why not, or what was found on the way."""
+
+    change: Change
+    status: Status
+    detail: str = ""
+
+    @property
+    def address(self) -> Address:
+        """The object."""
+        return self.change.address
+
+    @property
+    def verb(self) -> str:
+        """The change's verb."""
+        return action_of(self.change).value
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened: `started`, or a status. `number` of `total` changes are over."""
+
+    kind: str
+    change: Change
+    number: int
+    total: int
+    detail: str = ""
+
+
+Listen = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """All outcomes. Running the same command again continues."""
+
+    outcomes: tuple[Outcome, ...]
+    notes: tuple[str, ...] = ()
+    writes: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    def count(self, status: Status) -> int:
+        """Number of changes that ended so."""
+        return sum(outcome.status is status for outcome in self.outcomes)
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything planned was done."""
+        return all(outcome.status is Status.DONE for outcome in self.outcomes)

@@ -1,0 +1,245 @@
+"""Writes to topics and what hangs on them: create, grow, heal, policies, markers, subscriptions, schemas, deletes.
+
+Every function carries out one change and raises WriteFailedError with a reason for people. None decides what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kodoctl.apply.writes import WriteFailedError, write
+from kodoctl.plan.changes import Delete, FieldChange
+from kodoctl.plan.compare import NEVER_UNSET, Levels, normal
+from kodoctl.plan.order import write_order
+from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, subscription_path, topic_path
+from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, topic_writes
+from kodoctl.pulsar.stats import TopicReading, read_topic
+from kodoctl.pulsar.topic_policies import is_set
+from kodoctl.topology.control import OWNER_PROPERTY
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import PolicyValue
+from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
+
+_PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
+_EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+_LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
+
+
+def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels) -> None:
+    """The topic with our marker in one request (the only atomic create-if-absent), then its policies."""
+    body = {"partitions": topic.partitions, "properties": {OWNER_PROPERTY: owner}}
+
+    def ours() -> bool:
+        found = read_topic(admin, topic.name)
+        return found is not None and found.marker == owner
+
+    path = f"{topic_path(topic.name)}/partitions"
+    reply = write(admin, "PUT", path, body, done=ours, content_type=_PARTITIONED, final=frozenset({409}))
+    if reply is not None and reply.status == 409 and not ours():
+        raise WriteFailedError("somebody created it since the plan: plan again")
+    set_policies(admin, topic.name, {name: (None, value) for name, value in topic.policies.items()}, levels)
+
+
+def update_topic(
+    admin: Admin, before: TopicResource, after: TopicResource, fields: tuple[FieldChange, ...], levels: Levels
+) -> None:
+    """Only what differs is written, and only if it is still what the plan saw."""
+    names = {field.name for field in fields}
+    if names & {"partitions", "missing_partitions"}:
+        _set_partitions(admin, before, max(after.partitions, before.partitions))
+    policies = {field.policy: (field.before, field.after) for field in fields if field.policy}
+    for name, (old, _) in policies.items():
+        now = read_policy(admin, after.name, name)
+        if normal(now) != normal(old) and not (old is None and now == NEVER_UNSET.get(name, object())):
+            raise WriteFailedError(f"{name} changed since the plan: planned from {old}, now {now}; plan again")
+    set_policies(admin, after.name, policies, levels)
+    if "delayed_delivery" in names:
+        path = topic_path(after.name)
+        write(admin, "DELETE", f"{path}/{DELAYED_DELIVERY}", done=lambda: not _delayed(admin, after.name))
+        write(admin, "PUT", f"{path}/unload", done=lambda: True)
+
+
+def set_policies(
+    admin: Admin, topic: TopicName, changed: Mapping[str, tuple[PolicyValue | None, PolicyValue | None]], levels: Levels
+) -> None:
+    """Policy writes of one topic, one after the other, in an order the broker accepts."""
+    beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
+    for name, value in write_order(dict(changed), beneath, by_time=True):
+        for one in topic_writes(name, value, changed[name][0]):
+            write(
+                admin,
+                one.method,
+                f"{topic_path(topic)}/{one.path}",
+                one.body if one.has_body else NOT_SENT,
+                query=dict(one.query) or None,
+                done=lambda name=name, value=value: read_policy(admin, topic, name) == value,  # type: ignore[misc]
+            )
+
+
+def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
+    """One explicitly set policy; None = unset."""
+    codec = BY_NAME[name]
+    raw = must(admin.call("GET", f"{topic_path(topic)}/{codec.bulk_name}"), f"reading {name} of {topic}")
+    return codec.decode(raw) if is_set(raw) else None
+
+
+def _delayed(admin: Admin, topic: TopicName) -> bool:
+    return is_set(
+        must(admin.call("GET", f"{topic_path(topic)}/{DELAYED_DELIVERY}"), f"reading delayed delivery of {topic}")
+    )
+
+
+def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
+    """Grows, or with the same number makes missing partitions anew; then every subscription is put on all of them, because
+    both copy only what partition 0 has.
+    """
+
+    def all_there() -> bool:
+        found = read_topic(admin, before.name)
+        return found is not None and found.partitions == count and not found.missing
+
+    path = f"{topic_path(before.name)}/partitions"
+    write(admin, "POST", path, count, done=all_there)
+    if not all_there():
+        raise WriteFailedError(f"{count} partitions were asked for and are not all there: apply again")
+    reading = read_topic(admin, before.name)
+    assert reading is not None
+    for subscription in reading.subscriptions:
+        if subscription.missing_on:
+            put_subscription(admin, SubscriptionResource(before.name, subscription.name), None)
+
+
+def mark_topic(admin: Admin, topic: TopicName, owner: str | None) -> None:
+    """Sets our marker, or (None) takes it off; other properties stay."""
+    path = f"{topic_path(topic)}/properties"
+
+    def marked() -> bool:
+        found = read_topic(admin, topic)
+        return found is not None and found.marker == owner
+
+    if owner is not None:
+        write(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
+    elif not marked():
+        write(admin, "DELETE", path, query={"key": OWNER_PROPERTY}, done=marked)
+
+
+def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:
+    """On every partition; putting it again heals those that lack it. Its position is used where it is created."""
+    body: dict[str, Any] = dict(_LATEST if subscription.start == "latest" else _EARLIEST)
+    if owner is not None:
+        body["properties"] = {OWNER_PROPERTY: owner}
+
+    def everywhere() -> bool:
+        found = read_topic(admin, subscription.topic)
+        return found is not None and any(s.name == subscription.name and not s.missing_on for s in found.subscriptions)
+
+    path = subscription_path(subscription.topic, subscription.name)
+    reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
+    if reply is not None and reply.status == 409 and not everywhere():
+        raise WriteFailedError("it exists on some partitions only and cannot be put on the others: apply again")
+
+
+def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:
+    """Sets or takes off our property; the request replaces all of them, so others (live orders to workers) are sent again."""
+    path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
+    reply = admin.call("GET", path)
+    if reply.missing:
+        return
+    properties = {
+        str(k): str(v) for k, v in (must(reply, f"reading properties of {subscription.address}") or {}).items()
+    }
+    wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
+    if owner is not None:
+        wanted[OWNER_PROPERTY] = owner
+    if wanted != properties:
+        write(admin, "PUT", path, wanted, done=lambda: (admin.call("GET", path).data or {}) == wanted)
+
+
+def upload_schema(admin: Admin, schema: SchemaResource) -> None:
+    """A new version; an incompatible one is refused by the broker and nothing changes."""
+    path = f"schemas/{schema.topic.namespace}/{schema.topic.local}/schema"
+    body = {"type": schema.type, "schema": schema.definition, "properties": {}}
+
+    def there() -> bool:
+        reply = admin.call("GET", path)
+        return reply.ok and json.loads(reply.data.get("data") or "null") == json.loads(schema.definition)
+
+    reply = write(admin, "POST", path, body, done=there, final=frozenset({409, 422}))
+    if reply is not None and not reply.ok:
+        raise WriteFailedError(f"the broker refuses the schema: {reply.reason}")
+
+
+def delete_topic(admin: Admin, change: Delete, *, allowed: bool) -> None:
+    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition is read
+    first; `force` only where the plan showed the clients and somebody allowed it.
+    """
+    topic = change.before
+    assert isinstance(topic, TopicResource)
+    reading = read_topic(admin, topic.name)
+    if reading is None:
+        return
+    _refuse_surprises(reading, change, allowed=allowed)
+    busy = reading.facts.busy_partitions
+    query = {"force": "true"} if busy else None
+    path = f"{topic_path(topic.name)}/partitions"
+    try:
+        write(
+            admin,
+            "DELETE",
+            path,
+            query=query,
+            done=lambda: read_topic(admin, topic.name) is None,
+            final=frozenset({404, 412}),
+        )
+    except WriteFailedError as problem:
+        raise WriteFailedError(f"{problem}; {_what_is_left(admin, topic)}") from None
+    if read_topic(admin, topic.name) is not None:
+        raise WriteFailedError(f"the broker did not delete it; {_what_is_left(admin, topic)}")
+
+
+def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
+    """What the plan did not show stops a delete: clients that came, messages that arrived."""
+    facts = reading.facts
+    if facts.busy_partitions and not (allowed and change.about.dangers):
+        where = ", ".join(map(str, facts.busy_partitions))
+        raise WriteFailedError(
+            f"clients are connected on partition {where}: no request was sent; stop them, then apply again"
+        )
+    if (facts.backlog_bytes or facts.storage_bytes) and not allowed:
+        raise WriteFailedError("it holds messages that nobody allowed to destroy: plan again")
+
+
+def _what_is_left(admin: Admin, topic: TopicResource) -> str:
+    reading = read_topic(admin, topic.name)
+    if reading is None:
+        return "the topic is gone"
+    gone = ", ".join(map(str, reading.missing))
+    return f"partitions {gone} are gone, the others are there" if gone else "all partitions are still there"
+
+
+def delete_subscription(admin: Admin, change: Delete, *, allowed: bool) -> None:
+    """With a consumer on any partition Pulsar drops the cursors of the others and answers 412: so no request is sent."""
+    subscription = change.before
+    assert isinstance(subscription, SubscriptionResource)
+    reading = read_topic(admin, subscription.topic)
+    found = next((s for s in reading.subscriptions if s.name == subscription.name), None) if reading else None
+    if found is None:
+        return
+    if found.facts.consumers and not (allowed and change.about.dangers):
+        raise WriteFailedError("consumers are connected: no request was sent; stop them, then apply again")
+    if found.facts.backlog_entries and not allowed:
+        raise WriteFailedError(
+            f"it holds {found.facts.backlog_entries} unread entries that nobody allowed to destroy: plan again"
+        )
+
+    def gone() -> bool:
+        now = read_topic(admin, subscription.topic)
+        return now is None or all(s.name != subscription.name for s in now.subscriptions)
+
+    query = {"force": "true"} if found.facts.consumers else None
+    path = subscription_path(subscription.topic, subscription.name)
+    reply: Reply | None = write(admin, "DELETE", path, query=query, done=gone, final=frozenset({404, 412}))
+    if reply is not None and reply.status == 412 and not gone():
+        raise WriteFailedError(f"the broker refused: {reply.reason}")

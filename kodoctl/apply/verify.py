@@ -1,0 +1,144 @@
+"""Reads back what a level wrote: policies in bulk, partitions and subscriptions by one GET a topic, grants by one a namespace.
+
+Many wrong bodies answer 204, and parallel writers can undo each other: a change is done when the broker shows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from kodoctl.apply.topics import read_policy
+from kodoctl.apply.writes import wait_until
+from kodoctl.errors import ClusterError
+from kodoctl.plan.changes import Change, Create, Delete, Update
+from kodoctl.plan.compare import NEVER_UNSET, normal
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.order import Step
+from kodoctl.pulsar.admin import Admin, must, namespace_path
+from kodoctl.pulsar.admin_http import CONNECTIONS
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.live import grants_of
+from kodoctl.pulsar.stats import TopicReading, read_topic
+from kodoctl.pulsar.topic_policies import PolicyReader
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Policies
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+
+Problem = tuple[Step, str]
+
+
+class Verifier:
+    """Compares what is live with what was written."""
+
+    def __init__(self, admin: Admin, client: BrokerClient, live: Live) -> None:
+        self._admin, self._client, self._live = admin, client, live
+
+    def namespace_after(self, namespace: NamespaceName, changes: Iterable[Change]) -> Policies:
+        """Policies that the plan sets on a namespace."""
+        for change in changes:
+            if (
+                isinstance(change, Create | Update)
+                and isinstance(change.after, NamespaceResource)
+                and change.after.name == namespace
+            ):
+                return change.after.policies
+        return {}
+
+    def verify(self, steps: Sequence[Step]) -> list[Problem]:
+        """Steps that the broker does not show as done, with what it shows instead."""
+        written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
+        try:
+            with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as pool:
+                return [*self._policies(written, pool), *self._subscriptions(written, pool), *self._grants(written)]
+        except ClusterError as problem:
+            return [(step, f"written, but not read back: {problem.diagnostics[0].detail}") for step in written]
+
+    def _policies(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
+        wanted = [(step, _topic(step), changed) for step in steps if (changed := _written_policies(step))]
+        by_namespace: dict[NamespaceName, list[TopicName]] = {}
+        for _, topic, _ in wanted:
+            by_namespace.setdefault(topic.namespace, []).append(topic)
+        reader = PolicyReader(self._admin, self._client, pool)
+        readings = {namespace: reader.read(namespace, topics) for namespace, topics in by_namespace.items()}
+        for step, topic, changed in wanted:
+            shown = readings[topic.namespace].of(topic)
+            late = [name for name, value in changed.items() if not _same(name, shown.get(name), value)]
+            for name in late:
+                if not self._shows(topic, name, changed[name]):
+                    now = read_policy(self._admin, topic, name)
+                    yield step, f"{name}: written {changed[name]}, the broker shows {now}"
+                    break
+
+    def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
+        return wait_until(lambda: _same(name, read_policy(self._admin, topic, name), wanted))
+
+    def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
+        found = [
+            (step, step.change.after)
+            for step in steps
+            if isinstance(step.change, Create | Update) and isinstance(step.change.after, SubscriptionResource)
+        ]
+        names = sorted({subscription.topic for _, subscription in found})
+        readings = dict(zip(names, pool.map(lambda topic: read_topic(self._admin, topic), names), strict=True))
+        for step, subscription in found:
+            if not _everywhere(readings[subscription.topic], subscription) and not self._comes(subscription):
+                yield step, "written, but not on every partition"
+
+    def _comes(self, subscription: SubscriptionResource) -> bool:
+        return wait_until(lambda: _everywhere(read_topic(self._admin, subscription.topic), subscription))
+
+    def _grants(self, steps: Sequence[Step]) -> Iterator[Problem]:
+        shown: dict[NamespaceName, dict[Address, frozenset[str]]] = {}
+        for step in steps:
+            match step.change:
+                case Create(after=GrantResource() as grant):
+                    wanted = grant.actions
+                case Update(after=GrantResource() as grant, fields=fields):
+                    wanted = frozenset(fields[0].after)
+                case Delete(before=GrantResource() as grant):
+                    wanted = frozenset()
+                case _:
+                    continue
+            namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
+            if namespace not in shown:
+                shown[namespace] = self._read_grants(namespace)
+            if (now := shown[namespace].get(grant.address, frozenset())) != wanted:
+                yield step, f"written {_actions(wanted)}, the broker shows {_actions(now)}"
+
+    def _read_grants(self, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
+        reply = self._admin.call("GET", namespace_path(namespace))
+        if reply.missing:
+            return {}
+        dump = must(reply, f"reading grants of {namespace}")
+        return {grant.address: grant.actions for grant in grants_of(namespace, dump)}
+
+
+def _topic(step: Step) -> TopicName:
+    change = step.change
+    assert isinstance(change, Create | Update)
+    assert isinstance(change.after, TopicResource)
+    return change.after.name
+
+
+def _written_policies(step: Step) -> Policies:
+    """Policy -> the value a step wrote, None where it unset one."""
+    match step.change:
+        case Create(after=TopicResource(policies=policies)):
+            return policies
+        case Update(after=TopicResource(), fields=fields):
+            return {field.policy: field.after for field in fields if field.policy}
+        case _:
+            return {}
+
+
+def _same(name: str, shown: object, wanted: object) -> bool:
+    return normal(shown) == normal(wanted) or (wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name])
+
+
+def _everywhere(reading: TopicReading | None, subscription: SubscriptionResource) -> bool:
+    return reading is not None and any(s.name == subscription.name and not s.missing_on for s in reading.subscriptions)
+
+
+def _actions(actions: frozenset[str]) -> str:
+    return ", ".join(sorted(actions)) or "nothing"

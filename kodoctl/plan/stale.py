@@ -1,0 +1,81 @@
+"""Whether the cluster is still what a plan was made against: every object and ledger entry it touches, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan import codec
+from kodoctl.plan.changes import Change, Create
+from kodoctl.plan.inventory import ClusterIdentity, Live
+from kodoctl.plan.plan import ABSENT, Plan, fingerprint, ledger_fingerprints
+from kodoctl.topology.resources import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """One object that is not what the plan saw: planned, was, now, in words."""
+
+    address: Address
+    planned: str
+    was: str
+    now: str
+
+
+def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
+    """Every touched object that changed since."""
+    seen: set[Address] = set()
+    for change in plan.changes:
+        address = change.address
+        if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
+            seen.add(address)
+            yield Stale(address, _planned(change), _was(change), _now(address, live))
+
+
+def _planned(change: Change) -> str:
+    return type(change).__name__.lower()
+
+
+def _was(change: Change) -> str:
+    if isinstance(change, Create) or change.before is None:
+        return ABSENT
+    return codec.describe(change.before)
+
+
+def _now(address: Address, live: Live) -> str:
+    found = live.objects.get(address)
+    if found is None:
+        return ABSENT
+    marker = f", marked {found.marker}" if found.marker else ""
+    return codec.describe(found.resource) + marker
+
+
+def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
+    """All reasons why this plan may not be carried out on this cluster now; () if it may."""
+    findings = list(_other_cluster(plan, live.identity))
+    if findings:
+        return tuple(findings)
+    findings += [
+        error(
+            "K533", "the cluster changed since the plan", f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}"
+        )
+        for s in stale_objects(plan, live)
+    ]
+    now = ledger_fingerprints(plan.owners, live)
+    for entry, was in plan.ledger_fingerprints.items():
+        if now.get(entry) != was:
+            detail = f"the ledger of {entry} was written by another apply: plan again"
+            findings.append(error("K533", "the cluster changed since the plan", detail))
+    return tuple(findings)
+
+
+def _other_cluster(plan: Plan, identity: ClusterIdentity) -> Iterator[Diagnostic]:
+    if plan.identity.cluster != identity.cluster:
+        detail = f"the plan is for {plan.identity.cluster!r}, this is {identity.cluster!r}"
+        yield error("K534", "plan for another cluster", detail)
+    for tenant, planned in plan.identity.uuids.items():
+        now = identity.uuids.get(tenant)
+        if planned != now:
+            detail = f"tenant {tenant} had {planned or 'no UUID yet'} when the plan was made, now {now or 'none'}: plan again"
+            yield error("K534", "plan for another cluster", detail)

@@ -1,0 +1,121 @@
+"""The words every view of a plan uses, from the plan's JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kodoctl.plan.changes import Action
+from kodoctl.render.safe import one_line
+
+Json = dict[str, Any]
+VERBS = {
+    "create": "will be created",
+    "update": "will be updated",
+    "delete": "will be deleted",
+    "adopt": "will be adopted",
+    "forget": "will be forgotten",
+}
+
+
+def symbol(change: Json) -> str:
+    """`+ ~ - ○ .`"""
+    return Action(change["action"]).symbol
+
+
+def cluster_line(document: Json, target: str) -> str:
+    """Which cluster, for the head of every plan and apply."""
+    uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})
+    identity = f", {', '.join(uuid[:8] for uuid in uuids)}" if uuids else ", first apply"
+    environment = f", environment {document['environment']}" if document["environment"] else ""
+    return f"{target} (cluster {one_line(document['cluster']['name'])}{identity}){environment}"
+
+
+def summary_line(document: Json) -> str:
+    """`Plan: 3 to create, 1 to update, 0 to delete, 2 to adopt, 212 unchanged.`"""
+    counts = document["summary"]
+    words = [f"{counts[verb]} to {verb}" for verb in ("create", "update", "delete", "adopt")]
+    if counts["forget"]:
+        words.append(f"{counts['forget']} to forget")
+    return f"Plan: {', '.join(words)}, {counts['unchanged']} unchanged."
+
+
+def field_name(name: str) -> str:
+    """`policies.ttl` -> `ttl`, and words for the rest."""
+    words = {
+        "missing_on": "missing on partitions",
+        "missing_partitions": "missing partitions",
+        "definition": "schema",
+        "delayed_delivery": "delayed delivery (topic level)",
+    }
+    return words.get(name, name.removeprefix("policies."))
+
+
+def value_text(value: Any) -> str:
+    """A value of the JSON form as people write it."""
+    match value:
+        case None:
+            return "unset"
+        case dict() if set(value) == {"foreign"}:
+            return one_line(value["foreign"])
+        case dict():
+            return "{" + ", ".join(f"{key}: {value_text(member)}" for key, member in value.items()) + "}"
+        case list():
+            return ", ".join(one_line(member) for member in value) or "none"
+        case bool():
+            return str(value).lower()
+        case _:
+            return one_line(value)
+
+
+def field_text(field: Json) -> str:
+    """`7d → 3d`, and where an unset value comes from."""
+    return f"{_side(field, 'before')} → {_side(field, 'after')}"
+
+
+def _side(field: Json, side: str) -> str:
+    if field["name"] == "definition":
+        return "a version" if field[side] else "none"
+    text = value_text(field[side])
+    effective = field.get(f"effective_{side}")
+    if field[side] is not None or effective is None:
+        return text
+    if effective["value"] is None:
+        return f"{text} ({effective['from']})"
+    return f"{text} ({effective['from']}: {value_text(effective['value'])})"
+
+
+def created_text(resource: Json) -> str:
+    """What a new object will have, on one line."""
+    match resource["kind"]:
+        case "topic":
+            parts = [_many(resource["partitions"], "partition")]
+            return "; ".join([*parts, *_policies(resource)])
+        case "namespace":
+            return "; ".join(_policies(resource)) or "bare"
+        case "subscription":
+            return f"from {resource['start']}"
+        case "grant":
+            return ", ".join(resource["actions"])
+        case "tenant":
+            return f"clusters {', '.join(resource['clusters'])}"
+        case _:
+            return resource.get("type", "")
+
+
+def _policies(resource: Json) -> list[str]:
+    return [f"{name} {value_text(value)}" for name, value in resource["policies"].items()]
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def elsewhere_line(document: Json) -> str:
+    """Other topologies in these namespaces, in one line; "" if there are none."""
+    others = document["elsewhere"]
+    if not others:
+        return ""
+    named = ", ".join(f"{one_line(name)} ({_many(count, 'object')})" for name, count in sorted(others.items()))
+    return (
+        f"Not in these files, left alone: topologies {named}. If a file is gone for good: kodoctl destroy --name NAME."
+    )
