@@ -15,7 +15,7 @@ from kodoctl.errors import Diagnostic, Where, error, warning
 from kodoctl.topology.comments import find_comments
 from kodoctl.topology.nodes import Node
 
-MAX_COMMENTS: Final = 1_000  # of one file: each finding is compared with each
+MAX_ALLOWS: Final = 1_000  # of one file: each finding is compared with each
 
 _MARK = re.compile(r"#\s*kodoctl:\s*(.*)$")
 _ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?\s*$")
@@ -40,7 +40,7 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Dia
     """Every allow-comment of the file with the lines it holds for; comments that say something else are findings."""
     if "kodoctl:" not in text:
         return [], []
-    lines = text.splitlines()
+    following = _next_content(text.splitlines())
     spans = _spans(root)
     allows: list[Allow] = []
     findings: list[Diagnostic] = []
@@ -48,9 +48,6 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Dia
         if (mark := _MARK.match(comment.text)) is None:
             continue
         where = Where(file, comment.line, comment.column)
-        if len(allows) + len(findings) >= MAX_COMMENTS:
-            detail = f"more than {MAX_COMMENTS:,} comments to kodoctl: split the file"
-            return allows, [*findings, error("K018", "too many comments", detail, where)]
         order = _ALLOW.fullmatch(mark[1].strip())
         if order is None:
             detail = "write `# kodoctl: allow Kxxx because …`"
@@ -59,9 +56,12 @@ def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Dia
             detail = f"write `allow {order[1]} because …`"
             findings.append(error("K018", "an allowance without a reason", detail, where))
         else:
-            first = _next_content(lines, comment.line) if comment.alone else comment.line
+            first = following[comment.line - 1] if comment.alone else comment.line
             last = spans.get(first, first)
             allows += [Allow(code.strip(), order[2], first, last, where) for code in order[1].split(",")]
+        if len(allows) + len(findings) > MAX_ALLOWS:
+            detail = f"more than {MAX_ALLOWS:,} allowances: split the file"
+            return allows[:MAX_ALLOWS], [*findings[:MAX_ALLOWS], error("K018", "too many comments", detail, where)]
     return allows, findings
 
 
@@ -88,11 +88,15 @@ def apply_allows(findings: Iterable[Diagnostic], allows: list[Allow]) -> tuple[l
     return result, stale
 
 
-def _next_content(lines: list[str], number: int) -> int:
-    for index in range(number, len(lines)):
-        if (content := lines[index].strip()) and not content.startswith("#"):
-            return index + 1
-    return number
+def _next_content(lines: list[str]) -> list[int]:
+    """For each line (from 0) the number of the next line with content, counted from 1; its own where none follows."""
+    following: list[int] = []
+    content = len(lines)
+    for index in range(len(lines), 0, -1):
+        following.append(content)
+        if (line := lines[index - 1].strip()) and not line.startswith("#"):
+            content = index
+    return following[::-1]
 
 
 def _spans(root: Node) -> dict[int, int]:

@@ -99,13 +99,10 @@ class Expansion:
         """The place in the file that stands for each address."""
         return dict(_find_places(self))
 
-    def distinct(self) -> Iterator[FamilyTopic]:
+    @cached_property
+    def distinct(self) -> tuple[FamilyTopic, ...]:
         """One topic for each group of topics that share their policies: enough to judge policies by."""
-        seen: set[int] = set()
-        for topic in self.topics:
-            if id(topic.layers) not in seen:
-                seen.add(id(topic.layers))
-                yield topic
+        return tuple({id(topic.layers): topic for topic in reversed(self.topics)}.values())[::-1]
 
 
 def expand(topology: LoadedTopology) -> Expansion:

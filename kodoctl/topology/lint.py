@@ -9,6 +9,7 @@ from kodoctl.errors import Diagnostic, Severity, has_errors
 from kodoctl.topology.allow import apply_allows
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import SourceFile, TopologySet, environments_of, load_set
+from kodoctl.topology.overlay import changes_nothing
 from kodoctl.topology.payloads import PayloadFile
 from kodoctl.topology.rules import flow, keeping, lanes, naming, payloads
 from kodoctl.topology.rules.registry import RULES, Scope
@@ -57,16 +58,19 @@ def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintRep
 
     `earlier`: (file, ground topic) -> the payload schema before the change under review.
     """
-    base, found = judge(load_set(files, None), earlier)
+    base = load_set(files, None)
+    found = judge(base, earlier)[1]
     seen = {(f.where, f.code, f.detail) for f in found}
     for environment in environments_of(files):
-        for finding in judge(load_set(files, environment), earlier)[1]:
+        if all(changes_nothing(file.root, environment) for file in files):
+            continue
+        for finding in judge(load_set(files, environment, base), earlier)[1]:
             key = (finding.where, finding.code, finding.detail)
             if key not in seen:
                 seen.add(key)
                 found.append(replace(finding, detail=f"{finding.detail} (environment {environment})"))
     allowed, stale = apply_allows(found, [allow for file in files for allow in file.allows])
-    grounds = sum(len(expansion.topology.spec.topics) for expansion in base)
+    grounds = sum(len(topology.spec.topics) for topology in base.topologies)
     return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds)
 
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
-from pydantic import ValidationError
-
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
-from kodoctl.topology import overlay
+from kodoctl.topology import overlay, settings
 from kodoctl.topology.allow import Allow, find_allows
-from kodoctl.topology.findings import Path, from_validation, node_at
+from kodoctl.topology.findings import Path, node_at
 from kodoctl.topology.model import VERSION, Topology
 from kodoctl.topology.nodes import MAX_BYTES, Node, parse
 from kodoctl.topology.payloads import PayloadFile, read_payloads
+from kodoctl.topology.validate import validate
 
 BASE = "base"
-MAX_ENVIRONMENTS = 64
+MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
+MAX_TOPICS = 150_000  # that one file stands for: twice what 5,000 ground topics of the largest shape need
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,12 +145,16 @@ def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | 
     return asked
 
 
-def load_set(files: Sequence[SourceFile], environment: str | None) -> TopologySet:
-    """The topologies of `files` in `environment`; a file that is wrong is left out and its findings are in the set."""
+def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
+    """The topologies of `files` in `environment`; a file that is wrong is left out and its findings are in the set.
+
+    `base`: the same files without environment, if they are at hand: what the overlay leaves alone is not validated again.
+    """
     topologies: list[LoadedTopology] = []
     findings: list[Diagnostic] = []
+    known = {loaded.source.name: loaded.spec for loaded in base.topologies} if base else {}
     for file in files:
-        loaded, found = _load(file, environment)
+        loaded, found = _load(file, environment, known.get(file.name))
         findings += [*file.findings, *found]
         if loaded is not None:
             topologies.append(loaded)
@@ -166,7 +170,9 @@ def load_topology(path: str, environment: str | None = None) -> LoadedTopology:
     return loaded.topologies[0]
 
 
-def _load(file: SourceFile, environment: str | None) -> tuple[LoadedTopology | None, list[Diagnostic]]:
+def _load(
+    file: SourceFile, environment: str | None, base: Topology | None
+) -> tuple[LoadedTopology | None, list[Diagnostic]]:
     root = file.root
     if root is None:
         return None, []
@@ -184,13 +190,15 @@ def _load(file: SourceFile, environment: str | None) -> tuple[LoadedTopology | N
     merged, production, findings = overlay.in_environment(root, environment)
     if environment is None:
         findings += _bad_environments(root)
-    try:
-        spec = Topology.model_validate(merged.plain())
-    except ValidationError as problem:
-        findings += from_validation(problem.errors(include_url=False), merged)
+    spec, invalid = validate(merged, root, base)
+    findings += invalid
+    if spec is None or findings or file.findings:
         return None, findings
-    if findings or file.findings:
-        return None, findings
+    if (many := settings.number_of_topics(spec)) > MAX_TOPICS:
+        detail = (
+            f"the file stands for {many:,} topics, at most {MAX_TOPICS:,}: split it into files with names of their own"
+        )
+        return None, [error("K008", "too many topics", detail, root.where)]
     return LoadedTopology(spec, read_payloads(spec, file.path.parent), merged, file, environment, production), findings
 
 

@@ -68,15 +68,16 @@ class State(StrEnum):
     @property
     def suffix(self) -> str:
         """What the state adds to a topic's name."""
-        match self:
-            case State.READY:
-                return ""
-            case State.DEAD:
-                return "-DLQ"
-            case _:
-                return f"-{self.value.upper()}"
+        return _STATE_SUFFIXES[self]
 
 
+_STATE_SUFFIXES: Final = {
+    State.READY: "",
+    State.RETRYING: "-RETRYING",
+    State.PENDING: "-PENDING",
+    State.BLOCKING: "-BLOCKING",
+    State.DEAD: "-DLQ",
+}
 WAITING_STATES: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
 RESERVED_SUFFIXES: Final = (
     *(level.suffix for level in Level if level.suffix),
@@ -95,6 +96,9 @@ class NamespaceName:
 
     tenant: str
     namespace: str
+
+    def __hash__(self) -> int:  # a text remembers its hash, a tuple of fields does not: names are keys everywhere
+        return hash(self.namespace)
 
     @classmethod
     def parse(cls, text: str) -> NamespaceName:
@@ -131,7 +135,7 @@ class TopicName:
             self, "full", f"persistent://{self.namespace.tenant}/{self.namespace.namespace}/{self.local}"
         )
 
-    def __hash__(self) -> int:  # a text remembers its hash, a tuple of fields does not: names are keys everywhere
+    def __hash__(self) -> int:
         return hash(self.full)
 
     def partition(self, index: int) -> str:

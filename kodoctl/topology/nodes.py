@@ -20,7 +20,7 @@ MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 64
 MAX_NODES: Final = 600_000  # values without keys: twice what 5,000 richly declared ground topics need
 MAX_ALIASED: Final = 100_000  # values that aliases stand for, together
-MAX_ITEMS: Final = 10_000  # of one list
+MAX_ITEMS: Final = 20_000  # of one list or map
 MAX_FINDINGS: Final = 200  # of one file; nobody reads more
 
 Scalar = str | int | float | bool | None
@@ -247,12 +247,12 @@ class _Builder:
         return event
 
     def _attach(self, parent: Node, key: yaml.ScalarEvent | None, child: Node) -> None:
+        assert isinstance(parent.value, dict | list)
+        if len(parent.value) >= MAX_ITEMS:
+            raise self._too_long(child)
         if isinstance(parent.value, list):
             parent.value.append(child)
-            if len(parent.value) > MAX_ITEMS:
-                raise self._too_long(child)
             return
-        assert isinstance(parent.value, dict)
         assert key is not None
         text = key.value
         if text == "<<" and key.implicit[0]:
@@ -267,7 +267,7 @@ class _Builder:
 
     def _too_long(self, item: Node) -> _HopelessError:
         self.findings.append(
-            error("K008", "too many values", f"more than {MAX_ITEMS:,} in one list: split the file", item.where)
+            error("K008", "too many values", f"more than {MAX_ITEMS:,} in one list or map: split the file", item.where)
         )
         return _HopelessError()
 

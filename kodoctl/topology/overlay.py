@@ -62,6 +62,13 @@ def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, lis
     return apply_overlay(base, rest), production is not None and production.value is True, findings
 
 
+def changes_nothing(root: Node | None, environment: str) -> bool:
+    """Whether the environment is there and its overlay is empty: what holds for the base holds for it."""
+    environments = root.value.get("environments") if root and isinstance(root.value, dict) else None
+    patch = environments.value.get(environment) if environments and isinstance(environments.value, dict) else None
+    return patch is not None and patch.value == {}
+
+
 def _without_nulls(node: Node) -> Node:
     if not isinstance(node.value, dict):
         return node

@@ -101,6 +101,19 @@ def partitions(topology: Topology, ground: GroundTopic) -> int:
     return ground.partitions or topology.defaults.partitions
 
 
+def number_of_topics(topology: Topology) -> int:
+    """How many topics the file stands for, without expanding it."""
+    total = 0
+    for ground in topology.topics.values():
+        levels = read_levels(ground)
+        total += len(levels)
+        with_states = sum(not level.is_backup for level in levels)
+        for subscription in ground.subscriptions.values():
+            total += with_states * len(read_states(subscription))
+            total += (subscription.dead_letter is not False) + (subscription.audit is not False)
+    return total
+
+
 def dead_letter(subscription: Subscription) -> DeadLetter | None:
     """The dead letter settings, None where there is no such topic."""
     if isinstance(subscription.dead_letter, bool):

@@ -29,7 +29,7 @@ CONTROL_ROOM = Size(4 << 10)  # what our properties may add to a message on its 
 def distinct_topics(scope: Scope) -> Iterator[tuple[Expansion, FamilyTopic]]:
     """One topic for each group that shares its policies."""
     for expansion in scope.expansions:
-        for topic in expansion.distinct():
+        for topic in expansion.distinct:
             yield expansion, topic
 
 
@@ -237,7 +237,7 @@ def message_sizes(scope: Scope) -> Iterator[Found]:
             for topic in expansion.topics
             if topic.state is State.READY
         }
-        for topic in expansion.distinct():
+        for topic in expansion.distinct:
             size = topic.resource.policies.get("max_message_size")
             if topic.state in (State.READY, None) or size is None:
                 continue

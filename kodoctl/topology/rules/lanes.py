@@ -179,7 +179,7 @@ def ordered(scope: Scope) -> Iterator[Found]:
 def starved(scope: Scope) -> Iterator[Found]:
     """The broker silently turns a look-ahead beyond these limits back into first in, first out."""
     for expansion in scope.expansions:
-        for topic in expansion.distinct():
+        for topic in expansion.distinct:
             if topic.state in (State.DEAD, None):
                 continue
             ground = expansion.topology.spec.topics[topic.ground]

@@ -1,0 +1,62 @@
+"""A file's nodes -> the model, or what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from kodoctl.errors import Diagnostic
+from kodoctl.topology.fields import Text
+from kodoctl.topology.findings import from_validation
+from kodoctl.topology.model import GroundTopic, Topology
+from kodoctl.topology.nodes import MAX_FINDINGS, Node
+
+T = TypeVar("T")
+
+
+def validate(merged: Node, root: Node, base: Topology | None) -> tuple[Topology | None, list[Diagnostic]]:
+    """The model of `merged`, ground topic by ground topic, so that a hopeless file is given up early.
+
+    Ground topics that are the very nodes of `root` are taken from its model, `base`.
+    """
+    assert isinstance(merged.value, dict)
+    plain: dict[str, object] = {key: node.plain() for key, node in merged.value.items() if key != "topics"}
+    topics, before = merged.value.get("topics"), _children(_children(root).get("topics"))
+    if topics is not None:
+        plain["topics"] = {} if isinstance(topics.value, dict) else topics.plain()
+    head, details = _attempt(partial(Topology.model_validate, plain))
+    grounds: dict[str, GroundTopic] = {}
+    for name, node in _children(topics).items():
+        if base is not None and before.get(name) is node:
+            grounds[name] = base.topics[name]
+            continue
+        ground, wrong = _attempt(partial(_grounds().validate_python, {name: node.plain()}))
+        grounds |= ground or {}
+        for detail in wrong:
+            detail["loc"] = ("topics", *detail["loc"])
+        details += wrong
+        if len(details) >= MAX_FINDINGS:
+            break
+    if head is None or details:
+        return None, from_validation(details[:MAX_FINDINGS], merged)
+    return head.model_copy(update={"topics": grounds}), []
+
+
+@cache
+def _grounds() -> TypeAdapter[dict[str, GroundTopic]]:
+    return TypeAdapter(dict[Text, GroundTopic])
+
+
+def _attempt(validate: Callable[[], T]) -> tuple[T | None, list[ErrorDetails]]:
+    try:
+        return validate(), []
+    except ValidationError as problem:
+        return None, problem.errors(include_url=False)
+
+
+def _children(node: Node | None) -> dict[str, Node]:
+    return node.value if node is not None and isinstance(node.value, dict) else {}
