@@ -240,17 +240,18 @@ class Executor:
                 raise WriteFailedError("this kind of object is never updated")
 
     def _delete(self, change: Delete) -> None:
-        allowed = change.address in self._plan.allowed
+        allowed = change.address in self._plan.allowances.destroy
         match change.before:
             case TopicResource():
                 topics.delete_topic(self._admin, change, allowed=allowed)
             case SubscriptionResource(topic=topic):
                 if topic not in self._topics_deleted:  # else it goes with its topic, under the topic's guard
                     topics.delete_subscription(self._admin, change, allowed=allowed)
-            case GrantResource() as grant:
-                namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
-                with self._lane(namespace):
+            case GrantResource(target=target) as grant if target not in self._topics_deleted:
+                with self._lane(target if isinstance(target, NamespaceName) else target.namespace):
                     namespaces.revoke_grant(self._admin, grant)
+            case GrantResource():
+                pass  # Pulsar drops a topic's grants with it
             case NamespaceResource(name=name):
                 with self._lane(name):
                     namespaces.delete_namespace(self._admin, name)

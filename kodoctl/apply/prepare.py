@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan.changes import Update
+from kodoctl.plan.changes import Change, Create, Update
+from kodoctl.plan.danger import Judge
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
-from kodoctl.plan.evidence import evidence_wanted
+from kodoctl.plan.evidence import Evidence, evidence_wanted
 from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.pulsar.admin import Admin
@@ -17,7 +18,15 @@ from kodoctl.pulsar.evidence import read_evidence
 from kodoctl.pulsar.live import Report, Scope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.resources import GrantResource, SchemaResource, TenantResource, TopicResource
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,18 +68,53 @@ def prepare(
     return Prepared(plan_against(session.admin, desired, live, allowances), live)
 
 
+def scope_of_plan(plan: Plan) -> Scope:
+    """What must be read again before a plan is carried out."""
+    touched = [change.after if isinstance(change, Create | Update) else change.before for change in plan.changes]
+    own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
+    foreign = {
+        r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
+    } - own
+    return Scope(
+        namespaces=tuple(sorted(own)),
+        names=frozenset({name for owner in plan.owners for name in (owner.name, *owner.replaces)}),
+        declared=frozenset(topic for r in touched if (topic := topic_of(r)) is not None),
+        schemas=frozenset(r.topic for r in touched if isinstance(r, SchemaResource)),
+        tenants=frozenset(r.name for r in touched if isinstance(r, TenantResource)),
+        grants_only=tuple(sorted(foreign)),
+    )
+
+
+def topic_of(resource: Resource | None) -> TopicName | None:
+    """The topic an object is or hangs on."""
+    match resource:
+        case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
+            return topic
+        case _:
+            return None
+
+
+def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
+    """The plan with the dangers that its changes have on what is live now."""
+    evidence = _evidence(admin, plan.changes, live)
+    judge = Judge(frozenset(), live, evidence, plan.allowances.destroy, now)
+    return replace(plan, changes=judge.judge(plan.changes))
+
+
+def _evidence(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
+    wanted = tuple(evidence_wanted(changes, live))
+    if not wanted:
+        return {}
+    keeps_less = any(isinstance(change, Update) for change in changes)
+    return read_evidence(admin, live, wanted, ledgers_of=frozenset(wanted) if keeps_less else frozenset())
+
+
 def plan_against(admin: Admin, desired: Desired, live: Live, allowances: Allowances) -> Plan:
     """The plan for an inventory that has been read already."""
     difference = diff(desired, live, allowances)
     if desired.destroyed:
         difference = with_namespaces(difference, desired.names, live)
-    updates = frozenset(change.address for change in difference.changes if isinstance(change, Update))
-    wanted = tuple(evidence_wanted(difference.changes, live))
-    evidence = (
-        read_evidence(admin, live, wanted, ledgers_of=updates | frozenset(wanted) if updates else frozenset())
-        if wanted
-        else {}
-    )
+    evidence = _evidence(admin, difference.changes, live)
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=int(time.time() * 1000))
     return replace(plan, findings=(*plan.findings, *_incompatible_schemas(admin, plan)))
 

@@ -8,6 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from kodoctl.errors import UsageError, error
+from kodoctl.plan.ledger import Source
 from kodoctl.topology.load import SourceFile, source_of
 from kodoctl.topology.payloads import PayloadFile, declared_payloads, payload_of
 
@@ -57,3 +58,28 @@ def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, s
             if (schema := revision(folder).read(path)) is not None:
                 found[file.name, ground] = payload_of(kind, path, schema)
     return found
+
+
+def source_of_topology(file: Path) -> Source:
+    """Where a topology file lives: `host/owner/name` of its repository's origin, and its path there; nothing without git."""
+    try:
+        top = _git(file.parent, "rev-parse", "--show-toplevel")
+        origin = _git(file.parent, "config", "--get", "remote.origin.url")
+    except UsageError:
+        return Source()
+    if top.returncode != 0:
+        return Source()
+    path = file.resolve().relative_to(Path(top.stdout.decode().strip()).resolve())
+    return Source(repository(origin.stdout.decode().strip()) or None, path.as_posix())
+
+
+def repository(url: str) -> str:
+    """A remote's address without scheme, user and `.git`: the same however it was cloned."""
+    rest = (
+        url.partition("://")[2] if "://" in url else url.replace(":", "/", 1) if "@" in url.partition(":")[0] else url
+    )
+    return (
+        rest.rpartition("@")[2].removesuffix("/").removesuffix(".git").lower()
+        if rest.partition("@")[2]
+        else rest.removesuffix("/").removesuffix(".git")
+    )

@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from kodoctl import __version__
-from kodoctl.cli import topology_commands
+from kodoctl.cli import (
+    context_commands,
+    dev_commands,
+    ownership_commands,
+    plan_commands,
+    status_command,
+    topology_commands,
+)
 from kodoctl.errors import ExitCode
 
 app = typer.Typer(
@@ -21,6 +28,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 topology_commands.register(app)
+plan_commands.register(app)
+ownership_commands.register(app)
+status_command.register(app)
+context_commands.register(app)
+dev_commands.register(app)
 
 
 def _version(asked: bool) -> None:  # typer's callback signature

@@ -13,7 +13,7 @@ from typing import Any
 from kodoctl.errors import Diagnostic, Severity, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
 from kodoctl.plan.evidence import DAY_MS, Evidence
-from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
+from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
@@ -34,7 +34,7 @@ K405 = "partitions grown under an ordered subscription"
 class Judge:
     """Everything the rules may look at."""
 
-    desired: Desired
+    ordered: frozenset[Address]
     live: Live
     evidence: Mapping[Address, Evidence]
     allowed: frozenset[Address]
@@ -95,10 +95,10 @@ class Judge:
 
     def _updated(self, change: Update) -> Iterator[Diagnostic]:
         for field in change.fields:
-            if field.name == "partitions" and change.address in self.desired.objects:
-                if self.desired.objects[change.address].ordered:
-                    detail = f"{change.address}: {field.before} → {field.after}: keys move to other partitions, their order breaks once"
-                    yield warning("K405", K405, detail)
+            if field.name == "partitions":
+                if change.address in self.ordered:
+                    shown = f"{change.address}: {field.before} → {field.after}"
+                    yield warning("K405", K405, f"{shown}: keys move to other partitions, their order breaks once")
             elif field.policy in PULSAR_DEFAULTS or field.policy == "inactive_topic":
                 yield from self._lowered(change, field)
 

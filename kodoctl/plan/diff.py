@@ -26,11 +26,14 @@ from kodoctl.topology.resources import (
     Address,
     GrantResource,
     NamespaceResource,
+    Resource,
     SchemaResource,
     SubscriptionResource,
     TenantResource,
     TopicResource,
 )
+
+HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is half there: nobody can rely on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,10 +157,10 @@ class _Diff:
         unload = any(change.name == "delayed_delivery" for change in fields)
         about = About(wanted.owner, "differs from the file", wanted.where)
         self.changes.append(Update(found.resource, wanted.resource, fields, about, unload, adopting))
-        if adopting and found.resource.address not in self.allowances.adopt:
-            shown = ", ".join(change.name.removeprefix("policies.") for change in fields)
+        risky = [change.name.removeprefix("policies.") for change in fields if change.name not in HEALING]
+        if adopting and risky and found.resource.address not in self.allowances.adopt:
             detail = (
-                f"{found.resource.address} is nobody's yet and differs in {shown}: somebody may rely on that."
+                f"{found.resource.address} is nobody's yet and differs in {', '.join(risky)}: somebody may rely on that."
                 f" Write the live values into the file, or --adopt {found.resource.address}"
             )
             self.conflicts.append(error("K417", "adoption would change it", detail, wanted.where))
@@ -275,10 +278,13 @@ class _Diff:
         for address, found in self.live.objects.items():
             if address in self.desired.objects or address in touched:
                 continue
-            if isinstance(found.resource, TopicResource | SubscriptionResource):
+            if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
                 owned = self._claim(address, found)
                 if owned.owner is None or (owned.owner in self.desired.names and owned.holding is None):
                     yield address
+
+    def _on_managed_topic(self, resource: Resource) -> bool:
+        return isinstance(resource, SubscriptionResource) and f"topic.{resource.topic}" in self.desired.objects
 
     def _elsewhere(self) -> dict[str, int]:
         names = {ledger.name for ledger in self._our_ledgers}

@@ -15,6 +15,7 @@ from kodoctl import __version__
 from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
 from kodoctl.plan import codec
 from kodoctl.plan.changes import Action
+from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
 from kodoctl.plan.plan import ConsumerChange, OwnerPlan, Plan
@@ -45,7 +46,12 @@ def to_json(plan: Plan) -> Json:
             {"subscription": change.subscription, "settings": [list(setting) for setting in change.settings]}
             for change in plan.consumer_changes
         ],
-        "allowed": sorted(plan.allowed),
+        "allowances": {
+            "adopt": sorted(plan.allowances.adopt),
+            "destroy": sorted(plan.allowances.destroy),
+            "forget": sorted(plan.allowances.forget),
+            "take_over": plan.allowances.take_over,
+        },
         "owners": [_owner_to_json(owner) for owner in plan.owners],
         "fingerprints": dict(plan.fingerprints),
         "ledger_fingerprints": dict(plan.ledger_fingerprints),
@@ -110,7 +116,12 @@ def _from_json(document: Json) -> Plan:
         ),
         fingerprints=document["fingerprints"],
         ledger_fingerprints=document["ledger_fingerprints"],
-        allowed=frozenset(document["allowed"]),
+        allowances=Allowances(
+            frozenset(document["allowances"]["adopt"]),
+            frozenset(document["allowances"]["destroy"]),
+            frozenset(document["allowances"]["forget"]),
+            document["allowances"]["take_over"],
+        ),
         destroying=document["destroying"],
         paths=tuple(document["paths"]),
     )

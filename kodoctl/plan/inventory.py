@@ -45,6 +45,11 @@ class Desired:
         """Names of the topologies this is about."""
         return frozenset(expansion.name for expansion in self.expansions) | self.destroyed
 
+    @property
+    def ordered(self) -> frozenset[Address]:
+        """Topics that a subscription reads which keeps order."""
+        return frozenset(address for address, wanted in self.objects.items() if wanted.ordered)
+
     def by_namespace(self, namespace: NamespaceName) -> tuple[Expansion, ...]:
         """The topologies that live in a namespace."""
         return tuple(expansion for expansion in self.expansions if expansion.namespace == namespace)

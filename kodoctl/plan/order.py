@@ -184,7 +184,7 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
         resource = resource_of(step.change)
         match resource:
             case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
-                yield step, topics[name]
+                yield topics[name], step  # it goes with its topic: done when that is done
             case _:
                 pass
         namespace = namespace_of(resource) if resource is not None else None

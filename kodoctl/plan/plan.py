@@ -62,7 +62,7 @@ class Plan:
     consumer_changes: tuple[ConsumerChange, ...] = ()
     fingerprints: Mapping[Address, str] = field(default_factory=dict, repr=False)
     ledger_fingerprints: Mapping[str, str] = field(default_factory=dict, repr=False)
-    allowed: frozenset[Address] = frozenset()  # addresses whose data may go
+    allowances: Allowances = field(default_factory=Allowances)
     destroying: bool = False
     paths: tuple[str, ...] = ()  # the files, as the command named them
 
@@ -97,13 +97,13 @@ def make_plan(  # the parts of a plan are what they are
     now: int,
 ) -> Plan:
     """The plan with its dangers judged; `now` is ms since the epoch."""
-    judged = Judge(desired, live, evidence, allowances.destroy, now).judge(difference.changes)
+    judged = Judge(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     changes = tuple(sorted(judged, key=reading_order))
     owners = tuple(_owners(desired, live))
     return Plan(
         identity=live.identity,
         environment=desired.environment,
-        digest=desired_digest(desired, allowances),
+        digest=desired_digest(desired),
         namespaces=tuple(sorted({*desired.namespaces, *(owner.namespace for owner in owners)})),
         changes=changes,
         owners=owners,
@@ -114,13 +114,13 @@ def make_plan(  # the parts of a plan are what they are
         consumer_changes=tuple(_consumer_changes(desired, live)),
         fingerprints={change.address: fingerprint(change.address, live) for change in changes},
         ledger_fingerprints=ledger_fingerprints(owners, live),
-        allowed=allowances.destroy,
+        allowances=allowances,
         destroying=bool(desired.destroyed),
     )
 
 
-def desired_digest(desired: Desired, allowances: Allowances) -> str:
-    """Digest of everything the files mean; comments and order do not matter."""
+def desired_digest(desired: Desired) -> str:
+    """Digest of everything the files mean, their lists of allowances included; comments and order do not matter."""
     return codec.digest(
         {
             "environment": desired.environment,
@@ -129,8 +129,8 @@ def desired_digest(desired: Desired, allowances: Allowances) -> str:
                 address: codec.resource_to_json(wanted.resource) for address, wanted in desired.objects.items()
             },
             "ignore": {address: sorted(wanted.ignore) for address, wanted in desired.objects.items() if wanted.ignore},
-            "allow_destroy": sorted(allowances.destroy),
-            "forget": sorted(allowances.forget),
+            "allow_destroy": sorted({address for e in desired.expansions for address in e.topology.spec.allow_destroy}),
+            "forget": sorted({address for e in desired.expansions for address in e.topology.spec.forget}),
         }
     )
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import codec
 from kodoctl.plan.changes import Change, Create
-from kodoctl.plan.inventory import ClusterIdentity, Live
+from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import ABSENT, Plan, fingerprint, ledger_fingerprints
-from kodoctl.topology.resources import Address
+from kodoctl.topology.resources import Address, TenantResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,8 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
     seen: set[Address] = set()
     for change in plan.changes:
         address = change.address
+        if isinstance(change, Create) and isinstance(change.after, TenantResource):
+            continue  # create-if-absent, made before the lease can be taken: somebody else's will do
         if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
             seen.add(address)
             yield Stale(address, _planned(change), _was(change), _now(address, live))
@@ -52,11 +54,8 @@ def _now(address: Address, live: Live) -> str:
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
-    """All reasons why this plan may not be carried out on this cluster now; () if it may."""
-    findings = list(_other_cluster(plan, live.identity))
-    if findings:
-        return tuple(findings)
-    findings += [
+    """Every object and ledger entry that is not what the plan saw; () if the plan may be carried out."""
+    findings = [
         error(
             "K533", "the cluster changed since the plan", f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}"
         )
@@ -70,12 +69,14 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
     return tuple(findings)
 
 
-def _other_cluster(plan: Plan, identity: ClusterIdentity) -> Iterator[Diagnostic]:
-    if plan.identity.cluster != identity.cluster:
-        detail = f"the plan is for {plan.identity.cluster!r}, this is {identity.cluster!r}"
-        yield error("K534", "plan for another cluster", detail)
+def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
+    """Whether a cluster of this name, with these UUIDs of its Pulsar tenants, is the plan's."""
+    if plan.identity.cluster != cluster:
+        yield error(
+            "K534", "plan for another cluster", f"the plan is for {plan.identity.cluster!r}, this is {cluster!r}"
+        )
     for tenant, planned in plan.identity.uuids.items():
-        now = identity.uuids.get(tenant)
+        now = uuids.get(tenant)
         if planned != now:
             detail = f"tenant {tenant} had {planned or 'no UUID yet'} when the plan was made, now {now or 'none'}: plan again"
             yield error("K534", "plan for another cluster", detail)

@@ -49,6 +49,18 @@ class BrokerClient:
             )
         return self._client
 
+    def probe(self) -> None:
+        """Asks the broker for something that does not exist: an answer is an answer. Raises ClusterError."""
+        import pulsar
+
+        try:
+            self.get().get_topic_partitions("persistent://public/default/kodoctl-probe")
+        except pulsar.TopicNotFound:
+            pass
+        except pulsar.PulsarException as problem:
+            detail = f"{self._connection.broker_url}: {problem}; a wrong token shows here as a time-out"
+            raise ClusterError(error("K518", "the broker's binary port does not answer", detail)) from None
+
     def close(self) -> None:
         """Closes the connection, if there is one."""
         if self._client is not None:

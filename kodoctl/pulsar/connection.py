@@ -184,16 +184,16 @@ def _write(file: Path, document: tomlkit.TOMLDocument) -> None:
 def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connection:
     """The connection a command uses. Raises UsageError when no cluster is named anywhere."""
     contexts = read_contexts(environ, folder)
-    admin_url = flags.admin_url or environ.get("KODOCTL_ADMIN_URL")
-    broker_url = flags.broker_url or environ.get("KODOCTL_BROKER_URL")
+    env = {} if flags.context else environ  # a context asked for by name is not mixed with the environment's addresses
+    admin_url = flags.admin_url or env.get("KODOCTL_ADMIN_URL")
     name = flags.context or (None if admin_url else contexts.current)
     context = contexts.get(name) if name else None
     admin_url = admin_url or (context.admin_url if context else None)
     if admin_url is None:
         detail = "name one with --context or --admin-url, or start one with `kodoctl dev up --use`"
         raise UsageError(error("K503", "no cluster named", detail))
-    token = _token(flags, environ) or _file_token(context)
-    broker_url = broker_url or (context.broker_url if context else None)
+    token = _token(flags, env) or _file_token(context)
+    broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or (context.broker_url if context else None)
     return Connection(_checked(admin_url, ("http", "https")), _checked_broker(broker_url), token, context)
 
 

@@ -53,9 +53,22 @@ def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) ->
     )
 
 
+def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
+    """Unacknowledged messages of a subscription: what is in the entries of its backlog."""
+    return sum(count for count, _ in _counts(admin, topic, subscription, _held(stats, subscription)))
+
+
+def _held(stats: Stats, name: str) -> dict[int, Stats]:
+    return {index: sub for index, part in _parts(stats).items() if (sub := (part.get("subscriptions") or {}).get(name))}
+
+
+def _counts(admin: Admin, topic: TopicName, name: str, held: Mapping[int, Stats]) -> list[tuple[int, bool]]:
+    return [_analyze(admin, topic, index, name) for index, sub in held.items() if sub.get("msgBacklog")]
+
+
 def _of_subscription(admin: Admin, topic: TopicName, name: str, stats: Stats) -> Evidence:
-    held = {index: sub for index, part in _parts(stats).items() if (sub := (part.get("subscriptions") or {}).get(name))}
-    counts = [_analyze(admin, topic, index, name) for index, sub in held.items() if sub.get("msgBacklog")]
+    held = _held(stats, name)
+    counts = _counts(admin, topic, name, held)
     oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held.values() if sub.get("msgBacklog")]
     consumers = {_client(consumer, "consumerName") for sub in held.values() for consumer in sub.get("consumers") or []}
     return Evidence(

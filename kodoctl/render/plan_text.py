@@ -26,8 +26,8 @@ def plan_lines(document: Json, target: str) -> Iterator[Line]:
     """The whole plan, from its JSON form; `target` says how the cluster was reached."""
     yield Line(words.cluster_line(document, target), "bold")
     yield Line()
-    for change in document["changes"]:
-        yield from _change(change)
+    for group in grouped(document["changes"]):
+        yield from _group(group)
     if document["changes"]:
         yield Line()
     yield from _consumers(document)
@@ -41,7 +41,37 @@ def plan_lines(document: Json, target: str) -> Iterator[Line]:
         yield Line(f"No changes. {document['summary']['unchanged']} objects are as the files say.", "bold green")
 
 
-def _change(change: Json) -> Iterator[Line]:
+def grouped(changes: list[Json]) -> list[list[Json]]:
+    """Dangerous changes alone and first; then what frames the topics; then each topic with what hangs on it."""
+    dangerous = [[change] for change in changes if change["dangers"]]
+    groups: dict[str, list[Json]] = {}
+    for change in changes:
+        if not change["dangers"]:
+            groups.setdefault(words.topic_of(change["address"]), []).append(change)
+    frame = groups.pop("", [])
+    for members in groups.values():
+        members.sort(key=lambda change: (not change["address"].startswith("topic."), change["address"]))
+    return [
+        *dangerous,
+        *([change] for change in sorted(frame, key=lambda c: c["address"], reverse=True)),
+        *(groups[t] for t in sorted(groups)),
+    ]
+
+
+def _group(changes: list[Json]) -> Iterator[Line]:
+    """A topic's own change in full; where it is created or deleted, what hangs on it on one short line each."""
+    head, *rest = changes
+    yield from change_lines(head)
+    whole = head["address"].startswith("topic.") and head["action"] in ("create", "delete", "adopt")
+    for change in rest:
+        if whole and change["action"] == head["action"] and not change["dangers"]:
+            yield Line(f"      {words.symbol(change)} {words.short(change)}", _STYLES[change["action"]])
+        else:
+            yield from change_lines(change)
+
+
+def change_lines(change: Json) -> Iterator[Line]:
+    """One change with its fields and dangers."""
     style = _STYLES[change["action"]]
     where = f"  ({change['where'][0]}:{change['where'][1]})" if change["where"] and change["where"][1] else ""
     address = one_line(change["address"])

@@ -84,6 +84,20 @@ def _side(field: Json, side: str) -> str:
     return f"{text} ({effective['from']}: {value_text(effective['value'])})"
 
 
+def topic_of(address: str) -> str:
+    """The full name of the topic an address is about, "" for tenants, namespaces and their grants."""
+    name = address.partition(".")[2]
+    return "/".join(name.split("/")[:5]) if name.startswith("persistent://") else ""
+
+
+def short(change: Json) -> str:
+    """What hangs on a topic, without the topic's name: `subscription billing, from earliest`."""
+    kind, _, name = change["address"].partition(".")
+    rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
+    text = created_text(change["after"]) if change["after"] else ""
+    return one_line(f"{kind} {rest}{f': {text}' if text else ''}")
+
+
 def created_text(resource: Json) -> str:
     """What a new object will have, on one line."""
     match resource["kind"]:
@@ -99,7 +113,7 @@ def created_text(resource: Json) -> str:
         case "tenant":
             return f"clusters {', '.join(resource['clusters'])}"
         case _:
-            return resource.get("type", "")
+            return str(resource.get("type", ""))
 
 
 def _policies(resource: Json) -> list[str]:

@@ -12,7 +12,7 @@ MAX_SHOWN: Final = 500
 
 
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:
-    """A value on one line: controls as \\xNN, and no longer than `limit` characters."""
+    """A value on one line: controls as hexadecimal escapes, and no longer than `limit` characters."""
     text = _UNPRINTABLE.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 256 else f"\\u{ord(m[0]):04x}", str(value))
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 

@@ -1,0 +1,124 @@
+"""One apply from end to end: first-apply groundwork, lease, a second look at the cluster, then the executor."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from kodoctl.apply import namespaces
+from kodoctl.apply.executor import Executor
+from kodoctl.apply.prepare import judged_now, scope_of_plan
+from kodoctl.apply.report import ApplyReport, Listen
+from kodoctl.apply.writes import WriteFailedError
+from kodoctl.errors import ClusterError, Diagnostic, RefusedError, Severity, error
+from kodoctl.plan.changes import Create
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.stale import other_cluster, staleness
+from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
+from kodoctl.pulsar.lease import hold
+from kodoctl.pulsar.live import read_live
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import TenantResource
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How to apply. `who` names the holder of the lease for others; `lock_timeout` in seconds."""
+
+    who: str
+    lock_timeout: float = 0.0
+
+
+def run(
+    session: Session,
+    plan: Plan,
+    options: RunOptions,
+    *,
+    listen: Listen = lambda _: None,
+    stop: threading.Event | None = None,
+    tell: Callable[[str], None] = lambda _: None,
+) -> ApplyReport:
+    """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another apply
+    runs, ClusterError when the groundwork fails. Once writing has begun, failures are in the report.
+    """
+    if not session.client.available:
+        detail = "an apply holds a lease on the broker's binary port: name it with --broker-url, KODOCTL_BROKER_URL or the context"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+    _check_identity(session, plan)
+    _groundwork(session, plan)
+    spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))
+    with hold(
+        session.admin, session.client, spaces, who=options.who, plan=plan.digest[:12], timeout=options.lock_timeout
+    ) as lease:
+        tell("holding the lease, reading the cluster again")
+        live = read_live(session.admin, session.client, scope_of_plan(plan))
+        checked = _checked(session, plan, live)
+        _index(session, plan, before=True)
+        report = Executor(session.admin, session.client, checked, live, lease, listen=listen, stop=stop).run()
+        if report.complete:
+            _index(session, plan, before=False)
+        return report
+
+
+def _check_identity(session: Session, plan: Plan) -> None:
+    uuids = {tenant: read_control(session.admin, tenant).uuid for tenant in plan.identity.uuids}
+    findings = tuple(other_cluster(plan, plan.identity.cluster, uuids))
+    if findings:
+        raise RefusedError(*findings)
+
+
+def _groundwork(session: Session, plan: Plan) -> None:
+    """Pulsar tenant, control namespace with its UUID: each create-if-absent, because the lease needs them."""
+    for change in plan.changes:
+        if isinstance(change, Create) and isinstance(change.after, TenantResource):
+            try:
+                namespaces.create_tenant(session.admin, change.after)
+            except WriteFailedError as problem:
+                raise ClusterError(error("K519", "the Pulsar tenant could not be created", str(problem))) from None
+    for tenant in _tenants(plan):
+        ensure_control_namespace(session.admin, tenant)
+
+
+def _tenants(plan: Plan) -> list[str]:
+    return sorted({namespace.tenant for namespace in plan.namespaces})
+
+
+def _checked(session: Session, plan: Plan, live: Live) -> Plan:
+    """The plan with its dangers judged on what is there now. Raises RefusedError for anything that was not planned."""
+    findings: list[Diagnostic] = list(staleness(plan, live))
+    if findings:
+        raise RefusedError(*findings)
+    judged = judged_now(session.admin, plan, live, now=int(time.time() * 1000))
+    new = [danger for change in judged.changes for danger in change.about.dangers if danger.severity is Severity.ERROR]
+    if new:
+        raise RefusedError(*new)
+    return judged
+
+
+def _index(session: Session, plan: Plan, *, before: bool) -> None:
+    """Where each topology lives, so that a later apply finds what it left behind: more before, less after."""
+    for tenant in _tenants(plan):
+        known = read_control(session.admin, tenant).index
+        for name in sorted(
+            {owner.name for owner in plan.owners} | {old for owner in plan.owners for old in owner.replaces}
+        ):
+            wanted = (
+                set(known.get(name, ())) | set(_lives_in(plan, tenant, name))
+                if before
+                else set(_lives_in(plan, tenant, name))
+            )
+            if wanted != set(known.get(name, ())):
+                write_index(session.admin, tenant, name, wanted)
+
+
+def _lives_in(plan: Plan, tenant: str, name: str) -> Iterable[NamespaceName]:
+    gone = plan.destroying
+    return [
+        o.namespace
+        for o in plan.owners
+        if o.name == name and o.namespace.tenant == tenant and not o.leaves and not gone
+    ]

@@ -1,0 +1,150 @@
+"""What apply and destroy share: asking, binding to files, carrying out, reporting."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import finish, is_terminal, say, tell
+from kodoctl.cli.show import Progress, report_json, show_report
+from kodoctl.errors import ExitCode, RefusedError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.session import Session
+
+
+def confirm(connection: Connection, *, auto_approve: bool, name: str | None, question: str) -> None:
+    """Asks `yes`; a protected context asks for its name, also with --auto-approve. Raises UsageError where nobody can be
+    asked, RefusedError when the answer is no.
+    """
+    context = connection.context
+    if context is not None and context.protected:
+        typed = name
+        if typed is None and is_terminal():
+            typed = typer.prompt(
+                f"Context {context.name!r} is protected. Type its name to go on",
+                default="",
+                show_default=False,
+                err=True,
+            )
+        if typed is None:
+            detail = f"{context.name!r}: say --confirm {context.name}"
+            raise UsageError(error("K537", "protected context", detail))
+        if typed != context.name:
+            raise RefusedError(error("K538", "declined", f"{typed!r} is not the context's name; nothing was written"))
+        return
+    if auto_approve:
+        return
+    if not is_terminal():
+        raise UsageError(
+            error("K539", "nobody can be asked here", "without a terminal, say --auto-approve or apply a plan file")
+        )
+    answer = typer.prompt(f"{question} Only 'yes' is taken", default="", show_default=False, err=True)
+    if answer != "yes":
+        raise RefusedError(error("K538", "declined", "nothing was written"))
+
+
+def carry_out(session: Session, plan: Plan, lock_timeout: str, *, json_output: bool, verbose: bool) -> None:
+    """Runs the apply and prints its report; the exit code tells whether everything was done."""
+    from kodoctl.apply.run import RunOptions, run
+
+    stop = threading.Event()
+    previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
+    try:
+        options = RunOptions(wiring.who(), _seconds(lock_timeout))
+        result = run(
+            session,
+            plan,
+            options,
+            listen=Progress(stream_json=json_output),
+            stop=stop,
+            tell=tell if verbose else _quiet,
+        )
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if json_output:
+        say(json.dumps(report_json(result), ensure_ascii=False))
+    else:
+        show_report(result)
+    if result.interrupted:
+        finish(ExitCode.INTERRUPTED)
+    if not result.complete or result.notes:
+        finish(ExitCode.ERROR)
+
+
+def _quiet(_: str) -> None:
+    return
+
+
+def _interrupt(stop: threading.Event) -> None:
+    if not stop.is_set():
+        tell("Interrupted: finishing the running calls, then stopping.")
+    stop.set()
+
+
+def _seconds(text: str) -> float:
+    from kodoctl.topology.units import Duration, UnitError
+
+    try:
+        return Duration.parse(text).seconds
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"--lock-timeout: {problem}")) from None
+
+
+def check_files(plan: Plan) -> None:
+    """A plan whose files are here must still be what they mean. Files that are not here are not compared, and that is said."""
+    if not plan.paths or plan.destroying:
+        return
+    if not all(Path(path).exists() for path in plan.paths):
+        tell(f"Note: {', '.join(plan.paths)} not found here: the plan is not compared with its files.")
+        return
+    from kodoctl.plan.plan import desired_digest
+    from kodoctl.topology.load import BASE, environments_of, read_files
+
+    environment = plan.environment or (BASE if environments_of(read_files(plan.paths)) else None)
+    if desired_digest(wiring.load_desired(list(plan.paths), environment)) != plan.digest:
+        detail = f"{', '.join(plan.paths)} means something else than when the plan was made: plan again"
+        raise RefusedError(error("K533", "the files changed since the plan", detail))
+
+
+def prepare_destroy(  # one for each flag
+    session: Session,
+    paths: list[str] | None,
+    names: list[str] | None,
+    namespaces: list[str] | None,
+    env: str | None,
+    allow_destroy: list[str] | None,
+) -> Plan:
+    """The plan that leaves nothing of the topologies named by files or by name."""
+    from kodoctl.apply.prepare import prepare
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        spaces = {NamespaceName.parse(text) for text in namespaces or ()}
+    except InvalidNameError as problem:
+        raise UsageError(error("K503", "not a namespace", str(problem))) from None
+    doomed = set(names or ())
+    environment = None
+    if paths:
+        wanted = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
+        doomed |= wanted.names
+        spaces |= set(wanted.namespaces)
+        environment = wanted.environment
+    if not doomed or not spaces:
+        detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
+        raise UsageError(error("K503", "nothing named to destroy", detail))
+    desired = Desired((), environment, {}, destroyed=frozenset(doomed))
+    plan = prepare(session, desired, Allowances(destroy=frozenset(allow_destroy or ())), namespaces=spaces).plan
+    if not plan.owners:
+        tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
+    return plan

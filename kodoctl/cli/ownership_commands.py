@@ -1,0 +1,121 @@
+"""import, forget: what is ours begins and ends without touching data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.apply_flow import carry_out, confirm
+from kodoctl.cli.console import command, say, tell
+from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout, PlanFormat, show_plan
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import RefusedError, UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.live import Scope
+    from kodoctl.topology.names import NamespaceName
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    app.command("import")(import_)
+    app.command("forget")(forget)
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """Raises UsageError for anything but TENANT/NAMESPACE."""
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        return NamespaceName.parse(text)
+    except InvalidNameError as problem:
+        raise UsageError(error("K503", "not a namespace", str(problem))) from None
+
+
+@command
+@connects
+def import_(
+    target: Target,
+    namespace: Annotated[str, typer.Argument(help="TENANT/NAMESPACE to import.", metavar="TENANT/NAMESPACE")],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the topology.", show_default="the namespace's")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="Write the file here instead of to standard output.", metavar="FILE")
+    ] = None,
+) -> None:
+    """Write a topology file for what is live in a namespace and nobody owns. Planning it adopts, and changes nothing."""
+    from kodoctl.plan.importing import import_namespace
+    from kodoctl.pulsar.live import Scope, read_live
+
+    space = parse_namespace(namespace)
+    if out is not None and Path(out).exists():
+        raise UsageError(
+            error("K503", "the file exists", "import never overwrites: name another with --out", Where(out))
+        )
+    with target.session() as session:
+        live = read_live(session.admin, session.client, Scope((space,), everything=True))
+        if f"namespace.{space}" not in live.objects:
+            raise UsageError(
+                error("K503", "no such namespace", f"{space} is not on {wiring.shown_target(session.connection)}")
+            )
+        found = import_namespace(live, space, name or space.namespace)
+    if out is None:
+        say(found.text.rstrip("\n"))
+    else:
+        Path(out).write_text(found.text, encoding="utf-8")
+    left = f", {len(found.left_out)} left out (listed at the end of the file)" if found.left_out else ""
+    tell(f"{found.families} ground topics, {found.adopted} objects to adopt{left}.")
+    if out is not None:
+        tell(f"Next: kodoctl plan {out}")
+
+
+@command
+@connects
+def forget(
+    target: Target,
+    addresses: Annotated[
+        list[str] | None, typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.")
+    ] = None,
+    name: Annotated[list[str] | None, typer.Option("--name", help="Everything of this topology (repeatable).")] = None,
+    namespace: Annotated[
+        list[str] | None, typer.Option("--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).")
+    ] = None,
+    auto_approve: wiring.AutoApprove = False,
+    confirm_name: wiring.Confirm = None,
+    lock_timeout: LockTimeout = "0s",
+    output: ApplyFormatOption = ApplyFormat.TEXT,
+) -> None:
+    """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
+    from kodoctl.plan.forget import forget_plan
+    from kodoctl.pulsar.live import read_live
+
+    json_output = output is ApplyFormat.JSON
+    scope = _forget_scope(addresses or [], name or [], namespace or [])
+    with target.session() as session:
+        live = read_live(session.admin, session.client, scope)
+        planned = forget_plan(live, addresses or (), frozenset(name or ()))
+        if not json_output:
+            show_plan(planned, session, PlanFormat.TEXT)
+        if planned.refused:
+            raise RefusedError(*(planned.findings if json_output else ()))
+        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Forget these?")
+        carry_out(session, planned, lock_timeout, json_output=json_output, verbose=False)
+    if not json_output:
+        tell("A file that still declares them would adopt them again.")
+
+
+def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> Scope:
+    from kodoctl.pulsar.live import Scope
+
+    spaces = {parse_namespace(text) for text in namespaces}
+    for address in addresses:
+        place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
+        spaces.add(parse_namespace(place))
+    if not spaces or not (addresses or names):
+        detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
+        raise UsageError(error("K503", "nothing named to forget", detail))
+    return Scope(tuple(sorted(spaces)), names=frozenset(names), everything=True)

@@ -1,0 +1,263 @@
+"""plan, apply, destroy, drift: the commands that compare files with a cluster."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.apply_flow import carry_out, confirm
+from kodoctl.cli.console import Environment, Paths, command, finish, say, tell
+from kodoctl.cli.show import show_lines
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodoctl.apply.prepare import Prepared
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.session import Session
+
+
+class PlanFormat(StrEnum):
+    """Views of a plan."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+
+
+class ApplyFormat(StrEnum):
+    """Views of an apply."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]
+LockTimeout = Annotated[str, typer.Option("--lock-timeout", help="How long to wait for another apply, such as 10m.")]
+FormatOption = Annotated[PlanFormat, typer.Option("--format", help="How the plan is printed.")]
+ApplyFormatOption = Annotated[ApplyFormat, typer.Option("--format", help="text, or a stream of JSON lines.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    app.command("plan")(plan)
+    app.command("apply")(apply)
+    app.command("drift")(drift)
+    app.command("destroy")(destroy)
+
+
+@command
+@connects
+def plan(
+    target: Target,
+    paths: Paths = None,
+    env: Environment = None,
+    out: Annotated[
+        str | None, typer.Option("--out", help="Write the plan to this file, for `apply FILE`.", metavar="FILE")
+    ] = None,
+    output: FormatOption = PlanFormat.TEXT,
+    detailed: Detailed = False,
+    adopt: wiring.Adopt = None,
+    allow_destroy: wiring.AllowDestroy = None,
+    take_over: wiring.TakeOver = False,
+    verbose: wiring.Verbose = False,
+) -> None:
+    """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
+    with target.session() as session:
+        prepared = _prepare(session, paths, env, adopt, allow_destroy, take_over=take_over, verbose=verbose)
+        show_plan(prepared.plan, session, output)
+    if out is not None:
+        write_plan(prepared.plan, out)
+    if prepared.plan.refused:
+        finish(ExitCode.REFUSED)
+    if detailed and not prepared.plan.empty:
+        finish(ExitCode.CHANGES)
+
+
+def _prepare(  # one for each flag
+    session: Session,
+    paths: list[str] | None,
+    env: str | None,
+    adopt: list[str] | None,
+    allow_destroy: list[str] | None,
+    *,
+    take_over: bool,
+    verbose: bool,
+) -> Prepared:
+    from dataclasses import replace
+
+    from kodoctl.apply.prepare import prepare
+    from kodoctl.cli.console import paths_or_default
+
+    desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
+    allowances = wiring.allowances_of(desired, adopt, allow_destroy, take_over=take_over)
+    began = time.monotonic()
+    prepared = prepare(session, desired, allowances)
+    if verbose:
+        wiring.tell_traffic(session, time.monotonic() - began, prepared.live.policies_read)
+    return replace(prepared, plan=replace(prepared.plan, paths=tuple(paths_or_default(paths))))
+
+
+def show_plan(plan: Plan, session: Session, output: PlanFormat) -> None:
+    """Any view of a plan, drawn from its JSON form."""
+    from kodoctl.plan import document
+
+    data, target = document.to_json(plan), wiring.shown_target(session.connection)
+    match output:
+        case PlanFormat.TEXT:
+            from kodoctl.render.plan_text import plan_lines
+
+            show_lines(plan_lines(data, target))
+        case PlanFormat.JSON:
+            import json
+
+            say(json.dumps(data, indent=2, ensure_ascii=False))
+        case PlanFormat.MARKDOWN:
+            from kodoctl.render.plan_markdown import plan_markdown
+
+            say(plan_markdown(data, target))
+
+
+def write_plan(plan: Plan, out: str) -> None:
+    """The plan file, complete or not at all."""
+    from kodoctl.plan import document
+
+    path = Path(out)
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        scratch.write_text(document.dumps(plan), encoding="utf-8")
+        scratch.replace(path)
+    except OSError as problem:
+        scratch.unlink(missing_ok=True)
+        raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
+    tell(f"Plan written to {out}; carry it out with: kodoctl apply {out}")
+
+
+@command
+@connects
+def apply(
+    target: Target,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/")
+    ] = None,
+    env: Environment = None,
+    auto_approve: wiring.AutoApprove = False,
+    confirm_name: wiring.Confirm = None,
+    lock_timeout: LockTimeout = "0s",
+    output: ApplyFormatOption = ApplyFormat.TEXT,
+    adopt: wiring.Adopt = None,
+    allow_destroy: wiring.AllowDestroy = None,
+    take_over: wiring.TakeOver = False,
+    verbose: wiring.Verbose = False,
+) -> None:
+    """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
+    json_output = output is ApplyFormat.JSON
+    with target.session() as session:
+        if paths and len(paths) == 1 and paths[0].endswith(".json"):
+            _apply_file(session, paths[0], confirm_name, lock_timeout, json_output=json_output)
+            return
+        prepared = _prepare(session, paths, env, adopt, allow_destroy, take_over=take_over, verbose=verbose)
+        planned = prepared.plan
+        if not json_output:
+            show_plan(planned, session, PlanFormat.TEXT)
+        if planned.refused:
+            raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        from kodoctl.plan.plan import ledger_pending
+
+        if planned.empty and not ledger_pending(planned, prepared.live):
+            return
+        if not planned.empty:
+            confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Apply these changes?")
+        carry_out(session, planned, lock_timeout, json_output=json_output, verbose=verbose)
+
+
+def _apply_file(session: Session, file: str, confirm_name: str | None, lock_timeout: str, *, json_output: bool) -> None:
+    """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
+    from kodoctl.cli.apply_flow import check_files
+    from kodoctl.plan import document
+
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except (OSError, ValueError) as problem:
+        raise UsageError(
+            error("K016", "cannot read file", str(getattr(problem, "strerror", None) or problem), Where(file))
+        ) from None
+    planned = document.loads(text, file)
+    if not json_output:
+        show_plan(planned, session, PlanFormat.TEXT)
+    if planned.refused:
+        raise RefusedError(
+            error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
+        )
+    check_files(planned)
+    confirm(session.connection, auto_approve=True, name=confirm_name, question="")
+    carry_out(session, planned, lock_timeout, json_output=json_output, verbose=False)
+
+
+@command
+@connects
+def destroy(
+    target: Target,
+    paths: Annotated[
+        list[str] | None, typer.Argument(help="Topology files whose objects go.", show_default=False)
+    ] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="A topology by name, its file may be gone (repeatable).")
+    ] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("--namespace", help="TENANT/NAMESPACE to look in, with --name and without a file (repeatable)."),
+    ] = None,
+    env: Environment = None,
+    auto_approve: wiring.AutoApprove = False,
+    confirm_name: wiring.Confirm = None,
+    lock_timeout: LockTimeout = "0s",
+    output: ApplyFormatOption = ApplyFormat.TEXT,
+    allow_destroy: wiring.AllowDestroy = None,
+) -> None:
+    """Delete everything a topology created. What it adopted is forgotten, not deleted."""
+    from kodoctl.cli.apply_flow import prepare_destroy
+
+    json_output = output is ApplyFormat.JSON
+    with target.session() as session:
+        planned = prepare_destroy(session, paths, name, namespace, env, allow_destroy)
+        if not json_output:
+            show_plan(planned, session, PlanFormat.TEXT)
+        if planned.refused:
+            raise RefusedError
+        if planned.empty:
+            return
+        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Destroy all of this?")
+        carry_out(session, planned, lock_timeout, json_output=json_output, verbose=False)
+
+
+@command
+@connects
+def drift(
+    target: Target,
+    paths: Paths = None,
+    env: Environment = None,
+    unmanaged: Annotated[
+        bool, typer.Option("--unmanaged", help="Objects that no file declares count as drift.")
+    ] = False,
+    output: FormatOption = PlanFormat.TEXT,
+    verbose: wiring.Verbose = False,
+) -> None:
+    """Compare the live cluster with what was applied: exit 3 when somebody changed it by hand."""
+    from kodoctl.plan.drift import split
+    from kodoctl.render.drift import drift_lines
+
+    with target.session() as session:
+        prepared = _prepare(session, paths, env, None, None, take_over=False, verbose=verbose)
+        found = split(prepared.plan, prepared.live, count_unmanaged=unmanaged)
+        if output is PlanFormat.TEXT:
+            show_lines(drift_lines(found, wiring.shown_target(session.connection)))
+        else:
+            show_plan(prepared.plan, session, output)
+    if found.drifted:
+        finish(ExitCode.DRIFT)

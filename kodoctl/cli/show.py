@@ -1,0 +1,114 @@
+"""Shows plans and progress: colour and live tables on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.cli.console import say, tell
+
+if TYPE_CHECKING:
+    from kodoctl.apply.report import ApplyReport, Event
+    from kodoctl.render.plan_text import Line
+
+
+def show_lines(lines: Iterable[Line]) -> None:
+    """Styled on a terminal, plain in a pipe or with NO_COLOR."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        for line in lines:
+            say(line.text)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(Text(line.text, style=line.style))
+
+
+class Progress:
+    """One line an event; on a terminal the running count is rewritten in place."""
+
+    def __init__(self, *, stream_json: bool = False) -> None:
+        self._json = stream_json
+        self._live = sys.stderr.isatty() and not stream_json
+
+    def __call__(self, event: Event) -> None:
+        """Called for every event of an apply, from several threads."""
+        if self._json:
+            import json
+
+            say(json.dumps(event_json(event), ensure_ascii=False))
+        elif event.kind == "started":
+            if self._live:
+                sys.stderr.write(f"\r\x1b[2K{event.number}/{event.total} {event.change.address}"[:120])
+                sys.stderr.flush()
+        else:
+            if self._live:
+                sys.stderr.write("\r\x1b[2K")
+            tell(event_line(event))
+
+
+def event_line(event: Event) -> str:
+    """`[12/40] create topic.… done`"""
+    from kodoctl.plan.changes import action_of
+    from kodoctl.render.safe import one_line
+
+    detail = f": {one_line(event.detail)}" if event.detail else ""
+    return f"[{event.number}/{event.total}] {action_of(event.change).value} {one_line(event.change.address)} {event.kind}{detail}"
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """One event of the stream that `apply --format json` prints."""
+    from kodoctl.plan.changes import action_of
+
+    return {
+        "type": "change",
+        "status": event.kind,
+        "action": action_of(event.change).value,
+        "address": event.change.address,
+        "number": event.number,
+        "total": event.total,
+        "detail": event.detail,
+    }
+
+
+def report_json(report: ApplyReport) -> dict[str, Any]:
+    """The last line of that stream."""
+    from kodoctl.apply.report import Status
+
+    return {
+        "type": "report",
+        "complete": report.complete,
+        "interrupted": report.interrupted,
+        "writes": report.writes,
+        "seconds": round(report.seconds, 3),
+        "counts": {status.value: report.count(status) for status in Status},
+        "outcomes": [
+            {"action": o.verb, "address": o.address, "status": o.status.value, "detail": o.detail}
+            for o in report.outcomes
+        ],
+        "notes": list(report.notes),
+    }
+
+
+def show_report(report: ApplyReport) -> None:
+    """Done, failed, not started: in that order, with reasons."""
+    from kodoctl.apply.report import Status
+    from kodoctl.render.safe import one_line
+
+    for status in (Status.FAILED, Status.SKIPPED, Status.NOT_STARTED):
+        for outcome in report.outcomes:
+            if outcome.status is status:
+                say(f"  {status.value}: {outcome.verb} {one_line(outcome.address)}: {one_line(outcome.detail)}")
+    for note in report.notes:
+        say(f"  note: {one_line(note)}")
+    counts = ", ".join(
+        f"{report.count(status)} {status.value}" for status in Status if report.count(status) or status is Status.DONE
+    )
+    head = "Applied" if report.complete else "Interrupted" if report.interrupted else "Not complete"
+    say(f"{head}: {counts}; {report.writes} write requests, {report.seconds:.1f} s.")
+    if not report.complete:
+        say("Running the same command again continues with what is left.")

@@ -1,0 +1,161 @@
+"""Where real things are put together for the commands that reach a cluster: connection, files, plan."""
+
+from __future__ import annotations
+
+import getpass
+import inspect
+import os
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from kodoctl.cli.console import paths_or_default, report, tell
+from kodoctl.errors import InvalidFileError, Severity, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.session import Session
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+ContextOption = Annotated[str | None, typer.Option("--context", help="Context of kodoctl.toml to use.", metavar="NAME")]
+AdminUrl = Annotated[str | None, typer.Option("--admin-url", help="Address of Pulsar's admin API.", metavar="URL")]
+BrokerUrl = Annotated[
+    str | None, typer.Option("--broker-url", help="Address of the broker's binary port.", metavar="URL")
+]
+TokenFile = Annotated[str | None, typer.Option("--token-file", help="File with the token to present.", metavar="FILE")]
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print requests and time to standard error.")]
+Adopt = Annotated[
+    list[str] | None,
+    typer.Option("--adopt", help="Adopt this object although the file changes it (repeatable).", metavar="ADDRESS"),
+]
+AllowDestroy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-destroy",
+        help="The data of this object may go (repeatable; there is no blanket force).",
+        metavar="ADDRESS",
+    ),
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
+]
+AutoApprove = Annotated[bool, typer.Option("--auto-approve", help="Do not ask. Never implies --allow-destroy.")]
+Confirm = Annotated[
+    str | None, typer.Option("--confirm", help="Name of the protected context, instead of typing it.", metavar="NAME")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the connection flags of a command said."""
+
+    context: str | None = None
+    admin_url: str | None = None
+    broker_url: str | None = None
+    token_file: str | None = None
+
+    def connection(self) -> Connection:
+        """The connection by flags, environment and context, in that order."""
+        from kodoctl.pulsar.connection import Flags, connect
+
+        flags = Flags(self.context, self.admin_url, self.broker_url, self.token_file)
+        return connect(flags, os.environ, Path.cwd())
+
+    def session(self) -> Session:
+        """Clients of that connection; a context manager."""
+        from kodoctl.pulsar.session import Session
+
+        return Session(self.connection())
+
+
+_CONNECTION: dict[str, Any] = {
+    "context": ContextOption,
+    "admin_url": AdminUrl,
+    "broker_url": BrokerUrl,
+    "token_file": TokenFile,
+}
+
+
+def connects(function: C) -> C:
+    """Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url and
+    --token-file, the same and in the same order everywhere.
+    """
+    own = inspect.signature(function, eval_str=True)
+    kept = [parameter for name, parameter in own.parameters.items() if name != "target"]
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in _CONNECTION.items()]
+
+    def run(**given: Any) -> Any:
+        return function(target=Target(**{name: given.pop(name) for name in _CONNECTION}), **given)
+
+    parameters = [parameter.replace(kind=kind) for parameter in kept] + added
+    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run  # type: ignore[return-value]
+
+
+def shown_target(connection: Connection) -> str:
+    """`context dev, http://…` for the head of plans."""
+    name = f"context {connection.context.name}, " if connection.context else ""
+    return f"{name}{connection.admin_url}"
+
+
+def who() -> str:
+    """The holder of a lease, for others to read."""
+    return f"{getpass.getuser()}@{socket.gethostname()} pid {os.getpid()}"
+
+
+def environment_of(connection: Connection, asked: str | None) -> str | None:
+    """`--env`, or the context's `env`, which then must agree."""
+    bound = connection.context.env if connection.context else None
+    if bound and asked and asked != bound:
+        detail = f"context {connection.context.name if connection.context else ''} is bound to {bound!r}, --env says {asked!r}"
+        raise UsageError(error("K017", "environment and context disagree", detail))
+    return asked or bound
+
+
+def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
+    """The files, linted and expanded. Raises InvalidFileError with every error; warnings are told and go on."""
+    from kodoctl.cli.git import source_of_topology
+    from kodoctl.plan.inventory import desired
+    from kodoctl.topology.lint import check_set
+    from kodoctl.topology.load import choose_environment, read_files
+
+    files = read_files(paths_or_default(paths))
+    chosen = choose_environment(files, environment)
+    expansions, findings = check_set(files, chosen)
+    standing = [f for f in findings if f.allowed_because is None]
+    if any(f.severity is Severity.ERROR for f in standing):
+        raise InvalidFileError(*standing)
+    report(standing)
+    sources = {expansion.name: source_of_topology(expansion.topology.source.path) for expansion in expansions}
+    return desired(expansions, chosen, sources)
+
+
+def allowances_of(
+    desired: Desired, adopt: Iterable[str] | None, destroy: Iterable[str] | None, *, take_over: bool
+) -> Allowances:
+    """What flags and the files' own lists allow."""
+    from kodoctl.plan.diff import Allowances
+
+    specs = [expansion.topology.spec for expansion in desired.expansions]
+    return Allowances(
+        adopt=frozenset(adopt or ()),
+        destroy=frozenset(destroy or ()) | {address for spec in specs for address in spec.allow_destroy},
+        forget=frozenset(address for spec in specs for address in spec.forget),
+        take_over=take_over,
+    )
+
+
+def tell_traffic(session: Session, seconds: float, how: str) -> None:
+    """`-v`: how many requests a command made, how long it took and how topic policies were read."""
+    traffic = session.admin.traffic
+    tell(f"{traffic.reads} reads, {traffic.writes} writes, {seconds:.2f} s; topic policies read {how}")

@@ -1,0 +1,68 @@
+"""A plan that only gives up ownership: markers and ledger entries go, objects and their data stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import About, Forget
+from kodoctl.plan.diff import Allowances
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.ledger import Ledger
+from kodoctl.plan.plan import OwnerPlan, Plan, fingerprint, ledger_fingerprints
+from kodoctl.topology.resources import Address
+
+
+def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str]) -> Plan:
+    """Forgets single objects, and everything of the topologies in `names`. What nobody owns is a finding."""
+    wanted = frozenset(addresses)
+    entries = [entry for ledgers in live.ledgers.values() for entry in ledgers.values()]
+    owners: list[OwnerPlan] = []
+    changes: list[Forget] = []
+    for entry in entries:
+        whole = entry.name in names
+        held = {*entry.owned, *entry.grants}
+        going = held if whole else held & wanted
+        if going or whole:
+            owners.append(_owner(entry, going, whole=whole))
+            changes += [_forget(entry.name, address, live) for address in sorted(going)]
+    known = {change.address for change in changes}
+    return Plan(
+        identity=live.identity,
+        environment=None,
+        digest="",
+        namespaces=tuple(sorted({owner.namespace for owner in owners})),
+        changes=tuple(changes),
+        owners=tuple(owners),
+        findings=tuple(_nobodys(wanted - known, names - {entry.name for entry in entries})),
+        fingerprints={address: fingerprint(address, live) for address in known},
+        ledger_fingerprints=ledger_fingerprints(tuple(owners), live),
+        allowances=Allowances(forget=wanted),
+    )
+
+
+def _forget(owner: str, address: Address, live: Live) -> Forget:
+    found = live.objects.get(address)
+    return Forget(address, found.resource if found else None, About(owner, "asked for"))
+
+
+def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> OwnerPlan:
+    """The entry as it stays: an empty digest, because what is applied is no longer what the file says."""
+    return OwnerPlan(
+        entry.name,
+        entry.namespace,
+        entry.source,
+        entry.environment,
+        "",
+        frozenset() if whole else entry.namespace_keys,
+        {} if whole else {address: actions for address, actions in entry.grants.items() if address not in going},
+        {} if whole else entry.consumers,
+        leaves=whole,
+    )
+
+
+def _nobodys(addresses: frozenset[Address], names: frozenset[str]) -> Iterator[Diagnostic]:
+    for address in sorted(addresses):
+        yield error("K419", "nothing to forget", f"{address} is in no topology's ledger on this cluster")
+    for name in sorted(names):
+        yield error("K419", "nothing to forget", f"no topology {name!r} owns anything in these namespaces")

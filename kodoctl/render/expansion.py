@@ -1,0 +1,235 @@
+"""What a topology file becomes, as a tree and as a table: both are drawn from the JSON form, never beside it."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final
+
+Json = dict[str, Any]
+WIDTH: Final = 80  # where lines are folded when nobody says otherwise
+
+
+@dataclass(frozen=True)
+class _Topic:
+    """A topic with what stands on it: subscriptions, roles by action, payload schema."""
+
+    entry: Json
+    subscriptions: tuple[str, ...]
+    grants: tuple[tuple[str, tuple[str, ...]], ...]
+    schema: str
+
+    @property
+    def alike(self) -> str:
+        """Topics with the same text differ in their level alone and are shown together."""
+        keys = ("state", "subscription", "partitions", "policies", "ignore", "draining", "explain")
+        shown = {key: self.entry.get(key) for key in keys}
+        return json.dumps([shown, self.subscriptions, self.grants, self.schema])
+
+
+def as_json(document: Json, width: int = WIDTH) -> str:
+    """The machine form itself."""
+    del width  # a machine reads lines of any length
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def tree(document: Json, width: int = WIDTH) -> str:
+    """Families as a tree: their topics, and below them partitions, policies, subscriptions and roles."""
+    lines: list[str] = []
+    for topology in document["topologies"]:
+        lines += [*_head(document, topology), *_branches(_families(document, topology, width)), ""]
+    return "\n".join([*lines, totals(document)])
+
+
+def totals(document: Json) -> str:
+    """How many of each kind, in one line."""
+    kinds = [entry["kind"] for entry in document["resources"].values()]
+    partitions = sum(entry["partitions"] for entry in document["resources"].values() if entry["kind"] == "topic")
+    counts = [(kind, kinds.count(kind)) for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema")]
+    parts = [f"{number} {kind}{'' if number == 1 else 's'}" for kind, number in counts if number]
+    return ", ".join(parts).replace(" topics", f" topics with {partitions} partitions") + "." if parts else "Nothing."
+
+
+def _head(document: Json, topology: Json) -> Iterator[str]:
+    place = f"{topology['file']}, {_environment(document['environment'])}"
+    yield f"{topology['name']}: {topology['namespace']} ({place}{', production' if topology['production'] else ''})"
+    if topology["description"]:
+        yield f"│  {topology['description']}"
+
+
+def _environment(name: str) -> str:
+    return name if name == "base" else f"environment {name}"
+
+
+Branch = tuple[str, list[str]]  # a heading and the lines below it
+
+
+def _branches(branches: Iterable[tuple[str, list[Branch]]]) -> Iterator[str]:
+    """Two levels of headings with lines below them, joined as a tree."""
+    outer = list(branches)
+    for number, (heading, inner) in enumerate(outer, 1):
+        last = number == len(outer)
+        yield f"{'└─' if last else '├─'} {heading}"
+        rail = "   " if last else "│  "
+        for count, (title, lines) in enumerate(inner, 1):
+            end = count == len(inner)
+            yield f"{rail}{'└─' if end else '├─'} {title}"
+            yield from (f"{rail}{'   ' if end else '│  '}{line}".rstrip() for line in lines)
+
+
+def _families(document: Json, topology: Json, width: int) -> Iterator[tuple[str, list[Branch]]]:
+    mine = [entry for entry in document["resources"].values() if entry["topology"] == topology["name"]]
+    frame = list(_frame(mine, topology, width))
+    if frame:
+        yield "around the topics", frame
+    topics = list(_topics(document, mine))
+    for ground, description in topology["topics"].items():
+        family = [topic for topic in topics if topic.entry["ground"] == ground]
+        groups = [list(group) for _, group in groupby(family, key=lambda topic: topic.alike)]
+        yield f"{ground}{': ' + description if description else ''}", [_group(group, width - 6) for group in groups]
+
+
+def _frame(mine: list[Json], topology: Json, width: int) -> Iterator[Branch]:
+    """Tenant, namespace, and roles on anything but the topics of this file."""
+    own = {entry["name"] for entry in mine if entry["kind"] == "topic"}
+    for entry in mine:
+        if entry["kind"] == "tenant":
+            facts = [("clusters", ", ".join(entry["clusters"])), ("admin roles", ", ".join(entry["admin_roles"]))]
+            yield f"tenant {entry['name']}", _facts(facts, width - 6)
+        if entry["kind"] == "namespace":
+            yield f"namespace {entry['name']}", _facts(_policy_facts(entry), width - 6)
+    elsewhere = [entry for entry in mine if entry["kind"] == "grant" and entry["target"] not in own]
+    for target, grants in groupby(elsewhere, key=lambda entry: str(entry["target"])):
+        what = "namespace" if target == topology["namespace"] else "topic"
+        yield f"roles on {what} {target}", _facts(_role_facts(_by_action(grants)), width - 6)
+
+
+def _topics(document: Json, mine: list[Json]) -> Iterator[_Topic]:
+    below: dict[str, list[Json]] = {}
+    for entry in document["resources"].values():
+        if entry["kind"] in ("subscription", "grant", "schema"):
+            below.setdefault(entry["target" if entry["kind"] == "grant" else "topic"], []).append(entry)
+    for entry in mine:
+        if entry["kind"] == "topic":
+            here = below.get(entry["name"], [])
+            subscriptions = tuple(f"{e['name']} from {e['start']}" for e in here if e["kind"] == "subscription")
+            grants = _by_action(e for e in here if e["kind"] == "grant")
+            schema = next((e["type"] for e in here if e["kind"] == "schema"), "")
+            yield _Topic(entry, subscriptions, grants, schema)
+
+
+def _by_action(grants: Iterable[Json]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    roles: dict[str, list[str]] = {}
+    for grant in grants:
+        for action in grant["actions"]:
+            roles.setdefault(action, []).append(grant["role"])
+    return tuple((action, tuple(sorted(roles[action]))) for action in sorted(roles))
+
+
+def _group(topics: list[_Topic], width: int) -> Branch:
+    """Topics that differ in their level alone, and what is true of all of them."""
+    first = topics[0]
+    entry = first.entry
+    title = f"{entry['state']} of {entry['subscription']}" if entry["subscription"] else "ready"
+    longest = max(len(topic.entry["topic"]) for topic in topics)
+    names = [f"{topic.entry['topic']:<{longest}}  {topic.entry['level'] or ''}".rstrip() for topic in topics]
+    explain = entry.get("explain", {})
+    facts = [
+        ("partitions", _with_source(str(entry["partitions"]), explain.get("partitions"))),
+        *_policy_facts(entry),
+        *([("ignored", ", ".join(entry["ignore"]))] if entry["ignore"] else []),
+        *([("schema", first.schema)] if first.schema else []),
+        *([("subscriptions", ", ".join(first.subscriptions))] if first.subscriptions else []),
+        *_role_facts(first.grants),
+    ]
+    draining = " (draining: read, no longer written)" if entry["draining"] else ""
+    return f"{title}{draining}", [*names, *(f"  {line}" for line in _facts(facts, width - 2))]
+
+
+def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[str, str]]:
+    return [(f"may {action}", ", ".join(roles)) for action, roles in grants]
+
+
+def _policy_facts(entry: Json) -> list[tuple[str, str]]:
+    explain = entry.get("explain")
+    if explain is None:
+        return [(name, in_yaml(value)) for name, value in entry["policies"].items()]
+    facts = []
+    for path, source in explain.items():
+        if path != "partitions":
+            name, _, member = path.partition(".")
+            value = entry["policies"][name]
+            facts.append((path, _with_source(in_yaml(value[member] if member else value), source)))
+    return facts
+
+
+def _with_source(value: str, source: Json | None) -> str:
+    return value if source is None else f"{value}  {origin(source)}"
+
+
+def origin(source: Json) -> str:
+    """`file:line`, or why nobody wrote the value."""
+    return f"derived: {source['derived']}" if "derived" in source else f"{source['file']}:{source['line']}"
+
+
+def in_yaml(value: Any) -> str:
+    """A policy's value on one line, as the file would have it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {in_yaml(member)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(in_yaml, value)) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _facts(facts: list[tuple[str, str]], width: int) -> list[str]:
+    """Names and values in two columns, folded at `width`."""
+    longest = max((len(name) for name, _ in facts), default=0)
+    lines: list[str] = []
+    for name, value in facts:
+        hanging = " " * (longest + 2)
+        folded = textwrap.wrap(value, max(20, width - longest - 2), break_long_words=False, break_on_hyphens=False)
+        lines += [f"{name:<{longest}}  {line}" if n == 0 else hanging + line for n, line in enumerate(folded or [""])]
+    return lines
+
+
+def table(document: Json, width: int = WIDTH) -> str:
+    """One row a topic; with explanations, one row a value."""
+    topics = [entry for entry in document["resources"].values() if entry["kind"] == "topic"]
+    several = len({entry["namespace"] for entry in topics}) > 1
+    rows = [_explained(document), _listed(document, several=several)][not any("explain" in entry for entry in topics)]
+    del width  # cells are never cut: a cut name is no name
+    return "\n".join([*_columns(rows), "", totals(document)])
+
+
+def _listed(document: Json, *, several: bool) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("TOPIC", "LEVEL", "STATE", "PARTITIONS", "SUBSCRIPTIONS")]
+    resources = list(document["resources"].values())
+    for topic in _topics(document, resources):
+        entry = topic.entry
+        name = entry["name"].removeprefix("persistent://") if several else entry["topic"]
+        names = ", ".join(text.partition(" ")[0] for text in topic.subscriptions)
+        rows.append((name, entry["level"] or "-", entry["state"], str(entry["partitions"]), names or "-"))
+    return rows
+
+
+def _explained(document: Json) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("RESOURCE", "POLICY", "VALUE", "FROM")]
+    for entry in document["resources"].values():
+        for path, source in entry.get("explain", {}).items():
+            name, _, member = path.partition(".")
+            value = entry["partitions"] if path == "partitions" else entry["policies"][name]
+            shown = in_yaml(value[member] if member else value)
+            rows.append((entry.get("topic", entry["name"]), path, shown, origin(source)))
+    return rows
+
+
+def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+RENDERERS: Final[dict[str, Callable[[Json, int], str]]] = {"tree": tree, "table": table, "json": as_json}
