@@ -70,9 +70,9 @@ def plan(
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
     with target.session() as session:
         prepared = _prepare(session, paths, env, adopt, allow_destroy, take_over=take_over, verbose=verbose)
+        if out is not None:  # before anything is printed: the reader of a pipe may leave early
+            write_plan(prepared.plan, out)
         show_plan(prepared.plan, session, output)
-    if out is not None:
-        write_plan(prepared.plan, out)
     if prepared.plan.refused:
         finish(ExitCode.REFUSED)
     if detailed and not prepared.plan.empty:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import codec
@@ -11,6 +12,9 @@ from kodoctl.plan.changes import Change, Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import ABSENT, Plan, fingerprint, ledger_fingerprints
 from kodoctl.topology.resources import Address, TenantResource
+
+
+MAX_SHOWN: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,13 @@ def _now(address: Address, live: Live) -> str:
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
     """Every object and ledger entry that is not what the plan saw; () if the plan may be carried out."""
-    findings = [
-        error(
-            "K533", "the cluster changed since the plan", f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}"
+    findings = []
+    if objects := list(stale_objects(plan, live)):
+        lines = [f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects[:MAX_SHOWN]]
+        lines += [f"and {len(objects) - MAX_SHOWN} more"] if len(objects) > MAX_SHOWN else []
+        findings.append(
+            error("K533", "the cluster changed since the plan", "\n".join([*lines, "nothing was written: plan again"]))
         )
-        for s in stale_objects(plan, live)
-    ]
     now = ledger_fingerprints(plan.owners, live)
     for entry, was in plan.ledger_fingerprints.items():
         if now.get(entry) != was:
