@@ -1,0 +1,272 @@
+"""`kodoctl dev`: a real single-node Pulsar for laptops, CI and tests."""
+
+from __future__ import annotations
+
+import json
+import os
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import platformdirs
+import typer
+
+from kodoctl.cli.console import command, finish, is_terminal, say, tell
+from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
+from kodoctl.dev.ports import AskedPorts
+from kodoctl.errors import ExitCode, RefusedError, error
+
+FORMAT_VERSION = 1
+HOME_VARIABLE = "KODOCTL_DEV_HOME"
+
+app = typer.Typer(
+    name="dev",
+    help="A real single-node Pulsar on this machine: Docker when a daemon answers, else Java and Maven.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Option("--name", help="Which instance; several can run side by side.")]
+AnyName = Annotated[str | None, typer.Option("--name", help="One instance only.", show_default="all")]
+
+
+class Format(StrEnum):
+    """Views for people and machines."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class AskedEngine(StrEnum):
+    """Engines, or the choice left to kodoctl."""
+
+    AUTO = "auto"
+    JAVA = "java"
+    DOCKER = "docker"
+
+
+Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
+
+
+def register(parent: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    parent.add_typer(app)
+
+
+def homes() -> Homes:
+    """Folders of instances and jars; KODOCTL_DEV_HOME, XDG_DATA_HOME and XDG_CACHE_HOME move them."""
+    named = os.environ.get(HOME_VARIABLE)
+    data = Path(named).absolute() if named else platformdirs.user_data_path("kodoctl") / "dev"
+    return Homes(data, platformdirs.user_cache_path("kodoctl"))
+
+
+@app.command("up")
+@command
+def up(
+    name: Name = "dev",
+    version: Annotated[
+        str | None, typer.Option("--version", help="4.2, 4.0 or an exact release; the first time 4.2.")
+    ] = None,
+    auth: Annotated[Auth | None, typer.Option("--auth", help="Who may connect; the first time none.")] = None,
+    engine: Annotated[AskedEngine, typer.Option("--engine", help="What runs it.")] = AskedEngine.AUTO,
+    admin_port: Annotated[
+        int | None, typer.Option("--admin-port", help="HTTP port; the first time 8080 or the next free one.")
+    ] = None,
+    broker_port: Annotated[
+        int | None, typer.Option("--broker-port", help="Clients' port; the first time 6650 or the next free one.")
+    ] = None,
+    bookie_port: Annotated[
+        int | None, typer.Option("--bookie-port", help="Storage port, part of the data; 3181 or the next free one.")
+    ] = None,
+    use: Annotated[bool, typer.Option("--use", help="Make its context the current one.")] = False,
+    timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds until it must be ready.")] = 120,
+    output: Output = Format.TEXT,
+) -> None:
+    """Start a broker, or say how to connect to the one that runs.
+
+    Data is kept from the last time, and so are ports, version, engine and authentication unless named.
+    """
+    from kodoctl.cli.dev_progress import shown
+    from kodoctl.cli.dev_views import started
+    from kodoctl.dev import contexts
+    from kodoctl.dev.instance import lock
+    from kodoctl.dev.problems import told
+    from kodoctl.dev.settle import Asked
+    from kodoctl.dev.up import up as start
+    from kodoctl.pulsar.connection import user_config
+
+    config, places = user_config(os.environ), homes()
+    places.folder(name)
+    contexts.check_usable(config, name)
+    chosen = None if engine is AskedEngine.AUTO else EngineName(engine.value)
+    asked = Asked(name, version, auth, chosen, AskedPorts(admin_port, broker_port, bookie_port))
+    with shown() as progress:
+        result = start(places, os.environ, asked, progress, limit=timeout)
+    with told(config), lock(places, ".contexts", progress):
+        contexts.write(config, result.instance, result.folder, use=use)
+    document = {
+        "format_version": FORMAT_VERSION,
+        **_connection(result.instance, places),
+        "already": result.already,
+        "seconds": round(result.seconds, 1),
+        "tokens": _tokens(result.instance, places),
+    }
+    say(json.dumps(document, indent=2) if output is Format.JSON else started(document))
+    _say_if_another_is_current(name, asked_for=use)
+
+
+@app.command("down")
+@command
+def down(
+    name: Name = "dev",
+    every: Annotated[bool, typer.Option("--all", help="Every instance.")] = False,
+) -> None:
+    """Stop a broker and keep its data. One that does not run is no error."""
+    from kodoctl.cli.dev_progress import shown
+    from kodoctl.dev import service
+    from kodoctl.dev.instance import all_instances
+
+    places = homes()
+    names = [one.name for one in all_instances(places)] if every else [name]
+    if not names or not _is_there(places, names[0]):
+        say("Nothing to stop: " + ("there is no instance." if every else f"there is no instance `{name}`."))
+        return
+    for one in names:
+        with shown() as progress:
+            ran = service.down(places, os.environ, one, progress)
+        say(f"`{one}` is stopped; data is kept." if ran else f"`{one}` was not running.")
+
+
+@app.command("status")
+@command
+def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
+    """Show instances. Exit code 0 when all that are shown run, 1 when not."""
+    from kodoctl.cli.dev_views import listed
+    from kodoctl.dev import service
+
+    places = homes()
+    found = service.status(places, os.environ, name)
+    documents = [
+        {**_connection(one.instance, places), "state": one.state.value, "problem": one.problem} for one in found
+    ]
+    if output is Format.JSON:
+        say(json.dumps({"format_version": FORMAT_VERSION, "instances": documents}, indent=2))
+    else:
+        say(listed(documents) if documents else "No instances; start one with `kodoctl dev up`.")
+    if not found or any(one.state is not service.State.RUNNING for one in found):
+        finish(ExitCode.ERROR)
+
+
+@app.command("logs")
+@command
+def logs(
+    name: Name = "dev",
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
+) -> None:
+    """Show the end of a broker's log."""
+    from kodoctl.dev import service
+    from kodoctl.dev.problems import told
+
+    places = homes()
+    instance = service.known(places, name)
+    engine = service.engine_of(instance.engine, places, os.environ)
+    with told(places.folder(name).logs):
+        for line in engine.last_lines(instance, lines):
+            say(line)
+        for line in engine.follow(instance) if follow else ():
+            say(line)
+
+
+@app.command("token")
+@command
+def token(
+    role: Annotated[str, typer.Argument(help="Any role, for example planner or consumer.")], name: Name = "dev"
+) -> None:
+    """Print a token for a role, and nothing else. Needs an instance with `--auth token`."""
+    from kodoctl.dev import service, tokens
+    from kodoctl.dev.problems import told
+
+    places = homes()
+    folder = places.folder(name)
+    with told(folder.path):
+        say(tokens.token(folder, service.known(places, name), role).reveal())
+
+
+@app.command("reset")
+@command
+def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False) -> None:
+    """Stop a broker and remove it with all its data."""
+    from kodoctl.cli.dev_progress import shown
+    from kodoctl.dev import contexts, service
+    from kodoctl.dev.instance import lock
+    from kodoctl.dev.problems import told
+    from kodoctl.pulsar.connection import user_config
+
+    config, places = user_config(os.environ), homes()
+    if not _is_there(places, name):
+        say(f"Nothing to remove: there is no instance `{name}`.")
+        return
+    _confirm_removal(name, yes=yes)
+    with shown() as progress:
+        instance = service.reset(places, os.environ, name, progress)
+    with told(config), lock(places, ".contexts", progress):
+        contexts.remove(config, instance)
+    say(f"`{name}` is removed with all its data.")
+
+
+def _is_there(places: Homes, name: str) -> bool:
+    from kodoctl.dev.instance import read
+
+    return read(places.folder(name)) is not None
+
+
+def _confirm_removal(name: str, *, yes: bool) -> None:
+    if yes:
+        return
+    if not is_terminal():
+        raise RefusedError(error("K619", "not confirmed", f"this removes `{name}` with all its data: say --yes"))
+    if not typer.confirm(f"Remove `{name}` with all its topics and messages?", err=True):
+        raise RefusedError(error("K619", "not confirmed", f"`{name}` stays as it is"))
+
+
+def _connection(instance: Instance, places: Homes) -> dict[str, Any]:
+    folder = places.folder(instance.name)
+    return {
+        "name": instance.name,
+        "version": instance.version,
+        "engine": instance.engine.value,
+        "auth": instance.auth.value,
+        "admin_url": instance.admin_url,
+        "broker_url": instance.broker_url,
+        "pid": instance.process.pid if instance.process else None,
+        "folder": str(folder.path),
+    }
+
+
+def _tokens(instance: Instance, places: Homes) -> list[dict[str, str]]:
+    from kodoctl.dev import tokens
+
+    if instance.auth is not Auth.TOKEN:
+        return []
+    folder = places.folder(instance.name)
+    return [
+        {
+            "role": role.name,
+            "may": role.may,
+            "token_file": str(tokens.token_file(folder, role.name)),
+            "token": tokens.token(folder, instance, role.name).reveal(),
+        }
+        for role in tokens.ROLES
+    ]
+
+
+def _say_if_another_is_current(name: str, *, asked_for: bool) -> None:
+    """A project's own `kodoctl.toml`, or KODOCTL_CONTEXT, comes before what `--use` writes."""
+    from kodoctl.pulsar.connection import read_contexts
+
+    contexts = read_contexts(os.environ, Path.cwd())
+    if asked_for and contexts.current != name:
+        tell(
+            f"Note: {contexts.current!r} is still the current context here; KODOCTL_CONTEXT or the project's kodoctl.toml says so."
+        )

@@ -1,0 +1,62 @@
+"""Progress of `kodoctl dev` on standard error: one living line on a terminal, a plain line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.status import Status
+
+from kodoctl.cli.console import tell
+from kodoctl.dev.progress import Download, Event, Step, Tell, Waiting
+
+_EVERY_SECONDS = 10.0
+
+
+@contextmanager
+def shown() -> Iterator[Tell]:
+    """Whom to tell while something takes long."""
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status("") as status:
+            yield _Living(console, status)
+    else:
+        yield _Lines()
+
+
+def words(event: Download | Waiting) -> str:
+    """One event in words."""
+    match event:
+        case Download(done, files, total):
+            return f"{done:.0f} of about {total} MB, {files} files" if total else f"{done:.0f} MB, {files} files"
+        case Waiting(seconds, limit):
+            return f"waiting until it is ready: {seconds:.0f} s of at most {limit:.0f} s"
+
+
+class _Living:
+    def __init__(self, console: Console, status: Status) -> None:
+        self._console, self._status = console, status
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Step):
+            self._console.print(event.text, markup=False, highlight=False)
+            self._status.update("")
+        else:
+            self._status.update(words(event))
+
+
+class _Lines:
+    """A step at once; what goes on, every 10 seconds."""
+
+    def __init__(self) -> None:
+        self._told = time.monotonic()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Step):
+            tell(event.text)
+            self._told = time.monotonic()
+        elif time.monotonic() - self._told >= _EVERY_SECONDS:
+            tell(f"  {words(event)}")
+            self._told = time.monotonic()

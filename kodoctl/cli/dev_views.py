@@ -1,0 +1,59 @@
+"""Instances of `kodoctl dev` for people: drawn from the JSON form of `kodoctl dev … --format json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kodoctl.dev.words import typed
+
+_TITLES = ("NAME", "STATE", "PULSAR", "ENGINE", "AUTH", "ADMIN", "BROKER")
+
+
+def started(document: Mapping[str, Any]) -> str:
+    """How to connect to a broker that is ready."""
+    name = document["name"]
+    head = "runs already" if document["already"] else f"is ready after {document['seconds']:.0f} s"
+    rows = [
+        ("", "admin", document["admin_url"]),
+        ("", "broker", document["broker_url"]),
+        ("", "context", f"kodoctl --context {name}"),
+        ("", "data", document["folder"]),
+    ]
+    lines = [f"`{name}` {head}: Pulsar {document['version']} on {document['engine'].capitalize()}.", *_table(rows)]
+    for token in document["tokens"]:
+        lines += [f"  {token['role']}: {token['may']}", f"    {token['token']}"]
+    return "\n".join([*lines, f"Stop it with {typed('down', name)}; data is kept."])
+
+
+def listed(documents: Sequence[Mapping[str, Any]]) -> str:
+    """A table of instances, then what is wrong with those that do not run."""
+    rows = [
+        (
+            one["name"],
+            one["state"],
+            one["version"],
+            one["engine"],
+            one["auth"],
+            one["admin_url"],
+            one["broker_url"],
+        )
+        for one in documents
+    ]
+    notes = [note for one in documents if (note := _note(one))]
+    return "\n".join([*_table([_TITLES, *rows]), *notes])
+
+
+def _note(one: Mapping[str, Any]) -> str | None:
+    name = one["name"]
+    match one["state"]:
+        case "died":
+            return f"`{name}` was killed or crashed; why: {typed('logs', name)}, again: {typed('up', name)}."
+        case "not ready":
+            return f"`{name}` runs, but cannot be used ({one['problem']}); see {typed('logs', name)}."
+    return None
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

@@ -1,0 +1,51 @@
+"""The context that an instance leaves in the user's configuration. A context for another cluster is never touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kodoctl.dev.instance import Auth, Folder, Instance
+from kodoctl.dev.ports import HOST
+from kodoctl.dev.problems import failure
+from kodoctl.dev.tokens import token_file
+from kodoctl.pulsar.connection import Context, read_contexts, remove_context, use_context, write_context
+
+TOKEN_ROLE = "applier"  # noqa: S105
+"""Whose token the context uses: the role that may carry out what kodoctl is for."""
+
+
+def in_file(file: Path, name: str) -> Context | None:
+    """The context of that name in one file, whatever other files say. Raises KodoctlError when the file is faulty."""
+    return read_contexts({"KODOCTL_CONFIG": str(file)}, Path(file.anchor)).by_name.get(name)
+
+
+def is_foreign(context: Context | None) -> bool:
+    """Whether a context is for another cluster: all of ours are on 127.0.0.1."""
+    return context is not None and not context.admin_url.startswith(f"http://{HOST}:")
+
+
+def check_usable(file: Path, name: str) -> None:
+    """Raises KodoctlError (K617) when the name belongs to another cluster's context."""
+    context = in_file(file, name)
+    if context is not None and is_foreign(context):
+        detail = f"the context `{name}` is for {context.admin_url} and stays so; give the instance another --name"
+        raise failure("K617", "context belongs to another cluster", detail, file)
+
+
+def write(file: Path, instance: Instance, folder: Folder, *, use: bool) -> None:
+    """Adds or replaces the instance's context, and makes it the current one if asked."""
+    values = {"admin_url": instance.admin_url, "broker_url": instance.broker_url}
+    if instance.auth is Auth.TOKEN:
+        values["token_file"] = str(token_file(folder, TOKEN_ROLE))
+    write_context(file, instance.name, values)
+    if use:
+        use_context(file, instance.name)
+
+
+def remove(file: Path, instance: Instance) -> bool:
+    """Takes the instance's context out, unless it is for another cluster by now; whether there was one."""
+    context = in_file(file, instance.name)
+    ours = context is not None and context.admin_url == instance.admin_url
+    if ours:
+        remove_context(file, instance.name)
+    return ours

@@ -1,0 +1,200 @@
+"""The engine that runs Pulsar's image in Docker. What is asked of `docker` is built by pure functions."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kodoctl.dev import conf, java, logs
+from kodoctl.dev.conf import TokenSettings
+from kodoctl.dev.engine import PATIENCE, Launch
+from kodoctl.dev.instance import Homes, Instance, make_private, write_private
+from kodoctl.dev.ports import HOST
+from kodoctl.dev.problems import failure
+from kodoctl.dev.process import Process
+from kodoctl.dev.progress import Step, Tell
+
+_ANSWER_SECONDS: Final = 10
+_WORK_SECONDS: Final = 120
+_PULL_SECONDS: Final = 3600
+_INSIDE: Final = "/pulsar"
+_EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container; outside, ports are published on 127.0.0.1 only
+
+
+def container(name: str) -> str:
+    """Name of an instance's container, and of the volume with its data."""
+    return f"kodoctl-dev-{name}"
+
+
+def image(version: str) -> str:
+    """The published image of a release."""
+    return f"apachepulsar/pulsar:{version}"
+
+
+def run_command(instance: Instance, settings: Path) -> list[str]:
+    """`docker run …` without the program: ports on 127.0.0.1 only, the same numbers inside and outside.
+
+    A client is sent to the advertised address 127.0.0.1, so an address must mean the same on both sides.
+    """
+    name = container(instance.name)
+    published = [
+        part
+        for port in (instance.ports.admin, instance.ports.broker)
+        for part in ("--publish", f"{HOST}:{port}:{port}")
+    ]
+    return [
+        *("run", "--detach", "--name", name),
+        *published,
+        *("--mount", f"type=bind,src={settings},dst={_INSIDE}/conf/standalone.conf,readonly"),
+        *("--mount", f"type=volume,src={name},dst={_INSIDE}/data"),
+        *("--env", f"PULSAR_MEM=-Xms256m -Xmx{java.HEAP_MB}m -XX:MaxDirectMemorySize={java.DIRECT_MB}m"),
+        *("--env", "PULSAR_GC=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
+        image(instance.version),
+        *("bin/pulsar", "standalone", "--no-functions-worker", "--no-stream-storage"),
+        *("--bookkeeper-port", str(instance.ports.bookie)),
+    ]
+
+
+def answers(environ: Mapping[str, str]) -> bool:
+    """Whether there is a `docker` and its daemon answers within 10 s."""
+    program = shutil.which("docker", path=environ.get("PATH", ""))
+    if program is None:
+        return False
+    try:
+        return _run(program, ["info"], environ, _ANSWER_SECONDS).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def _run(
+    program: str, arguments: list[str], environ: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(  # noqa: S603 - the user's own docker
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        stdin=subprocess.DEVNULL,
+        timeout=seconds,
+        env=dict(environ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DockerEngine:
+    """Runs the `docker` found in `environ`. Container and volume are named after the instance."""
+
+    homes: Homes
+    environ: Mapping[str, str]
+
+    def prepare(self, instance: Instance, tell: Tell) -> Launch:
+        """Raises KodoctlError (K618) when no daemon answers or the image cannot be fetched."""
+        self._require_daemon()
+        wanted = image(instance.version)
+        if self._try(["image", "inspect", wanted]).returncode != 0:
+            tell(Step(f"Fetching the image {wanted}, once: more than 1 GB"))
+            self._do(["pull", "--quiet", wanted], _PULL_SECONDS)
+
+        def launch(tokens: TokenSettings | None) -> Process | None:
+            conf_folder = self.homes.folder(instance.name).conf
+            make_private(conf_folder)
+            settings = conf_folder / "standalone.conf"
+            content = conf.render(instance.ports, self.mark(instance), bind=_EVERYWHERE, tokens=tokens)
+            # the container has another user: readable for all, in a folder that only its owner can enter
+            write_private(settings, content, 0o644)
+            self._try(["rm", "--force", container(instance.name)])  # one that died or was stopped
+            self._do(run_command(instance, settings), _WORK_SECONDS)
+            return None
+
+        return launch
+
+    def mark(self, instance: Instance) -> str:
+        """A folder inside the container."""
+        return f"/tmp/{container(instance.name)}"  # noqa: S108
+
+    def alive(self, instance: Instance) -> bool:
+        """As Docker says."""
+        return self._running(instance) == "true"
+
+    def died(self, instance: Instance) -> bool:
+        """A stop on purpose removes the container."""
+        return self._running(instance) == "false"
+
+    def _running(self, instance: Instance) -> str:
+        """`true`, `false`, or nothing when there is no container (or nobody to ask)."""
+        if shutil.which("docker", path=self.environ.get("PATH", "")) is None:
+            return ""
+        told = self._try(["inspect", "--format", "{{.State.Running}}", container(instance.name)])
+        return told.stdout.strip() if told.returncode == 0 else ""
+
+    def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
+        """Removes the container; the volume with the data stays."""
+        self._require_daemon()
+        if self._running(instance):
+            self._do(["stop", "--time", f"{patience:.0f}", container(instance.name)], _WORK_SECONDS)
+            self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
+
+    def last_lines(self, instance: Instance, count: int) -> list[str]:
+        """As `docker logs` has them."""
+        if count <= 0:
+            return []
+        told = self._try(["logs", "--tail", str(count), container(instance.name)])
+        return (
+            [logs.printable(line) for line in (told.stdout + told.stderr).splitlines()] if told.returncode == 0 else []
+        )
+
+    def follow(self, instance: Instance) -> Iterator[str]:
+        """Until the container ends or the reader stops."""
+        command = [self._program(), "logs", "--follow", "--tail", "0", container(instance.name)]
+        with subprocess.Popen(  # noqa: S603 - the user's own docker
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=dict(self.environ),
+        ) as reader:
+            assert reader.stdout is not None
+            try:
+                yield from map(logs.printable, reader.stdout)
+            finally:
+                reader.terminate()
+
+    def wipe(self, instance: Instance) -> None:
+        """Removes container and volume."""
+        self._require_daemon()
+        self._try(["rm", "--force", container(instance.name)])
+        self._try(["volume", "rm", "--force", container(instance.name)])
+
+    def _require_daemon(self) -> None:
+        if not answers(self.environ):
+            detail = "no Docker daemon answers; start it, or make another instance with --engine java"
+            raise failure("K618", "Docker cannot be used", detail)
+
+    def _program(self) -> str:
+        found = shutil.which("docker", path=self.environ.get("PATH", ""))
+        if found is None:
+            raise failure("K618", "Docker cannot be used", "there is no `docker` on the PATH")
+        return found
+
+    def _try(self, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+        return self._call(arguments, _WORK_SECONDS)
+
+    def _do(self, arguments: list[str], seconds: float) -> None:
+        told = self._call(arguments, seconds)
+        if told.returncode != 0:
+            said = (told.stderr or told.stdout).strip().splitlines()
+            detail = f"`docker {arguments[0]}` failed: {logs.printable(said[-1]) if said else 'it does not say why'}"
+            raise failure("K618", "Docker cannot be used", detail)
+
+    def _call(self, arguments: list[str], seconds: float) -> subprocess.CompletedProcess[str]:
+        try:
+            return _run(self._program(), arguments, self.environ, seconds)
+        except subprocess.TimeoutExpired:
+            detail = f"`docker {arguments[0]}` did not end within {seconds:.0f} s"
+            raise failure("K618", "Docker cannot be used", detail) from None

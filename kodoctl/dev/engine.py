@@ -1,0 +1,54 @@
+"""The port between an instance and what runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Protocol, TypeAlias
+
+from kodoctl.dev.conf import TokenSettings
+from kodoctl.dev.instance import Instance
+from kodoctl.dev.process import Process
+from kodoctl.dev.progress import Tell
+
+Launch: TypeAlias = Callable[[TokenSettings | None], Process | None]
+"""Starts what was prepared; the process to remember, if there is one to know it again by."""
+
+
+PATIENCE: Final = 20.0
+"""Seconds between the request to end and force: a broker takes 1 to 3, and gives itself 5."""
+
+
+class Engine(Protocol):
+    """Runs the broker of an instance. Every method raises KodoctlError for what a user can put right."""
+
+    def prepare(self, instance: Instance, tell: Tell) -> Launch:
+        """Finds or fetches everything needed; the start itself is what comes back."""
+        ...
+
+    def mark(self, instance: Instance) -> str:
+        """The folder for archives that the broker is configured with: no other broker has the same."""
+        ...
+
+    def alive(self, instance: Instance) -> bool:
+        """Whether its broker runs, ready or not."""
+        ...
+
+    def died(self, instance: Instance) -> bool:
+        """Whether its broker ended without being asked to."""
+        ...
+
+    def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
+        """Ends its broker, by force after `patience` seconds. Nothing happens when it does not run."""
+        ...
+
+    def last_lines(self, instance: Instance, count: int) -> list[str]:
+        """The end of its log."""
+        ...
+
+    def follow(self, instance: Instance) -> Iterator[str]:
+        """Lines of its log as they come."""
+        ...
+
+    def wipe(self, instance: Instance) -> None:
+        """Removes the data of a stopped instance."""
+        ...

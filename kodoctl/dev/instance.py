@@ -1,0 +1,205 @@
+"""What is on disk: one folder for each instance, and locks beside them. Knows nothing of engines.
+
+HOME/NAME/instance.json   settings, and the process that runs     HOME/NAME/data/     what Pulsar keeps
+HOME/NAME/conf/           configuration, written at each start    HOME/NAME/logs/     broker.log, console.log
+HOME/NAME/tokens/         one file for each role (with tokens)    HOME/.locks/        one file for each lock
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+from kodoctl.dev.ports import HOST, Ports
+from kodoctl.dev.problems import failure
+from kodoctl.dev.process import Process
+from kodoctl.dev.progress import Step, Tell
+from kodoctl.errors import UsageError, error
+
+FORMAT_VERSION: Final = 1
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+
+
+class Auth(StrEnum):
+    """Who may connect: anybody on this machine, or bearers of a token."""
+
+    NONE = "none"
+    TOKEN = "token"  # noqa: S105
+
+
+class EngineName(StrEnum):
+    """What runs the broker."""
+
+    JAVA = "java"
+    DOCKER = "docker"
+
+
+@dataclass(frozen=True, slots=True)
+class Homes:
+    """Where everything lives: `data` for instances, `jars` for what is downloaded once."""
+
+    data: Path
+    jars: Path
+
+    def folder(self, name: str) -> Folder:
+        """The folder of one instance. Raises UsageError (K612) when the name cannot be one."""
+        if not _NAME.fullmatch(name):
+            detail = f"{name!r}: up to 31 of a-z, 0-9 and -, not starting with -"
+            raise UsageError(error("K612", "not a name for an instance", detail))
+        return Folder(self.data / name)
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Places inside one instance's folder."""
+
+    path: Path
+
+    @property
+    def record(self) -> Path:
+        """Settings and process."""
+        return self.path / "instance.json"
+
+    @property
+    def data(self) -> Path:
+        """What Pulsar keeps."""
+        return self.path / "data"
+
+    @property
+    def conf(self) -> Path:
+        """Written anew at each start."""
+        return self.path / "conf"
+
+    @property
+    def logs(self) -> Path:
+        """`broker.log` (the broker's own) and `console.log` (what Java says outside of it)."""
+        return self.path / "logs"
+
+    @property
+    def scratch(self) -> Path:
+        """Temporary files of the broker, emptied at each start."""
+        return self.path / "tmp"
+
+    @property
+    def key(self) -> Path:
+        """The secret that signs tokens."""
+        return self.path / "secret.key"
+
+    @property
+    def tokens(self) -> Path:
+        """One file for each role."""
+        return self.path / "tokens"
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Settings of one instance. `ready_once` False: it never came up, so its data holds nothing of anybody's."""
+
+    name: str
+    version: str
+    engine: EngineName
+    auth: Auth
+    ports: Ports
+    ready_once: bool = False
+    process: Process | None = None
+
+    @property
+    def admin_url(self) -> str:
+        """Address of the admin API."""
+        return f"http://{HOST}:{self.ports.admin}"
+
+    @property
+    def broker_url(self) -> str:
+        """Address for clients."""
+        return f"pulsar://{HOST}:{self.ports.broker}"
+
+
+def read(folder: Folder) -> Instance | None:
+    """The instance of a folder; None when there is none. Raises KodoctlError (K621) when its record is damaged."""
+    try:
+        content = json.loads(folder.record.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except ValueError:
+        content = None
+    try:
+        return _parse(content)
+    except (KeyError, TypeError, ValueError):
+        detail = f"it is no record of this version of kodoctl; remove the folder {folder.path} to start anew"
+        raise failure("K621", "cannot read instance", detail, folder.record) from None
+
+
+def _parse(content: Any) -> Instance:
+    if content["format_version"] != FORMAT_VERSION:
+        raise ValueError
+    return Instance(
+        name=content["name"],
+        version=content["version"],
+        engine=EngineName(content["engine"]),
+        auth=Auth(content["auth"]),
+        ports=Ports(**content["ports"]),
+        ready_once=content["ready_once"],
+        process=Process(**content["process"]) if content["process"] else None,
+    )
+
+
+def write(folder: Folder, instance: Instance) -> Instance:
+    """Records it in one step, and hands it back."""
+    make_private(folder.path)
+    text = json.dumps({"format_version": FORMAT_VERSION, **asdict(instance)}, indent=2)
+    write_private(folder.record, text + "\n")
+    return instance
+
+
+def forget_process(folder: Folder, instance: Instance) -> Instance:
+    """Records that it was stopped on purpose."""
+    return write(folder, replace(instance, process=None))
+
+
+def all_instances(homes: Homes) -> list[Instance]:
+    """Every instance, by name."""
+    if not homes.data.is_dir():
+        return []
+    names = sorted(path.name for path in homes.data.iterdir() if _NAME.fullmatch(path.name))
+    return [instance for name in names if (instance := read(homes.folder(name)))]
+
+
+def make_private(folder: Path) -> None:
+    """A folder that only its owner can enter."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def write_private(file: Path, text: str, mode: int = 0o600) -> None:
+    """A file in one step, never readable by others, not even for a moment."""
+    scratch = file.with_name(f"{file.name}.new")
+    scratch.unlink(missing_ok=True)
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as sink:
+        sink.write(text)
+    scratch.replace(file)
+
+
+@contextmanager
+def lock(homes: Homes, name: str, tell: Tell) -> Iterator[None]:
+    """One command at a time for `name`; says that it waits. The system lets go when a holder dies."""
+    folder = homes.data / ".locks"
+    make_private(folder)
+    with (folder / name).open("a") as file:
+        take_lock(file, f"another kodoctl works on `{name}`; waiting for it", tell)
+        yield
+
+
+def take_lock(file: TextIO, waiting: str, tell: Tell) -> None:
+    """Locks an open file; it is let go when the file is closed."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        tell(Step(waiting))
+        fcntl.flock(file, fcntl.LOCK_EX)

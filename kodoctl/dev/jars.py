@@ -1,0 +1,152 @@
+"""The broker's jars: fetched once by the user's own Maven, with the user's own settings, and shared by all instances.
+
+A folder of jars is complete or not there: Maven fills a folder beside it, which takes the name in one step.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kodoctl.dev import versions
+from kodoctl.dev.conf import packaged
+from kodoctl.dev.instance import take_lock
+from kodoctl.dev.maven_output import FULL, downloaded, explain
+from kodoctl.dev.problems import MAKE_ROOM, failure, too_little_room
+from kodoctl.dev.progress import Download, Step, Tell
+from kodoctl.errors import KodoctlError
+
+_MANIFEST: Final = "manifest.json"
+_ROOM: Final = 300_000_000
+"""Bytes that must be free for the jars; Maven's own copies may lie on the same disk, it says so itself."""
+_LOOK_EVERY: Final = 0.2
+
+
+def ensure(home: Path, version: str, environ: Mapping[str, str], tell: Tell) -> list[Path]:
+    """The jars of a release in class path order, fetched first when they are not there. Two at once fetch once.
+
+    Raises KodoctlError: K603 no Maven, K606 Maven failed, K607 disk full.
+    """
+    folder = home / f"pulsar-{version}"
+    if (jars := complete(folder)) is not None:
+        return jars
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / f".{folder.name}.lock").open("a") as file:
+        take_lock(file, f"another kodoctl is fetching Pulsar {version}; waiting for it", tell)
+        if (jars := complete(folder)) is None:
+            _fetch(folder, version, environ, tell)
+            jars = complete(folder)
+    assert jars is not None
+    return jars
+
+
+def complete(folder: Path) -> list[Path] | None:
+    """The jars, when each is there at the size it was fetched with; None when anything is missing.
+
+    Caches get tidied by file age, and then lose the jars nobody touched: better found here than by a broker.
+    """
+    try:
+        sizes: dict[str, int] = json.loads((folder / _MANIFEST).read_text(encoding="utf-8"))
+        if all((folder / name).stat().st_size == size for name, size in sizes.items()):
+            return [folder / name for name in sorted(sizes)]
+    except (OSError, ValueError):
+        pass
+    return None
+
+
+def _fetch(folder: Path, version: str, environ: Mapping[str, str], tell: Tell) -> None:
+    maven = shutil.which("mvn", path=environ.get("PATH", ""))
+    if maven is None:
+        detail = (
+            "Maven fetches Pulsar the first time, and there is no `mvn` on the PATH\n"
+            "install it (Debian, Ubuntu: apt install maven; macOS: brew install maven), or use --engine docker"
+        )
+        raise failure("K603", "no Maven found", detail)
+    if problem := too_little_room(folder.parent, shutil.disk_usage(folder.parent).free, _ROOM, "the jars of Pulsar"):
+        raise problem
+    for stale in folder.parent.glob(f".{folder.name}.*.partial"):  # of a run that was killed
+        shutil.rmtree(stale, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=".partial", dir=folder.parent))
+    try:
+        run_maven(maven, work, version, environ, tell)
+        _write_manifest(work / "lib", version)
+        shutil.rmtree(folder, ignore_errors=True)
+        (work / "lib").rename(folder)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], tell: Tell) -> None:
+    """Lets Maven copy the jars to `work/lib`. Its output goes to a log beside `work`, never to the terminal."""
+    (work / "pom.xml").write_text(packaged("pom.xml"), encoding="utf-8")
+    log = work.parent / f"pulsar-{version}-maven.log"
+    command = [
+        *(maven, "--batch-mode", "--strict-checksums", "-f", str(work / "pom.xml")),
+        f"-Dpulsar.version={version}",
+        *("dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={work / 'lib'}"),
+    ]
+    tell(Step(_announcement(version)))
+    if _run(command, log, environ, versions.download_size(version), tell) != 0:
+        raise _failed(log.read_text(encoding="utf-8", errors="replace").splitlines(), log, work.parent)
+
+
+def _announcement(version: str) -> str:
+    size = versions.download_size(version)
+    return f"Fetching Pulsar {version} with Maven, once: {f'about {size} MB' if size else 'some 250 MB'}"
+
+
+def _run(command: Sequence[str], log: Path, environ: Mapping[str, str], total: int, tell: Tell) -> int:
+    """Maven writes to the log, we read along there: no line of it is waited for, so progress goes on while it is silent."""
+    with log.open("wb") as sink, log.open(encoding="utf-8", errors="replace") as source:
+        maven = subprocess.Popen(  # noqa: S603 - the user's own Maven
+            command, cwd=log.parent, env=dict(environ), stdin=subprocess.DEVNULL, stdout=sink, stderr=subprocess.STDOUT
+        )
+        sizes, rest = list[float](), ""
+        try:
+            while _running(maven):
+                *lines, rest = (rest + source.read()).split("\n")
+                sizes += filter(None, map(downloaded, lines))
+                tell(Download(sum(sizes), len(sizes), total))
+        except BaseException:
+            maven.terminate()
+            maven.wait()
+            raise
+    return maven.returncode
+
+
+def _running(process: subprocess.Popen[bytes]) -> bool:
+    try:
+        process.wait(_LOOK_EVERY)
+    except subprocess.TimeoutExpired:
+        return True
+    return False
+
+
+def _failed(lines: Sequence[str], log: Path, home: Path) -> KodoctlError:
+    cause, line = explain(lines)
+    quoted = f"Maven says: {line}\n" if line else ""
+    if cause is FULL:
+        detail = f"{quoted}either below {home}, or where Maven keeps its own copies (~/.m2)\nfull log: {log}\n"
+        return failure("K607", "disk full", detail + MAKE_ROOM)
+    detail = f"{cause.why}\n{quoted}{cause.what_to_do}\nfull log: {log}"
+    return failure("K606", "cannot fetch Pulsar", detail)
+
+
+def _write_manifest(lib: Path, version: str) -> None:
+    jars = sorted(lib.glob("*.jar"))
+    if lib / f"pulsar-broker-{version}.jar" not in jars:
+        raise failure(
+            "K606", "cannot fetch Pulsar", f"Maven ended well, but there is no broker {version} in what it fetched"
+        )
+    damaged = [jar.name for jar in jars if not zipfile.is_zipfile(jar)]
+    if damaged:  # a download that was cut short long ago: Maven trusts its own folder
+        detail = f"damaged in Maven's own folder (~/.m2): {', '.join(damaged)}\nremove them there, then try again"
+        raise failure("K606", "cannot fetch Pulsar", detail)
+    sizes = {jar.name: jar.stat().st_size for jar in jars}
+    (lib / _MANIFEST).write_text(json.dumps(sizes), encoding="utf-8")

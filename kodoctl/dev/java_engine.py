@@ -1,0 +1,109 @@
+"""The engine that runs Pulsar's jars with the machine's own Java, as a process of its own."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kodoctl.dev import conf, jars, java, logs, process, versions
+from kodoctl.dev.conf import TokenSettings
+from kodoctl.dev.engine import PATIENCE, Launch
+from kodoctl.dev.instance import Folder, Homes, Instance, make_private, write_private
+from kodoctl.dev.problems import failure, too_little_room
+from kodoctl.dev.process import Process
+from kodoctl.dev.progress import Tell
+
+_ROOM: Final = 200_000_000
+"""Bytes free below which a broker only starts to fail: it sets aside 16 MB at a time, and keeps a journal."""
+_JAVA_LOGGING: Final = "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n"
+"""For the few libraries with a log of their own: their warnings on the console hide what matters."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaEngine:
+    """Runs `java` found in `environ`, with jars of the cache."""
+
+    homes: Homes
+    environ: Mapping[str, str]
+
+    def prepare(self, instance: Instance, tell: Tell) -> Launch:
+        """Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full)."""
+        folder = self.homes.folder(instance.name)
+        found = java.find(self.environ, versions.java_needed(instance.version))
+        if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):
+            raise problem
+        classpath = jars.ensure(self.homes.jars, instance.version, self.environ, tell)
+
+        def launch(tokens: TokenSettings | None) -> Process | None:
+            self._write(
+                folder,
+                conf.render(instance.ports, self.mark(instance), tokens=tokens),
+                _arguments(found, classpath, instance, folder),
+            )
+            command = [str(found.program), f"-Dkodoctl.dev={instance.name}", "@conf/java.args"]
+            console = folder.logs / "console.log"
+            return process.start_detached(command, folder=folder.path, output=console, environ=self.environ)
+
+        return launch
+
+    @staticmethod
+    def _write(folder: Folder, settings: str, arguments: str) -> None:
+        """Configuration anew, an empty scratch folder, and logs that begin with this start."""
+        shutil.rmtree(folder.scratch, ignore_errors=True)
+        for place in (folder.conf, folder.logs, folder.data, folder.scratch):
+            make_private(place)
+        write_private(folder.conf / "standalone.conf", settings)
+        write_private(folder.conf / "log4j2.xml", conf.packaged("log4j2.xml"))
+        write_private(folder.conf / "logging.properties", _JAVA_LOGGING)
+        write_private(folder.conf / "java.args", arguments)
+        with suppress(FileNotFoundError):
+            (folder.logs / "broker.log").rename(folder.logs / "broker.log.before")
+        write_private(folder.logs / "console.log", "")
+
+    def mark(self, instance: Instance) -> str:
+        """Its own scratch folder."""
+        return str(self.homes.folder(instance.name).scratch)
+
+    def alive(self, instance: Instance) -> bool:
+        """By pid and start time together."""
+        return instance.process is not None and process.alive(instance.process)
+
+    def died(self, instance: Instance) -> bool:
+        """A stop on purpose forgets the process."""
+        return instance.process is not None and not self.alive(instance)
+
+    def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
+        """Raises KodoctlError (K620) when even force did not end it."""
+        if instance.process and not process.stop(instance.process, patience=patience):
+            detail = f"process {instance.process.pid} is still there; it may hang in the system, waiting for a disk"
+            raise failure("K620", "cannot stop the broker", detail)
+
+    def last_lines(self, instance: Instance, count: int) -> list[str]:
+        """Of the broker's own log; when it ended, what Java said outside of it comes last, for that may be why."""
+        folder = self.homes.folder(instance.name)
+        said = [] if self.alive(instance) else logs.tail(folder.logs / "console.log", count)
+        return [*logs.tail(log_file(folder), count), *said][-count:] if count else []
+
+    def follow(self, instance: Instance) -> Iterator[str]:
+        """Over restarts, until the reader stops."""
+        return logs.follow(log_file(self.homes.folder(instance.name)))
+
+    def wipe(self, instance: Instance) -> None:
+        """Removes data, not settings."""
+        data = self.homes.folder(instance.name).data
+        if data.exists():
+            shutil.rmtree(data)
+
+
+def log_file(folder: Folder) -> Path:
+    """The broker's own log."""
+    return folder.logs / "broker.log"
+
+
+def _arguments(found: java.Java, classpath: list[Path], instance: Instance, folder: Folder) -> str:
+    parts = java.arguments(found.feature, classpath, scratch=folder.scratch, bookie_port=instance.ports.bookie)
+    return java.argument_file(parts)

@@ -1,0 +1,118 @@
+"""A broker's log: its end, its growth, and the few lines of it that say why it died."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from kodoctl.dev.words import typed
+from kodoctl.render.safe import one_line
+
+LIMIT: Final = 15
+_WIDTH: Final = 300
+_LONGEST: Final = 10_000
+_LAST: Final = 3
+_MATTERS: Final = re.compile(r" (ERROR|FATAL) |^Caused by:|^Error|^Exception in|^\S*(Exception|Error)\b|^#  ")
+_HARMLESS: Final = re.compile(r"this is okay if|root path: \S+ already exists")
+_GAVE_UP: Final = "Failed to start pulsar service."
+_FRAME: Final = re.compile(r"^\s+(at |\.\.\. \d+ )")
+_BLOCK: Final = 65_536
+_PORT_TAKEN: Final = "address already in use"
+_HINTS: Final = (
+    (r"no space left on device|disk quota exceeded", "the disk is full: make room there, then run the command again"),
+    (_PORT_TAKEN, "another program was quicker to take one of its ports: run the command again"),
+    (
+        r"while lock file|resource temporarily unavailable|unable to lock|lock held by current process|/LOCK:",
+        "another process has its data open: a broker that kodoctl did not start; end that one first",
+    ),
+    (
+        r"invalidcookieexception|rocksdbexception|corrupt|checksum mismatch",
+        "its data is damaged or not its own: give it up with {reset}",
+    ),
+    (r"outofmemoryerror|insufficient memory", "there is not enough memory for it: about 700 MB are needed"),
+    (r"unsupportedclassversionerror", "this Java is too old for it"),
+)
+
+
+def printable(line: str) -> str:
+    """The line without what could move a terminal's cursor: a log repeats what strangers sent."""
+    return one_line(line.rstrip("\r\n").replace("\t", "    "), _LONGEST)
+
+
+def tail(file: Path, count: int) -> list[str]:
+    """The last lines of a file; none when there is no file. Reads no more than it needs."""
+    if count <= 0:
+        return []
+    try:
+        with file.open("rb") as source:
+            position, data = source.seek(0, 2), b""
+            while position > 0 and data.count(b"\n") <= count:
+                step = min(_BLOCK, position)
+                position -= step
+                source.seek(position)
+                data = source.read(step) + data
+    except FileNotFoundError:
+        return []
+    return [printable(line) for line in data.decode("utf-8", "replace").split("\n")[:-1][-count:]] if data else []
+
+
+def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator[str]:
+    """Lines as they are written from now on, also when the file is replaced by a new one, until `ended` says so."""
+    source = file.open(encoding="utf-8", errors="replace") if file.exists() else None
+    if source:
+        source.seek(0, 2)
+    rest = ""
+    while not ended():
+        text = source.read() if source else ""
+        *lines, rest = (rest + text).split("\n")
+        yield from map(printable, lines)
+        if text:
+            continue
+        if source is None or _replaced(file, source.fileno()):
+            if source:
+                source.close()
+            source = file.open(encoding="utf-8", errors="replace") if file.exists() else None
+        time.sleep(0.2)
+
+
+def _replaced(file: Path, handle: int) -> bool:
+    try:
+        now, then = file.stat(), os.fstat(handle)
+    except FileNotFoundError:
+        return True
+    return (now.st_ino, now.st_dev) != (then.st_ino, then.st_dev)
+
+
+def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:
+    """At most `limit` lines that say why: errors and causes, each once, then the last ones of all. No stack frames."""
+    told = [line for line in lines if line.strip() and not _FRAME.match(line) and not _HARMLESS.search(line)]
+    errors = _once(line for line in told if _MATTERS.search(line))
+    if len(errors) >= limit:
+        return [*errors[: limit // 2], *errors[-(limit - limit // 2) :]]
+    room = min(_LAST, limit - len(errors)) if errors else limit
+    return _once([*errors, *told[-room:]])
+
+
+def _once(lines: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(one_line(line, _WIDTH) for line in lines))
+
+
+def gave_up(lines: Sequence[str]) -> bool:
+    """Whether the broker says that it failed to start: it does not always end then."""
+    return any(_GAVE_UP in line for line in lines)
+
+
+def port_taken(lines: Sequence[str]) -> bool:
+    """Whether it could not listen where it was told to."""
+    return any(re.search(_PORT_TAKEN, line.lower()) for line in lines)
+
+
+def hint(lines: Sequence[str], name: str) -> str | None:
+    """What to do about a cause we know; None for others."""
+    text = "\n".join(line for line in lines if _MATTERS.search(line)).lower() or "\n".join(lines).lower()
+    found = next((advice for pattern, advice in _HINTS if re.search(pattern.lower(), text)), None)
+    return found.format(reset=typed("reset", name)) if found else None

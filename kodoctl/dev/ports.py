@@ -1,0 +1,148 @@
+"""Three ports of an instance: admin (HTTP), broker (binary) and bookie (the storage's identity).
+
+All of them stay below 32768: above it the system hands ports out to outgoing connections, and a broker on a busy
+machine then finds its port taken by nobody one could name.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from kodoctl.dev.problems import failure
+from kodoctl.dev.words import typed
+from kodoctl.errors import KodoctlError, UsageError, error
+
+LOWEST: Final = 1024
+HIGHEST: Final = 32767
+HOST: Final = "127.0.0.1"
+
+Role: TypeAlias = Literal["admin", "broker", "bookie"]
+IsFree: TypeAlias = Callable[[int], bool]
+Claims: TypeAlias = Mapping[int, str]
+"""Ports that other instances use or used, with their names."""
+
+_ROLES: Final[tuple[Role, ...]] = ("admin", "broker", "bookie")
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """Where an instance listens, on 127.0.0.1 only."""
+
+    admin: int = 8080
+    broker: int = 6650
+    bookie: int = 3181
+
+    def of(self, role: Role) -> int:
+        """The port of one role."""
+        return {"admin": self.admin, "broker": self.broker, "bookie": self.bookie}[role]
+
+    def all(self) -> tuple[int, int, int]:
+        """Admin, broker, bookie."""
+        return self.admin, self.broker, self.bookie
+
+
+@dataclass(frozen=True, slots=True)
+class AskedPorts:
+    """Ports named on the command line; None: kodoctl chooses."""
+
+    admin: int | None = None
+    broker: int | None = None
+    bookie: int | None = None
+
+    def of(self, role: Role) -> int | None:
+        """The port asked for one role."""
+        return {"admin": self.admin, "broker": self.broker, "bookie": self.bookie}[role]
+
+
+def is_free(port: int) -> bool:
+    """Whether a server can listen there now. Connections that a server just left behind do not count."""
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_STREAM)) as probe:  # macOS lets two bind: see who answers
+        probe.settimeout(1)
+        return probe.connect_ex((HOST, port)) != 0
+
+
+def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) -> Ports:
+    """Ports of a new instance: what was asked, else the preferred one, else the next free one above it.
+
+    Raises UsageError (K605) for ports that can never serve, KodoctlError (K604) when an asked one is taken.
+    """
+    _check(asked)
+    chosen: dict[Role, int] = {}
+    reserved = {port for role in _ROLES if (port := asked.of(role)) is not None}
+    for role in _ROLES:
+        wanted = asked.of(role)
+        if wanted is None:
+            chosen[role] = _next_free(preferred.of(role), {*reserved, *claims, *chosen.values()}, free)
+        elif free(wanted):
+            chosen[role] = wanted
+        else:
+            advice = f"name another with --{role}-port, or leave the option out: a free one is chosen then"
+            raise _taken(role, wanted, claims, advice)
+    return Ports(**chosen)
+
+
+def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
+    """Ports of an instance with data: the same again. Admin and broker may be asked to move, the bookie cannot.
+
+    Raises like `choose`, and KodoctlError (K613) when the bookie is asked to move.
+    """
+    _check(asked)
+    if asked.bookie not in (None, known.bookie):
+        raise failure("K613", "the data was made otherwise", _moved_bookie(name, known.bookie))
+    ports = Ports(asked.admin or known.admin, asked.broker or known.broker, known.bookie)
+    if len(set(ports.all())) < len(_ROLES):
+        detail = f"admin, broker and bookie port must differ; `{name}` has bookie port {known.bookie}"
+        raise UsageError(error("K605", "port cannot be used", detail))
+    for role in _ROLES:
+        if not free(ports.of(role)):
+            raise _taken(role, ports.of(role), claims, _advice_when_kept(name, role))
+    return ports
+
+
+def _check(asked: AskedPorts) -> None:
+    named = [(role, port) for role in _ROLES if (port := asked.of(role)) is not None]
+    for role, port in named:
+        if not LOWEST <= port <= HIGHEST:
+            detail = f"--{role}-port {port}: choose one from {LOWEST} to {HIGHEST}; above, the system uses them itself"
+            raise UsageError(error("K605", "port cannot be used", detail))
+    if len({port for _, port in named}) < len(named):
+        raise UsageError(error("K605", "port cannot be used", "admin, broker and bookie port must differ"))
+
+
+def _next_free(start: int, excluded: set[int], free: IsFree) -> int:
+    port = next((p for p in range(start, HIGHEST + 1) if p not in excluded and free(p)), None)
+    if port is None:
+        raise failure("K604", "port taken", f"no free port from {start} to {HIGHEST} on {HOST}")
+    return port
+
+
+def _advice_when_kept(name: str, role: Role) -> str:
+    if role == "bookie":
+        return f"{_moved_bookie(name, None)}\nfree the port, or give the data up with {typed('reset', name)}"
+    return f"`{name}` used it so far: free it, or choose another with --{role}-port N"
+
+
+def _moved_bookie(name: str, port: int | None) -> str:
+    which = f"bookie port {port}" if port else "this port"
+    return f"the data of `{name}` belongs to {which} and is not found again on another"
+
+
+def _taken(role: Role, port: int, claims: Claims, advice: str) -> KodoctlError:
+    holder = f"the instance `{claims[port]}`" if port in claims else "another program"
+    detail = f"{role} port {port} on {HOST} is taken by {holder}; see who has it: {_who_has(port)}\n{advice}"
+    return failure("K604", "port taken", detail)
+
+
+def _who_has(port: int) -> str:
+    return f"ss -ltnp 'sport = :{port}'" if sys.platform == "linux" else f"lsof -nP -iTCP:{port} -sTCP:LISTEN"

@@ -1,0 +1,51 @@
+"""What can go wrong with a development broker, told so that it can be put right: codes K601 to K623."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from kodoctl.errors import KodoctlError, Where, error
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+MAKE_ROOM = "make room there, then run the command again"
+_MEGABYTE = 1_000_000
+
+
+def failure(code: str, summary: str, detail: str, where: Path | None = None) -> KodoctlError:
+    """An error of this room; `where` is the file that tells more."""
+    return KodoctlError(error(code, summary, detail, Where(str(where)) if where else None))
+
+
+def disk_full(where: Path, detail: str = "") -> KodoctlError:
+    """No room left where we write."""
+    return failure("K607", "disk full", f"{detail}\n{MAKE_ROOM}" if detail else MAKE_ROOM, where)
+
+
+def too_little_room(where: Path, free: int, needed: int, purpose: str) -> KodoctlError | None:
+    """The error when `free` bytes are fewer than `needed`; None when there is room."""
+    if free >= needed:
+        return None
+    have, want = free // _MEGABYTE, needed // _MEGABYTE
+    return disk_full(where, f"{purpose} need about {want} MB, and {have} MB are free there")
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """Turns what the file system refuses into an error that names the place; `folder` serves when it names none."""
+    try:
+        yield
+    except OSError as problem:
+        raise of_os(problem, folder) from None
+
+
+def of_os(problem: OSError, folder: Path) -> KodoctlError:
+    """A refusal of the file system in our words."""
+    where = Path(problem.filename) if isinstance(problem.filename, str) else folder
+    if problem.errno in _FULL:
+        return disk_full(where)
+    reason = (problem.strerror or str(problem)).lower()
+    detail = f"{reason}\nfree or fix it, or name another folder with KODOCTL_DEV_HOME (data) or XDG_CACHE_HOME (jars)"
+    return failure("K610", "cannot use file or folder", detail, where)

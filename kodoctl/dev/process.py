@@ -1,0 +1,99 @@
+"""A process that outlives us, told apart from any later process with its number.
+
+A pid alone is no identity: numbers are used again. Pid and start time together are, within one boot of the machine.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_POLL_SECONDS: Final = 0.05
+_PLAIN: Final = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process of this machine; `started` is opaque, equal only for the very same process."""
+
+    pid: int
+    started: str
+
+
+def identify(pid: int) -> Process | None:
+    """The process with this number now; None when there is none, or only a dead one nobody has buried."""
+    started = _started_proc(pid) if _BOOT_ID.exists() else _started_ps(pid)
+    return Process(pid, started) if started else None
+
+
+def alive(process: Process) -> bool:
+    """Whether this very process still runs."""
+    return identify(process.pid) == process
+
+
+def start_detached(command: Sequence[str], *, folder: Path, output: Path, environ: Mapping[str, str]) -> Process | None:
+    """Starts a process of its own session that survives us; None when it was gone before it could be identified."""
+    with output.open("ab") as sink:
+        child = subprocess.Popen(  # noqa: S603 - a fixed program with our own arguments
+            command,
+            cwd=folder,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    process = identify(child.pid)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)  # leaving it behind is the purpose
+        del child
+    return process
+
+
+def stop(process: Process, *, patience: float) -> bool:
+    """Asks it to end, and ends it by force after `patience` seconds; whether it is gone. Touches no other process."""
+    for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
+        if not alive(process):
+            return True
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+        if wait_gone(process, seconds):
+            return True
+    return False
+
+
+def wait_gone(process: Process, seconds: float) -> bool:
+    """Whether it ended within that time."""
+    deadline = time.monotonic() + seconds
+    while alive(process):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _started_proc(pid: int) -> str | None:
+    """Ticks since boot, with the boot's own number: after a reboot both pid and ticks may come again."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot = _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and brackets
+    return None if state in "ZX" else f"{boot}/{fields[18]}"
+
+
+def _started_ps(pid: int) -> str | None:
+    command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, env=_PLAIN)  # noqa: S603
+    state, _, started = told.stdout.strip().partition(" ")
+    return started.strip() or None if state and not state.startswith("Z") else None

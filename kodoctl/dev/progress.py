@@ -1,0 +1,38 @@
+"""What a long step tells on its way: values, drawn by whoever passed the callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something begins; one sentence."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """Megabytes and files fetched so far, and about how many megabytes it will be (0: not known)."""
+
+    done: float
+    files: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Seconds waited for the broker so far, and after how many we give up."""
+
+    seconds: float
+    limit: float
+
+
+Event = Step | Download | Waiting
+Tell = Callable[[Event], None]
+
+
+def quiet(event: Event) -> None:
+    """Tells nobody."""

@@ -1,0 +1,89 @@
+"""Tokens of an instance with authentication: signed with a key of its own (HS256), the role in `sub`, no end."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import jwt
+
+from kodoctl.dev.instance import Auth, Folder, Instance, make_private, write_private
+from kodoctl.dev.problems import failure
+from kodoctl.dev.words import typed
+from kodoctl.errors import UsageError, error
+from kodoctl.pulsar.connection import Secret
+
+ADMIN: Final = "admin"
+"""The broker's own role; also polls whether it is ready."""
+SUPERUSERS: Final = ("applier",)
+"""Roles besides it that may do everything: an apply may create tenants, and only a super-user can."""
+
+_KEY_BYTES: Final = 32
+_ROLE_LENGTH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """A role that `up` makes a token for, and what it may do."""
+
+    name: str
+    may: str
+
+
+ROLES: Final = (
+    Role("applier", "super-user: may do everything, tenants included"),
+    Role("planner", "nothing by itself; to plan, name it in a tenant's adminRoles"),
+    Role("consumer", "nothing by itself; what a topology grants it"),
+    Role("producer", "nothing by itself; what a topology grants it"),
+)
+
+
+def ensure_key(folder: Folder) -> bytes:
+    """The instance's signing key, made at first use; only the owner can read it."""
+    make_private(folder.path)
+    with suppress(FileExistsError):
+        handle = os.open(folder.key, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as sink:
+            sink.write(secrets.token_bytes(_KEY_BYTES))
+    key = folder.key.read_bytes()
+    if len(key) != _KEY_BYTES:
+        raise failure(
+            "K621", "cannot read instance", "its signing key is damaged; remove it, tokens change", folder.key
+        )
+    return key
+
+
+def mint(key: bytes, role: str) -> Secret:
+    """A token for any role. Raises UsageError (K622) for a role that no broker could know."""
+    if not role.strip() or not role.isprintable() or len(role) > _ROLE_LENGTH:
+        raise UsageError(
+            error("K622", "not a role", f"{role!r}: one line of up to {_ROLE_LENGTH} printable characters")
+        )
+    return Secret(jwt.encode({"sub": role}, key, algorithm="HS256"))
+
+
+def token(folder: Folder, instance: Instance, role: str) -> Secret:
+    """A token of an instance. Raises KodoctlError (K616) when it has no authentication."""
+    if instance.auth is not Auth.TOKEN:
+        start = typed("up --auth token", instance.name)
+        detail = (
+            f"anybody may connect to `{instance.name}`; to change that: {typed('down', instance.name)}, then {start}"
+        )
+        raise failure("K616", "no token authentication", detail)
+    return mint(ensure_key(folder), role)
+
+
+def token_file(folder: Folder, role: str) -> Path:
+    """Where `up` puts the token of one of our roles."""
+    return folder.tokens / role
+
+
+def write_tokens(folder: Folder, key: bytes) -> None:
+    """One private file for each of our roles, and for the broker's own."""
+    make_private(folder.tokens)
+    for name in (ADMIN, *(role.name for role in ROLES)):
+        write_private(token_file(folder, name), mint(key, name).reveal())

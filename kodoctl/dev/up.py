@@ -1,0 +1,177 @@
+"""`up`: from what was asked to a broker that is ready, or to the reason why not."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from kodoctl.dev import instance as record
+from kodoctl.dev import logs, ports, ready, service, tokens
+from kodoctl.dev.conf import TokenSettings
+from kodoctl.dev.engine import PATIENCE, Engine, Launch
+from kodoctl.dev.instance import Auth, EngineName, Folder, Homes, Instance
+from kodoctl.dev.java_engine import log_file
+from kodoctl.dev.ports import AskedPorts
+from kodoctl.dev.problems import failure, told
+from kodoctl.dev.progress import Step, Tell, quiet
+from kodoctl.dev.settle import Asked, Surroundings, check_running, settle
+from kodoctl.dev.words import typed
+from kodoctl.errors import KodoctlError
+
+_ATTEMPTS: Final = 3
+_LOOK_BACK: Final = 2_000
+"""Lines of a log that are searched for the reason of a death."""
+_LAST_WORDS: Final = 100
+_SHORT_PATIENCE: Final = 3.0
+"""Seconds for one that failed to start: it often hangs, and there is nothing left to save."""
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A broker that is ready. `already`: it was before; `seconds` from its start to ready."""
+
+    instance: Instance
+    folder: Folder
+    already: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One `up`, as it was asked."""
+
+    homes: Homes
+    environ: Mapping[str, str]
+    asked: Asked
+    tell: Tell
+    limit: float
+
+    @property
+    def folder(self) -> Folder:
+        return self.homes.folder(self.asked.name)
+
+
+class _DiedError(KodoctlError):
+    """It ended before it was ready; `port_taken` when another program was quicker to one of its ports."""
+
+    port_taken = False
+
+
+def up(
+    homes: Homes, environ: Mapping[str, str], asked: Asked, tell: Tell = quiet, *, limit: float = ready.DEADLINE
+) -> Up:
+    """Starts an instance and waits until it is ready, at most `limit` seconds; one that runs is left as it is.
+
+    Raises KodoctlError with what to do, K601 to K622. Whatever it started has ended then, and data is kept.
+    """
+    job = _Job(homes, environ, asked, tell, limit)
+    with told(homes.data), record.lock(homes, asked.name, tell):
+        there = record.read(job.folder)
+        if there is not None:
+            engine = service.engine_of(there.engine, homes, environ)
+            if engine.alive(there):
+                return _already(job, there, engine)
+            if engine.died(there) and there.ready_once:
+                tell(Step(f"The broker of `{there.name}` was killed or crashed; starting it again on the same data"))
+        return _start_with_patience(job, there)
+
+
+def _already(job: _Job, there: Instance, engine: Engine) -> Up:
+    check_running(job.asked, there)
+    ask = partial(ready.not_ready, service.target(job.homes, engine, there))
+    problem = ready.wait(ask, alive=lambda: engine.alive(there), limit=job.limit, tell=job.tell)
+    if problem:
+        again = f"{typed('down', there.name)}, then {typed('up', there.name)}"
+        detail = f"it runs, but is not ready: {problem}\nsee {typed('logs', there.name)}; to start it again: {again}"
+        raise failure("K609", "broker not ready", detail, _log(there, job.folder))
+    if not there.ready_once:
+        there = record.write(job.folder, replace(there, ready_once=True))
+    return Up(there, job.folder, already=True, seconds=0.0)
+
+
+def _start_with_patience(job: _Job, there: Instance | None) -> Up:
+    """Ports we chose for a new instance may be taken before the broker gets to them: then others are chosen."""
+    may_choose = (there is None or not there.ready_once) and job.asked.ports == AskedPorts()
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return _start(job, there)
+        except _DiedError as death:
+            if not (death.port_taken and may_choose):
+                raise
+            job.tell(Step("A port was taken in the meantime; choosing others"))
+    return _start(job, there)
+
+
+def _start(job: _Job, there: Instance | None) -> Up:
+    with record.lock(job.homes, ".ports", quiet):  # two new instances at once must not choose the same
+        claims = service.claims(job.homes, job.asked.name)
+        around = Surroundings(claims, ports.is_free, lambda: service.best_engine(job.environ))
+        instance = record.write(job.folder, settle(job.asked, there, around))
+    engine = service.engine_of(instance.engine, job.homes, job.environ)
+    try:
+        launch = engine.prepare(instance, job.tell)
+        if not instance.ready_once:
+            engine.wipe(instance)
+    except BaseException:
+        if there is None:  # nothing ran yet: leave no trace
+            shutil.rmtree(job.folder.path, ignore_errors=True)
+        raise
+    job.tell(Step(f"Starting Pulsar {instance.version}"))
+    return _launch(job, launch, engine, instance)
+
+
+def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up:
+    settings = _token_settings(job.folder) if instance.auth is Auth.TOKEN else None
+    start = time.monotonic()
+    instance = record.write(job.folder, replace(instance, process=launch(settings)))
+    try:
+        problem = ready.wait(
+            partial(ready.not_ready, service.target(job.homes, engine, instance)),
+            alive=lambda: engine.alive(instance) and not logs.gave_up(engine.last_lines(instance, _LAST_WORDS)),
+            limit=job.limit,
+            tell=job.tell,
+        )
+    except BaseException:
+        engine.stop(instance)
+        record.forget_process(job.folder, instance)
+        raise
+    if problem is None:
+        instance = record.write(job.folder, replace(instance, ready_once=True))
+        return Up(instance, job.folder, already=False, seconds=time.monotonic() - start)
+    raise _not_up(job, engine, instance, problem)
+
+
+def _not_up(job: _Job, engine: Engine, instance: Instance, problem: str) -> KodoctlError:
+    lines = engine.last_lines(instance, _LOOK_BACK)
+    gave_up = logs.gave_up(lines)
+    failed = gave_up or not engine.alive(instance)
+    engine.stop(instance, patience=_SHORT_PATIENCE if gave_up else PATIENCE)
+    record.forget_process(job.folder, instance)
+    advice = logs.hint(lines, instance.name)
+    if failed:
+        what = advice or "why is in its log"
+    else:
+        what = f"after {job.limit:.0f} s: {problem}; it was stopped, data is kept\n"
+        what += advice or "on a busy machine give it longer with --timeout SECONDS"
+    said = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
+    where = _log(instance, job.folder)
+    if not failed:
+        return failure("K609", "broker not ready", what + said, where)
+    error = _DiedError(*failure("K608", "broker died before it was ready", what + said, where).diagnostics)
+    error.port_taken = logs.port_taken(lines)
+    return error
+
+
+def _log(instance: Instance, folder: Folder) -> Path | None:
+    return log_file(folder) if instance.engine is EngineName.JAVA else None
+
+
+def _token_settings(folder: Folder) -> TokenSettings:
+    key = tokens.ensure_key(folder)
+    tokens.write_tokens(folder, key)
+    return TokenSettings(key, tokens.mint(key, tokens.ADMIN).reveal())

@@ -1,0 +1,13 @@
+"""Commands as we tell people to type them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+DEFAULT_NAME: Final = "dev"
+
+
+def typed(command: str, name: str) -> str:
+    """`kodoctl dev COMMAND` for an instance, in quotes, short for the one that needs no name."""
+    option = "" if name == DEFAULT_NAME else f" --name {name}"
+    return f"`kodoctl dev {command}{option}`"
