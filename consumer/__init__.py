@@ -1,1 +1,40 @@
-"""The reference consumer and producer of a kodoctl topology."""
+"""The reference consumer and producer of a kodoctl topology.
+
+    from consumer import Consumer, Message, Dead
+
+    consumer = Consumer.load("topologies/trade.yaml", topic="orders", subscription="billing")
+
+    @consumer.handler
+    async def bill(message: Message) -> None: ...
+
+    consumer.run()
+
+Everything is imported when first used: `import consumer` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from consumer.application import Consumer
+    from consumer.message import Message
+    from consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Retry, Transfer, Unavailable
+    from consumer.producer import Producer
+
+_HOMES = {
+    "Consumer": "application", "Message": "message", "Producer": "producer",
+    "Retry": "outcomes", "Pending": "outcomes", "Blocking": "outcomes", "Dead": "outcomes", "Discard": "outcomes",
+    "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes",
+}  # fmt: skip
+__all__ = [
+    "Blocking", "Consumer", "Dead", "Discard", "Message", "MoveTo", "Pending", "Producer", "Retry", "Transfer",
+    "Unavailable",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

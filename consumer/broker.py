@@ -1,0 +1,120 @@
+"""Ports: what a worker needs from a broker, and what a broker tells a worker. In our types only.
+
+The real adapter is consumer.pulsar_broker, the one for tests consumer.testing; both pass the same contract tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from consumer.envelope import Delivery, Outgoing
+
+SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """The broker has the message for good. `position` is for logs."""
+
+    position: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No receipt: the message may or may not be stored. Publish again."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NeverTaken:
+    """The broker will not take this message however often it is sent: too big, its schema, not authorised."""
+
+    reason: str
+
+
+Receipt = Stored | Lost | NeverTaken
+OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
+"""Told of receipts by their tickets, in bundles, on any thread, at most once each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRequest:
+    """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch`: most handed over at once."""
+
+    topic: str
+    subscription: str
+    type: SubscriptionType
+    consumer_name: str
+    queue: int
+    batch: int
+
+
+class LaneSink(Protocol):
+    """Where a lane's messages go. Called from the adapter's threads; calls return soon and never raise."""
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        """Messages, each perhaps for the second time."""
+
+    def room(self) -> int:
+        """How many more messages may be delivered now; 0: none until `LaneReader.resume`. A batch more does no harm."""
+
+    def disconnected(self) -> None:
+        """Everything unacknowledged will be delivered again, perhaps to another worker."""
+
+
+class LaneReader(Protocol):
+    """One open lane."""
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """Queues acknowledgements; they may be lost with the connection, then the messages come again."""
+
+    def resume(self) -> None:
+        """There is room again."""
+
+    def stop(self) -> None:
+        """Delivers nothing more; acknowledging goes on."""
+
+    def close(self) -> None:
+        """Sends what is queued and leaves: unacknowledged messages go to other workers."""
+
+
+class Publisher(Protocol):
+    """Sends messages; has a connection of its own, so that reading and sending cannot hold each other up."""
+
+    def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
+        """Sends soon, never blocks. Each ticket gets its receipt. Messages of one topic and key keep their order."""
+
+    def renew(self) -> None:
+        """Sends hang: starts afresh. Receipts that are out may never come."""
+
+    def close(self) -> None:
+        """Sends what is queued and leaves. Receipts that are out may never come."""
+
+
+class Broker(Protocol):
+    """A connection to a broker."""
+
+    def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
+        """Reads a topic from the earliest unacknowledged message on. Raises ClusterError."""
+
+    def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> Publisher:
+        """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError."""
+
+    def close(self) -> None:
+        """Leaves; lanes and publishers should have been closed before."""
+
+
+class Cluster(Protocol):
+    """What a worker asks the admin API. Each call is one request."""
+
+    def partitions(self, topic: str) -> int | None:
+        """Partitions of a topic; None: there is none of this name."""
+
+    def subscriptions(self, topic: str) -> frozenset[str]:
+        """Subscriptions of a topic that exists."""
+
+    def workers(self, topic: str, subscription: str) -> int | None:
+        """Workers connected to a subscription; None: cannot be read."""

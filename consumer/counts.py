@@ -1,0 +1,27 @@
+"""What a worker counts. Plain numbers from one lock; views are made elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the start of the worker.
+
+    `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
+    `repeats`: deliveries dropped because their message was held or just finished with.
+    """
+
+    received: int = 0
+    started: int = 0
+    done: int = 0
+    repeats: int = 0
+    let_go: int = 0
+    timed_out: int = 0
+    parked: int = 0
+    republished: int = 0
+    finished: Counter[str] = field(default_factory=Counter)
+    waited: Counter[str] = field(default_factory=Counter)
+    failed: Counter[str] = field(default_factory=Counter)

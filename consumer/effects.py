@@ -1,0 +1,36 @@
+"""What the engine wants done outside. Callers take it all and carry it out, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from consumer.envelope import Outgoing
+from consumer.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something a person should know of. `kind` is stable: for throttling and for rules."""
+
+    kind: str
+    text: str
+
+
+@dataclass(slots=True)
+class Effects:
+    """`publish`: tickets with their messages. `resume`: lanes that have room again. `overdue`: messages whose handler
+    took too long.
+    """
+
+    publish: list[tuple[int, Outgoing]] = field(default_factory=list)
+    resume: list[int] = field(default_factory=list)
+    overdue: list[Message] = field(default_factory=list)
+    alarms: list[Alarm] = field(default_factory=list)
+    renew_publishing: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.publish or self.resume or self.overdue or self.alarms or self.renew_publishing)
+
+    def alarm(self, kind: str, text: str) -> None:
+        """Tells a person."""
+        self.alarms.append(Alarm(kind, text))

@@ -1,0 +1,393 @@
+"""The worker's core: what is held and what becomes of it. No threads and no I/O: events in, effects out.
+
+The same code runs under threads with a real broker and under a manual clock in tests. Callers serialise the calls and
+carry out `effects` and acknowledgements afterwards. Every unacknowledged message is in exactly one Place at all times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from random import Random
+from typing import Final
+
+from consumer.admission import Limits, Over, Slot
+from consumer.broker import Receipt
+from consumer.clock import Clock
+from consumer.counts import Counts
+from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
+from consumer.effects import Effects
+from consumer.envelope import (
+    BrokenControlError,
+    Control,
+    Delivery,
+    State,
+    meant_for,
+    read_control,
+    rewritten,
+    transferred,
+)
+from consumer.held import Held, LaneState, Place, Stock
+from consumer.limits import Gate
+from consumer.message import Check, Message
+from consumer.outcomes import (
+    Broken,
+    Done,
+    Failed,
+    NotForUs,
+    Outcome,
+    OverQuota,
+    OverRate,
+    Refused,
+    RetryAsked,
+    Routed,
+    StateAsked,
+    TooEarly,
+)
+from consumer.policy import JITTER, MAX_MEMORY_WAIT, NOBODY, Policy
+from consumer.publications import Publication, Publications
+from consumer.scheduling import Scheduler
+from consumer.timers import Timers
+
+_MAX_PAUSE: Final = 60.0  # seconds a lane with early deliveries is paused at a time
+_TICK: Final = 1.0  # seconds between two looks at what no event announces
+
+
+class Engine:
+    """One subscription's messages in one worker."""
+
+    def __init__(self, policy: Policy, clock: Clock, rng: Random, check: Check | None = None) -> None:
+        self.policy = policy
+        self.counts = Counts()
+        self.effects = Effects()
+        self.draining = False
+        self.lanes = [LaneState(lane) for lane in policy.lanes]
+        self.running: dict[Message, float] = {}  # oldest start first
+        self._clock, self._rng, self._check = clock, rng, check
+        self._stock = Stock(policy)
+        self._timers: Timers[Held | Gate | Publication] = Timers()
+        self._scheduler = Scheduler(policy, self.lanes, clock, self._timers.set, self._over_limit)
+        self._publications = Publications(self, self._timers.set, rng)
+        self._starved: set[LaneState] = set()  # told that there is no room
+        self.unsent = 0  # acknowledgements nobody has fetched yet
+        self._resting = 0  # messages that sit out an in-place wait
+        self._timeout = policy.handler_timeout / 1000
+
+    # ---- what arrives
+
+    def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
+        """Messages of a lane. A copy of one that is held, or was just finished with, is dropped."""
+        if self.draining:
+            return
+        lane = self.lanes[index]
+        now = self._clock.now()
+        counts = self.counts
+        counts.received += len(deliveries)
+        for delivery in deliveries:
+            held = lane.held.get(delivery.id)
+            if held is not None:
+                held.token = delivery.token
+                counts.repeats += 1
+            elif lane.recent and lane.finished_lately(delivery.id, now):
+                lane.acks.append(delivery.token)
+                self.unsent += 1
+                counts.repeats += 1
+            else:
+                self._receive(lane, delivery, now)
+
+    def disconnected(self, index: int) -> None:
+        """The lane's messages will come again. What has not started is let go; what runs is recognised when it comes.
+
+        With several partitions nobody knows which one it was: there the copies are recognised as they come.
+        """
+        lane = self.lanes[index]
+        if lane.lane.partitions == 1:
+            self._let_go(lane)
+
+    def room(self, index: int) -> int:
+        """See LaneSink.room."""
+        lane = self.lanes[index]
+        shut = self.draining or lane.blocked or lane.paused_until > self._clock.now()
+        room = 0 if shut else self._stock.room(lane)
+        if not room:
+            self._starved.add(lane)
+        return room
+
+    def receipt(self, ticket: int, receipt: Receipt) -> None:
+        """The broker's word on a send."""
+        self._publications.receipt(ticket, receipt, self._clock.now())
+
+    # ---- handlers
+
+    @property
+    def version(self) -> int:
+        """Grows whenever there may be more to take."""
+        return self._scheduler.version
+
+    def take(self) -> Message | None:
+        """The next message to handle, its tokens taken; None when nobody may start now."""
+        if self.draining:
+            return None
+        now = self._clock.now()
+        if self._timers.first <= now:
+            self.advance(now)
+        held = self._scheduler.take(now)
+        if held is None:
+            return None
+        held.place = Place.RUNNING
+        self.counts.started += 1
+        message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
+        self.running[message] = now
+        return message
+
+    def finish(self, message: Message, outcome: Outcome) -> bool:
+        """The handler ended. False: too late, its message has been taken from it."""
+        if self.running.pop(message, None) is None:
+            return False
+        held = message._held  # noqa: SLF001  # made by take
+        assert isinstance(held, Held)
+        now = self._clock.now()
+        self._scheduler.freed(held, now)
+        match outcome:
+            case Failed(reason):
+                self.counts.failed[reason] += 1
+            case RetryAsked() | StateAsked():
+                self.counts.failed[type(outcome).__name__] += 1
+        self._conclude(held, outcome, now)
+        return True
+
+    # ---- time
+
+    def advance(self, now: float) -> None:
+        """Wakes what is due."""
+        for number, sleeper in self._timers.due(now):
+            match sleeper:
+                case Held():
+                    if sleeper.place is Place.WAITING and sleeper.wake == number:
+                        self._rested(sleeper)
+                        self._check_due(sleeper, now)
+                case Gate():
+                    sleeper.timer_set = False
+                    self._scheduler.let_through(sleeper, now)
+                case Publication():
+                    self._publications.send(sleeper, now)
+
+    def tick(self) -> float:
+        """Everything that depends on time alone. Answers in how many seconds to come again; infinite: when something happens."""
+        now = self._clock.now()
+        self.advance(now)
+        self._give_up_overdue(now)
+        if now >= self._publications.hanging_from:
+            self._publications.renew(now)
+        self._scheduler.recheck(now)
+        self._scheduler.limits.prune(now)
+        self.resume_starved()
+        oldest = next(iter(self.running.values()), float("inf"))
+        due = min(oldest + self._timeout, self._publications.hanging_from, self._timers.first)
+        if self._starved or self._scheduler.any_shut:
+            due = min(due, now + _TICK)
+        return max(0.0, due - now)
+
+    @property
+    def next_wake(self) -> float:
+        """When the first timer is due, on the engine's clock."""
+        return self._timers.first
+
+    def resume_starved(self) -> None:
+        """Asks for more from lanes that were told to wait and have room again."""
+        if not self._starved:
+            return
+        now = self._clock.now()
+        for lane in list(self._starved):
+            if not lane.blocked and lane.paused_until <= now and self._stock.room(lane):
+                self._starved.discard(lane)
+                self.effects.resume.append(lane.lane.index)
+
+    def acknowledgements(self) -> list[tuple[int, list[object]]]:
+        """What is to be acknowledged, by lane; fetched once."""
+        found = [(lane.lane.index, lane.acks) for lane in self.lanes if lane.acks]
+        for index, _ in found:
+            self.lanes[index].acks = []
+        self.unsent = 0
+        return found
+
+    @property
+    def limits(self) -> Limits:
+        """The subscription's limits."""
+        return self._scheduler.limits
+
+    def share_limits(self, workers: int) -> None:
+        """So many workers live on this subscription."""
+        self._scheduler.limits.share_out(workers)
+
+    # ---- the end
+
+    def drain(self) -> None:
+        """Starts nothing more and lets go what has not started; what runs or is being published goes on."""
+        self.draining = True
+        for lane in self.lanes:
+            self._let_go(lane)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a handler runs or a receipt is awaited."""
+        return bool(self.running) or self._publications.waiting > 0
+
+    def misplaced(self) -> list[str]:
+        """Watchdog: what contradicts "every unacknowledged id is in exactly one place". Empty unless there is a bug."""
+        places = [held.place for lane in self.lanes for held in lane.held.values()]
+        sleeping = [s for n, s in self._timers if isinstance(s, Held) and s.place is Place.WAITING and s.wake == n]
+        found = {
+            Place.QUEUED: sum(len(lane.ring) for lane in self.lanes),
+            Place.WAITING: len(sleeping),
+            Place.RUNNING: len(self.running),
+            Place.PUBLISHING: self._publications.waiting,
+            Place.GONE: 0,
+        }
+        return [
+            f"{places.count(place)} {place.name.lower()} by record, {count} by structure"
+            for place, count in found.items()
+            if places.count(place) != count
+        ]
+
+    # ---- before the handler: for us? due? route? limits
+
+    def _receive(self, lane: LaneState, delivery: Delivery, now: float) -> None:
+        policy = self.policy
+        properties = delivery.properties
+        held = Held(lane, delivery, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
+        self._stock.add(lane, held)
+        broken = ""
+        try:
+            held.control = read_control(properties)
+        except BrokenControlError as problem:
+            held.control = Control(meant_for=meant_for(properties))
+            broken = "" if lane.lane.state is State.READY else f"broken control property {problem}"
+        if held.control.meant_for is not None and held.control.meant_for != policy.subscription:
+            self._conclude(held, NotForUs(), now)
+        elif broken:
+            self._conclude(held, Broken(broken), now)
+        elif lane.chain(held):
+            self._check_due(held, now)
+
+    def _check_due(self, held: Held, now: float) -> None:
+        due = held.control.due
+        if due is not None and due > self._clock.wall():
+            self._conclude(held, TooEarly(due), now)
+        elif (routed := self._route(held)) is not None:
+            self._conclude(held, routed, now)
+        else:
+            self._scheduler.admit(held, now)
+
+    def _route(self, held: Held) -> Routed | None:
+        """The first route that matches, at the first receipt from a ready lane."""
+        routes, lane = self.policy.routes, held.lane.lane
+        if not routes or lane.state is not State.READY or lane.ordered or not held.control.first_receipt:
+            return None
+        to = next((route.to for route in routes if route.matches(held.delivery.properties)), lane.level)
+        return None if to is lane.level else Routed(to)
+
+    def _over_limit(self, held: Held, slot: Slot, now: float) -> None:
+        wall = self._clock.wall() + round((slot.at - now) * 1000)
+        self._conclude(held, OverQuota(wall) if slot.over is Over.QUOTA else OverRate(wall), now)
+
+    # ---- after the handler
+
+    def _conclude(self, held: Held, outcome: Outcome, now: float) -> None:
+        if isinstance(outcome, Done):  # the first line of the table, without its cost
+            self.counts.done += 1
+            self._finished_with(held, now)
+            return
+        may_wait = self._resting < self.policy.max_in_place
+        decision = decide(held.envelope(may_wait=may_wait), outcome, self.policy, self._clock.wall())
+        match decision:
+            case Acknowledge(why):
+                self.published(held, why, now)
+            case Wait():
+                self._wait(held, decision, now)
+            case Move(target, control, why):
+                message = rewritten(held.delivery, self._jittered(control), held.lane.lane.topic, target.topic)
+                last_resort = target.state is State.DEAD or self.policy.dead_letter is None
+                self._publications.begin(Publication(held, message, why, last_resort), now)
+            case Forward(topic, asked):
+                payload = held.delivery.payload if asked.payload is None else asked.payload
+                message = transferred(held.delivery, held.control, topic, payload, asked.changes, asked.key)
+                last_resort = self.policy.dead_letter is None
+                self._publications.begin(Publication(held, message, Why.TRANSFERRED, last_resort), now)
+
+    def published(self, held: Held, why: Why, now: float) -> None:
+        """The message is where it is to go: acknowledge it here."""
+        self.counts.finished[why] += 1
+        self._finished_with(held, now)
+
+    def refused(self, held: Held, reason: str, now: float) -> None:
+        """Its target will never take it."""
+        self._conclude(held, Refused(f"refused by its target: {reason}"), now)
+
+    def _jittered(self, control: Control) -> Control:
+        """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
+        if control.due is None or control.due - self._clock.wall() <= MAX_MEMORY_WAIT:
+            return control
+        return replace(control, due=control.due + self._rng.randrange(JITTER))
+
+    def _wait(self, held: Held, wait: Wait, now: float) -> None:
+        self.counts.waited[wait.why] += 1
+        held.control = wait.control
+        seconds = wait.delay / 1000
+        match wait.why:
+            case Why.IN_PLACE:
+                held.in_place += 1
+                held.resting = True
+                self._resting += 1
+            case Why.OVER_LIMIT:
+                held.entitled = True
+            case Why.UNAVAILABLE:
+                held.unavailable += 1
+                seconds *= self._rng.uniform(1.0, 1.25)
+            case Why.STUCK:
+                held.stuck += 1
+                self.effects.alarm("stuck", f"a message of {held.lane.lane.topic} has nowhere to go: it is tried again")
+            case Why.EARLY if wait.delay > MAX_MEMORY_WAIT:
+                held.lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)
+                text = f"{held.lane.lane.topic} delivers long before time and is paused: is delayed delivery on?"
+                self.effects.alarm("early", text)
+        held.place = Place.WAITING
+        held.wake = self._timers.set(now + seconds, held)
+
+    def _give_up_overdue(self, now: float) -> None:
+        for message, started in list(self.running.items()):
+            if now - started < self._timeout:
+                return
+            self.counts.timed_out += 1
+            self.effects.overdue.append(message)
+            self.finish(message, Failed("handler took too long"))
+
+    # ---- letting go
+
+    def _finished_with(self, held: Held, now: float) -> None:
+        """Acknowledged: nothing is left to do for this message."""
+        held.lane.acks.append(held.token)
+        self.unsent += 1
+        held.lane.remember(held.delivery.id, now)
+        self._forget(held)
+        following = held.lane.next_of_chain(held)
+        if following is not None:
+            self._check_due(following, now)
+
+    def _forget(self, held: Held) -> None:
+        held.place = Place.GONE
+        self._stock.remove(held)
+        self._rested(held)
+
+    def _rested(self, held: Held) -> None:
+        if held.resting:
+            held.resting = False
+            self._resting -= 1
+
+    def _let_go(self, lane: LaneState) -> None:
+        """Forgets what has not started, unacknowledged: the broker has it still."""
+        unstarted = lane.unstarted()
+        for held in unstarted:
+            self._forget(held)
+        self.counts.let_go += len(unstarted)
+        self._scheduler.drop(lane)

@@ -1,0 +1,250 @@
+"""What a message carries: the copy an adapter hands over, and the control properties in and out.
+
+Level and state are never read from here: they are those of the topic a message was received from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+from kodoctl.topology import control as names
+from kodoctl.topology.names import Level, State
+
+__all__ = ["CONTROL_NAMES", "FRESH", "BrokenControlError", "Control", "Delivery", "Envelope", "Level", "State"]
+
+MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
+_MAX_COUNT: Final = 1_000_000
+_MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
+
+
+class Delivery(NamedTuple):
+    """A message copied out of the client (a kept client object would pin its whole batch).
+
+    `id` is equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints
+    as `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
+    """
+
+    id: Hashable
+    token: object
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str
+    ordering_key: str
+    event_time: int
+    publish_time: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload."""
+        return len(self.payload) if self.payload else 0
+
+    @property
+    def position(self) -> str:
+        """`ledger:entry:partition:batch index`."""
+        return str(self.token).strip("()").replace(",", ":")
+
+    @property
+    def partition(self) -> str:
+        """Number of the partition the message came from, as a text."""
+        parts = self.position.split(":")
+        return parts[2] if len(parts) > 2 else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Control properties as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch."""
+
+    retrying: int = 0
+    pending: int = 0
+    blocking: int = 0
+    backup: int = 0
+    due: int | None = None
+    reserved: int | None = None  # the moment a limiter set aside: only a refusal after it counts
+    hop: int = 0
+    meant_for: str | None = None
+    reason: str | None = None
+    died_in: str | None = None
+    origin_id: str | None = None
+    origin_topic: str | None = None
+    origin_time: int | None = None
+    recall: str | None = None
+    quota_taken: bool = False
+
+    def attempts(self, state: State) -> int:
+        """Attempts of a waiting state so far."""
+        match state:
+            case State.RETRYING:
+                return self.retrying
+            case State.PENDING:
+                return self.pending
+            case State.BLOCKING:
+                return self.blocking
+            case _:
+                raise AssertionError(state)
+
+    def counted(self, state: State, by: int = 1) -> Control:
+        """With `by` more attempts of a waiting state."""
+        match state:
+            case State.RETRYING:
+                return replace(self, retrying=self.retrying + by)
+            case State.PENDING:
+                return replace(self, pending=self.pending + by)
+            case State.BLOCKING:
+                return replace(self, blocking=self.blocking + by)
+            case _:
+                raise AssertionError(state)
+
+    @property
+    def first_receipt(self) -> bool:
+        """Never moved by a worker nor sent again by a recall: only then routes are evaluated."""
+        return self.hop == 0 and self.recall is None
+
+    def printed(self) -> dict[str, str]:
+        """As message properties; nothing for what is unset."""
+        values = {
+            names.ATTEMPTS_RETRYING: self.retrying or None,
+            names.ATTEMPTS_PENDING: self.pending or None,
+            names.ATTEMPTS_BLOCKING: self.blocking or None,
+            names.ATTEMPTS_BACKUP: self.backup or None,
+            names.DUE: self.due,
+            names.RESERVED: self.reserved,
+            names.HOP: self.hop or None,
+            names.FOR: self.meant_for,
+            names.REASON: self.reason[:MAX_REASON] if self.reason else None,
+            names.FROM_LEVEL: self.died_in,
+            names.ORIGIN_ID: self.origin_id,
+            names.ORIGIN_TOPIC: self.origin_topic,
+            names.ORIGIN_TIME: self.origin_time,
+            names.RECALL: self.recall,
+            names.QUOTA: "1" if self.quota_taken else None,
+        }
+        return {name: str(value) for name, value in values.items() if value is not None}
+
+
+FRESH: Final = Control()
+CONTROL_NAMES: Final = frozenset(
+    {
+        names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
+        names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
+        names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
+    }
+)  # fmt: skip
+"""What workers write. Identity, sequence, parent and schema are others' marks and travel like any property."""
+
+
+class BrokenControlError(ValueError):
+    """A control property is not what a worker would have written; the message names it, never its value."""
+
+
+def read_control(properties: Mapping[str, str]) -> Control:
+    """The control properties of a message; FRESH without any. Raises BrokenControlError."""
+    if CONTROL_NAMES.isdisjoint(properties):
+        return FRESH
+    return Control(
+        retrying=_number(properties, names.ATTEMPTS_RETRYING, _MAX_COUNT) or 0,
+        pending=_number(properties, names.ATTEMPTS_PENDING, _MAX_COUNT) or 0,
+        blocking=_number(properties, names.ATTEMPTS_BLOCKING, _MAX_COUNT) or 0,
+        backup=_number(properties, names.ATTEMPTS_BACKUP, _MAX_COUNT) or 0,
+        due=_number(properties, names.DUE, _MAX_TIME),
+        reserved=_number(properties, names.RESERVED, _MAX_TIME),
+        hop=_number(properties, names.HOP, _MAX_COUNT) or 0,
+        meant_for=meant_for(properties),
+        reason=properties.get(names.REASON),
+        died_in=properties.get(names.FROM_LEVEL),
+        origin_id=properties.get(names.ORIGIN_ID),
+        origin_topic=properties.get(names.ORIGIN_TOPIC),
+        origin_time=_number(properties, names.ORIGIN_TIME, _MAX_TIME),
+        recall=properties.get(names.RECALL),
+        quota_taken=names.QUOTA in properties,
+    )
+
+
+def meant_for(properties: Mapping[str, str]) -> str | None:
+    """The one subscription a message is meant for; None: all. Readable however broken the rest is."""
+    return properties.get(names.FOR)
+
+
+def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
+    text = properties.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= most):
+        raise BrokenControlError(name)
+    return int(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Envelope:
+    """What a decision is made from: where the message was received, what it carries, what happened to it in memory.
+
+    `may_wait`: there is room in memory for an in-place wait. `ordered`: the lane keeps order within a key.
+    """
+
+    level: Level
+    state: State
+    control: Control = FRESH
+    in_place: int = 0
+    stuck: int = 0
+    unavailable: int = 0
+    may_wait: bool = True
+    ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to publish. `deliver_at`: ms since the epoch, None = at once."""
+
+    topic: str
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str = ""
+    ordering_key: str = ""
+    event_time: int = 0
+    deliver_at: int | None = None
+
+
+def rewritten(delivery: Delivery, control: Control, received_from: str, to: str) -> Outgoing:
+    """The message as it goes on to the topic `to`: everything unchanged but the control properties.
+
+    The first hop stamps where the message came from; it is delivered at its due time.
+    """
+    if control.origin_id is None:
+        control = replace(
+            control,
+            origin_id=delivery.position,
+            origin_topic=received_from,
+            origin_time=delivery.publish_time,
+        )
+    kept = {name: value for name, value in delivery.properties.items() if name not in CONTROL_NAMES}
+    return Outgoing(
+        topic=to,
+        payload=delivery.payload,
+        properties=kept | control.printed(),
+        key=delivery.key,
+        ordering_key=delivery.ordering_key,
+        event_time=delivery.event_time,
+        deliver_at=control.due,
+    )
+
+
+def transferred(
+    delivery: Delivery, control: Control, to: str, payload: bytes | None, changes: Mapping[str, str], key: str | None
+) -> Outgoing:
+    """A new message for another ground: the user's properties with `changes`, no control property but the parent's id."""
+    kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
+    parent = {names.PARENT: control.origin_id or delivery.position}
+    return Outgoing(
+        topic=to,
+        payload=payload,
+        properties=kept | dict(changes) | parent,
+        key=delivery.key if key is None else key,
+        ordering_key=delivery.ordering_key if key is None else "",
+        event_time=delivery.event_time,
+    )
+
+
+def identity(delivery: Delivery, control: Control) -> str:
+    """What names the message over all its hops: the producer's id, else where it was first stored."""
+    return delivery.properties.get(names.ID) or control.origin_id or delivery.position

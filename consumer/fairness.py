@@ -1,0 +1,128 @@
+"""Who is next: exact weights between lanes, deficit round robin between the tenants of a lane. No I/O, no clock.
+
+Both serve at once whoever has work: nobody's unused share is kept for later, and nobody pays for having been idle.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from math import lcm
+from typing import Final, Generic, TypeVar
+
+T = TypeVar("T")
+_MAX_IDLE_TENANTS: Final = 1_024
+
+
+class LaneShares:
+    """Start-time fair queueing with whole numbers: each lane's turns are evenly spaced tags, the lowest tag is next.
+
+    A lane of weight w has its tags 1/w of a cycle apart, so any window of one cycle (the sum of the weights of the lanes
+    that have work throughout) serves each of them exactly its weight. A lane that had no work starts again at the present
+    tag: it neither catches up nor waits. Lanes of weight 0 are served when no other has work.
+    """
+
+    __slots__ = ("_active", "_idle_class", "_now", "_steps", "_tags")
+
+    def __init__(self, weights: Sequence[int]) -> None:
+        cycle = lcm(*(weight for weight in weights if weight)) if any(weights) else 1
+        self._steps = [cycle // weight if weight else 1 for weight in weights]
+        self._idle_class = [weight == 0 for weight in weights]
+        self._tags = [0] * len(weights)
+        self._now = 0
+        self._active: list[int] = []
+
+    def activate(self, lane: int) -> None:
+        """The lane has work. Harmless when it already had."""
+        if lane not in self._active:
+            self._active.append(lane)
+            self._tags[lane] = max(self._tags[lane], self._now)
+
+    def deactivate(self, lane: int) -> None:
+        """The lane has no work. Harmless when it had none."""
+        if lane in self._active:
+            self._active.remove(lane)
+
+    def order(self) -> Sequence[int]:
+        """Lanes with work, the one whose turn it is first."""
+        if len(self._active) < 2:
+            return tuple(self._active)
+        return sorted(self._active, key=lambda lane: (self._idle_class[lane], self._tags[lane], lane))
+
+    def charge(self, lane: int) -> None:
+        """The lane had its turn."""
+        if not self._idle_class[lane]:
+            self._now = max(self._now, self._tags[lane])
+        self._tags[lane] += self._steps[lane]
+
+
+class _Queue(Generic[T]):
+    __slots__ = ("deficit", "items", "listed", "tenant", "weight")
+
+    def __init__(self, tenant: str, weight: int) -> None:
+        self.tenant = tenant
+        self.weight = weight
+        self.deficit = 0
+        self.listed = False
+        self.items: deque[T] = deque()
+
+
+class TenantRing(Generic[T]):
+    """A queue for each tenant, served in turn: `weight` items a turn. A tenant with 100,000 items delays others one turn."""
+
+    __slots__ = ("_queues", "_ring", "_size")
+
+    def __init__(self) -> None:
+        self._queues: dict[str, _Queue[T]] = {}
+        self._ring: deque[_Queue[T]] = deque()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        return (item for queue in self._ring for item in queue.items)
+
+    def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> None:
+        """Behind (or `first`: before) the tenant's other items. A tenant new to the ring comes after all others."""
+        queue = self._queues.get(tenant)
+        if queue is None:
+            queue = self._queues[tenant] = _Queue(tenant, weight)
+        if first:
+            queue.items.appendleft(item)
+        else:
+            queue.items.append(item)
+        self._size += 1
+        if not queue.listed:
+            queue.listed = True
+            self._ring.append(queue)
+
+    def take(self, passing_over: str | None = None) -> T | None:
+        """The next item by turns, not of the tenant passed over; None when nobody else has any."""
+        ring = self._ring
+        if not ring:
+            return None
+        queue = ring[0]
+        if queue.tenant == passing_over:
+            if len(ring) == 1:
+                return None
+            queue.deficit = 0
+            ring.rotate(-1)
+            queue = ring[0]
+        if queue.deficit < 1:
+            queue.deficit = queue.weight
+        queue.deficit -= 1
+        item = queue.items.popleft()
+        self._size -= 1
+        if not queue.items:
+            self._unlist(queue)
+        elif queue.deficit < 1:
+            ring.rotate(-1)
+        return item
+
+    def _unlist(self, queue: _Queue[T]) -> None:
+        self._ring.popleft()
+        queue.listed = False
+        queue.deficit = 0
+        if len(self._queues) > _MAX_IDLE_TENANTS:
+            del self._queues[queue.tenant]

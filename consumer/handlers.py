@@ -1,0 +1,260 @@
+"""Running handlers: plain functions on threads, coroutines on one event loop. Both fetch their work by turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Final
+
+from consumer.message import Message
+from consumer.outcomes import DONE, Failed, Outcome, Verdict
+from consumer.worker import Desk
+
+log = logging.getLogger("kodo.consumer")
+Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
+_TURNS_IN_A_ROW: Final = 64  # of a coroutine that never waits, before others on the loop get a turn
+_QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
+_JOIN: Final = 2.0  # seconds a stopped thread is waited for
+
+
+class Complaints:
+    """Tells of handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
+
+    def __init__(self) -> None:
+        self._last: dict[type[BaseException], float] = {}
+
+    def outcome(self, problem: BaseException) -> Outcome:
+        """What a raised exception stands for. The reason is its class: messages may hold secrets, and travel."""
+        if isinstance(problem, Verdict):
+            try:
+                return problem.outcome
+            except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
+                problem = nested
+        kind, now = type(problem), time.monotonic()
+        if now - self._last.get(kind, float("-inf")) >= _QUIET:
+            self._last[kind] = now
+            log.warning("handler failed with %s", kind.__name__, exc_info=problem)
+        return Failed(kind.__name__)
+
+
+class ThreadRunner:
+    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back."""
+
+    def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
+        self._handler, self._slots = handler, slots
+        self._complaints = Complaints()
+        self._lock = threading.Lock()
+        self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._desk: Desk | None = None
+        self._threads: set[threading.Thread] = set()
+        self._running: dict[threading.Thread, Message] = {}
+        self._parked = 0
+        self._stopping = False
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        self._desk = desk
+
+    def wake(self) -> None:
+        """See Runner."""
+        with self._lock:
+            if self._parked:
+                self._parked -= 1
+                self._bells.put(None)
+            elif len(self._threads) < self._slots and not self._stopping:
+                self._add_thread()
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+        with self._lock:
+            hung = next((thread for thread, at in self._running.items() if at is message), None)
+            if hung is None:
+                return
+            log.error("a handler hangs: its thread is replaced")
+            self._threads.discard(hung)
+            if not self._stopping:
+                self._add_thread()
+
+    def stop(self) -> None:
+        """See Runner."""
+        with self._lock:
+            self._stopping = True
+            waiting = [thread for thread in self._threads if thread not in self._running]
+            for _ in range(self._parked):
+                self._bells.put(None)
+            self._parked = 0
+        for thread in waiting:
+            thread.join(_JOIN)
+
+    def _add_thread(self) -> None:
+        thread = threading.Thread(target=self._work, name=f"kodo-handler-{len(self._threads)}", daemon=True)
+        self._threads.add(thread)
+        thread.start()
+
+    def _work(self) -> None:
+        desk = self._desk
+        assert desk is not None
+        try:
+            self._turns(threading.current_thread(), desk)
+        except BaseException as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
+            desk.broke(problem)
+
+    def _turns(self, me: threading.Thread, desk: Desk) -> None:
+        finished: Message | None = None
+        outcome: Outcome | None = None
+        while True:
+            seen = desk.version
+            finished = desk.turn(finished, outcome)
+            if finished is None:
+                if not self._park(seen, desk):
+                    break
+                continue
+            if self._parked or len(self._threads) < self._slots:
+                self.wake()
+            self._running[me] = finished
+            outcome = self._run(finished)
+            del self._running[me]
+            if me not in self._threads:
+                break
+        with self._lock:
+            self._threads.discard(me)
+
+    def _run(self, message: Message) -> Outcome:
+        try:
+            self._handler(message)
+        except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
+            return self._complaints.outcome(problem)
+        return DONE
+
+    def _park(self, seen: int, desk: Desk) -> bool:
+        """Sleeps until woken; False when it is over."""
+        with self._lock:
+            if self._stopping:
+                return False
+            if desk.version != seen:
+                return True
+            self._parked += 1
+        self._bells.get()
+        return not self._stopping
+
+
+class LoopRunner:
+    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
+
+    def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
+        self._handler, self._slots = handler, slots
+        self._complaints = Complaints()
+        self._desk: Desk | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="kodo-handlers", daemon=True)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[Message, asyncio.Task[None]] = {}
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self._wake_is_on_its_way = False
+        self._stopping = False
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        self._desk = desk
+        self._thread.start()
+
+    def wake(self) -> None:
+        """See Runner."""
+        if not self._wake_is_on_its_way and not self._stopping:
+            self._wake_is_on_its_way = True
+            self._loop.call_soon_threadsafe(self._wake_one)
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+        self._loop.call_soon_threadsafe(self._give_up, message)
+
+    def stop(self) -> None:
+        """See Runner."""
+        self._stopping = True
+        if self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
+            self._thread.join(2 * _JOIN)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    # ---- on the loop
+
+    def _wake_one(self) -> None:
+        self._wake_is_on_its_way = False
+        while self._parked:
+            sleeper = self._parked.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+        if len(self._tasks) < self._slots and not self._stopping:
+            self._add_slot()
+
+    def _add_slot(self) -> None:
+        task = self._loop.create_task(self._slot())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _give_up(self, message: Message) -> None:
+        task = self._running.get(message)
+        if task is not None:
+            log.error("a handler hangs: it is cancelled and its slot replaced")
+            self._tasks.discard(task)
+            task.cancel()
+            self._add_slot()
+
+    async def _finish(self) -> None:
+        others = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=_JOIN)
+        self._loop.stop()
+
+    async def _slot(self) -> None:
+        me, desk = asyncio.current_task(), self._desk
+        assert desk is not None
+        assert me is not None
+        try:
+            await self._turns(me, desk)
+        except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
+            desk.broke(problem)
+
+    async def _turns(self, me: asyncio.Task[None], desk: Desk) -> None:
+        finished: Message | None = None
+        outcome: Outcome | None = None
+        turns = 0
+        while not self._stopping:
+            seen = desk.version
+            finished = desk.turn(finished, outcome)
+            turns += 1
+            if finished is None:
+                if desk.version == seen:
+                    await self._park()
+                continue
+            if (self._parked or len(self._tasks) < self._slots) and not self._wake_is_on_its_way:
+                self._wake_is_on_its_way = True
+                self._loop.call_soon(self._wake_one)
+            self._running[finished] = me
+            outcome = await self._run(finished)
+            del self._running[finished]
+            if me not in self._tasks:
+                return
+            if turns % _TURNS_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+
+    async def _run(self, message: Message) -> Outcome:
+        try:
+            await self._handler(message)
+        except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
+            return self._complaints.outcome(problem)
+        return DONE
+
+    async def _park(self) -> None:
+        sleeper: asyncio.Future[None] = self._loop.create_future()
+        self._parked.append(sleeper)
+        await sleeper

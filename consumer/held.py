@@ -1,0 +1,170 @@
+"""What the worker holds unacknowledged: one record a message, its lane, and the look-ahead budget they share."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from enum import Enum, auto
+from typing import Final
+
+from consumer.admission import Gates
+from consumer.envelope import FRESH, Control, Delivery, Envelope
+from consumer.fairness import TenantRing
+from consumer.policy import LANE_FLOOR, Lane, Policy
+
+RECENT_SECONDS: Final = 60.0
+_MAX_RECENT: Final = 20_000
+
+
+class Place(Enum):
+    """Where a held message is. Every unacknowledged id is in exactly one place, or it would be lost."""
+
+    QUEUED = auto()  # in its tenant's queue, may start when its turn comes
+    CHAINED = auto()  # behind another message of its key, on an ordered lane
+    GATED = auto()  # at a limit that is shut
+    WAITING = auto()  # until a moment
+    RUNNING = auto()
+    PUBLISHING = auto()  # moved, until the receipt
+    PARKED = auto()  # refused everywhere, until somebody helps
+    GONE = auto()  # let go or acknowledged
+
+
+UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.WAITING})
+
+
+class Held:
+    """One message held. Mutable, and only ever touched by the engine."""
+
+    __slots__ = (
+        "control", "delivery", "entitled", "gates", "in_place", "lane", "place", "resting", "stuck", "tenant", "token",
+        "unavailable", "wake",
+    )  # fmt: skip
+
+    def __init__(self, lane: LaneState, delivery: Delivery, tenant: str) -> None:
+        self.lane = lane
+        self.delivery = delivery
+        self.token = delivery.token
+        self.tenant = tenant
+        self.control: Control = FRESH
+        self.place = Place.QUEUED
+        self.gates: Gates | None = None
+        self.entitled = False  # its moment at the limits has been set aside
+        self.resting = False  # it sits out an in-place wait
+        self.in_place = self.stuck = self.unavailable = 0
+        self.wake = 0  # number of the timer that may wake it
+
+    def envelope(self, *, may_wait: bool) -> Envelope:
+        """What a decision is made from."""
+        lane = self.lane.lane
+        return Envelope(
+            level=lane.level,
+            state=lane.state,
+            control=self.control,
+            in_place=self.in_place,
+            stuck=self.stuck,
+            unavailable=self.unavailable,
+            may_wait=may_wait,
+            ordered=lane.ordered,
+        )
+
+
+class LaneState:
+    """One lane at work. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work."""
+
+    __slots__ = (
+        "acks", "blocked", "bytes", "chains", "held", "lane", "paused_until", "recent", "ring", "started",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.ring: TenantRing[Held] = TenantRing()
+        self.held: dict[Hashable, Held] = {}
+        self.recent: dict[Hashable, float] = {}
+        self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
+        self.acks: list[object] = []
+        self.bytes = 0
+        self.paused_until = float("-inf")
+        self.blocked = False
+        self.started = 0
+
+    def remember(self, id_: Hashable, now: float) -> None:
+        """Finished with: should the acknowledgement get lost, the message is not handled again."""
+        recent = self.recent
+        recent[id_] = now
+        if len(recent) > _MAX_RECENT:
+            del recent[next(iter(recent))]
+
+    def finished_lately(self, id_: Hashable, now: float) -> bool:
+        """Whether this very message was finished with within the last minute (a rewound subscription is older)."""
+        at = self.recent.get(id_)
+        return at is not None and now - at < RECENT_SECONDS
+
+    def chain(self, held: Held) -> bool:
+        """Whether the message may get on: the lane keeps no order, or it is the first of its key."""
+        if self.chains is None:
+            return True
+        chain = self.chains.setdefault(_order_key(held.delivery), deque())
+        chain.append(held)
+        if len(chain) > 1:
+            held.place = Place.CHAINED
+        return len(chain) == 1
+
+    def next_of_chain(self, held: Held) -> Held | None:
+        """The message that may get on now that this one is finished with."""
+        chain = self.chains.get(_order_key(held.delivery)) if self.chains is not None else None
+        if self.chains is None or not chain or chain[0] is not held:
+            return None
+        chain.popleft()
+        if chain:
+            return chain[0]
+        del self.chains[_order_key(held.delivery)]
+        return None
+
+    def unstarted(self) -> list[Held]:
+        """Takes out of all chains what has not started, and lists it."""
+        if self.chains is not None:
+            for chain in self.chains.values():
+                while chain and chain[-1].place in UNSTARTED:
+                    chain.pop()
+            self.chains = {key: chain for key, chain in self.chains.items() if chain}
+        return [held for held in self.held.values() if held.place in UNSTARTED]
+
+
+class Stock:
+    """How much is held, against one budget for all lanes: a floor for each, the rest for whoever has work."""
+
+    __slots__ = ("_floor", "_max_bytes", "_max_messages", "bytes", "messages")
+
+    def __init__(self, policy: Policy) -> None:
+        self._max_messages = policy.max_held
+        self._max_bytes = policy.lookahead_bytes
+        self._floor = max(1, min(LANE_FLOOR, policy.max_held // max(1, len(policy.lanes))))
+        self.messages = 0
+        self.bytes = 0
+
+    def add(self, lane: LaneState, held: Held) -> None:
+        """A message more."""
+        size = held.delivery.size
+        lane.held[held.delivery.id] = held
+        lane.bytes += size
+        self.messages += 1
+        self.bytes += size
+
+    def remove(self, held: Held) -> None:
+        """A message less."""
+        size = held.delivery.size
+        del held.lane.held[held.delivery.id]
+        held.lane.bytes -= size
+        self.messages -= 1
+        self.bytes -= size
+
+    def room(self, lane: LaneState) -> int:
+        """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
+        if self.bytes >= self._max_bytes:
+            return 0 if lane.held else 1
+        return max(self._max_messages - self.messages, self._floor - len(lane.held), 0)
+
+
+def _order_key(delivery: Delivery) -> str:
+    """What order is kept within: the ordering key, the key, or the partition of messages without one."""
+    return delivery.ordering_key or delivery.key or f"\0{delivery.partition}"

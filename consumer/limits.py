@@ -1,0 +1,205 @@
+"""One gate for each limit and value of its property: may a message start now, and if not, when. No I/O, no clock: times in
+seconds are passed in.
+
+Two books are kept. *Starts* are what the law is about: in any window w at most burst + rate·w pass. *Slots* are promises:
+a refused message is told a moment that nobody else was promised, so that refused messages come back spread out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Final
+
+_EPSILON: Final = 1e-9
+_PARTS: Final = 60  # a quota's window slides in steps of 1/60: never above the limit, at most 1/60 below it
+_GRACE: Final = 5.0  # seconds a promised quota slot is kept for its message
+
+
+class Gate:
+    """Base of the three kinds. `waiters` are whoever the scheduler parked here; the gate itself never touches them."""
+
+    __slots__ = ("timer_set", "waiters")
+
+    def __init__(self) -> None:
+        self.waiters: deque[Any] = deque()
+        self.timer_set = False
+
+    def free_at(self, now: float) -> float:
+        """The earliest moment a message may start; infinite when only a finish can tell."""
+        raise NotImplementedError
+
+    def free(self, now: float) -> bool:
+        """Whether a message may start now."""
+        return self.free_at(now) <= now + _EPSILON
+
+    def start(self, now: float) -> None:
+        """A message starts."""
+        raise NotImplementedError
+
+    def finish(self) -> None:
+        """A message that started has ended, however."""
+
+    def wait(self, now: float) -> float:
+        """Seconds until one more waiter would start."""
+        return self.free_at(now) - now
+
+    def idle(self, now: float) -> bool:
+        """Whether forgetting this gate changes nothing."""
+        raise NotImplementedError
+
+
+class RateGate(Gate):
+    """A token bucket in GCRA form: one token each `interval` seconds, at most `burst` saved."""
+
+    __slots__ = ("_next_slot", "_next_start", "_promised", "burst", "interval")
+
+    def __init__(self, interval: float, burst: int) -> None:
+        super().__init__()
+        self.interval, self.burst = interval, burst
+        self._next_start = self._next_slot = float("-inf")
+        self._promised: deque[tuple[float, float]] = deque()  # far slots: full-rate stretches of time, in order
+
+    def _saved(self) -> float:
+        return (self.burst - 1) * self.interval
+
+    def free_at(self, now: float) -> float:
+        """See Gate."""
+        return max(now, self._next_start - self._saved())
+
+    def start(self, now: float) -> None:
+        """See Gate."""
+        self._next_start = max(self._next_start, now) + self.interval
+
+    def wait(self, now: float) -> float:
+        """See Gate: whoever waits already goes first."""
+        return self.free_at(now) - now + len(self.waiters) * self.interval
+
+    def idle(self, now: float) -> bool:
+        """See Gate."""
+        books = max(self._next_start, self._next_slot)
+        return not self.waiters and books <= now and (not self._promised or self._promised[-1][1] <= now)
+
+    def near_slot(self, earliest: float) -> float:
+        """The first moment from `earliest` on that is promised to nobody."""
+        slot = max(earliest, self._gap(max(self._next_slot, earliest)) - self._saved())
+        return next((end for begin, end in self._promised if begin <= slot < end), slot)
+
+    def promise(self, slot: float) -> None:
+        """Sets a near slot aside."""
+        self._next_slot = self._gap(max(self._next_slot, slot)) + self.interval
+
+    def far_slot(self, earliest: float) -> float:
+        """The first moment from `earliest` on that comes after every promise."""
+        last = self._promised[-1][1] if self._promised else self._next_slot
+        return max(earliest, last)
+
+    def promise_far(self, slot: float) -> None:
+        """Sets a far slot aside."""
+        if self._promised and slot - self._promised[-1][1] < _EPSILON:
+            begin, end = self._promised.pop()
+            self._promised.append((begin, end + self.interval))
+        else:
+            self._promised.append((slot, slot + self.interval))
+
+    def forget_before(self, now: float) -> None:
+        """Drops promises that are over."""
+        while self._promised and self._promised[0][1] <= now:
+            self._promised.popleft()
+
+    def _gap(self, moment: float) -> float:
+        """The first moment from `moment` on with a whole interval free of far promises."""
+        for begin, end in self._promised:
+            if moment + self.interval <= begin + _EPSILON:
+                break
+            moment = max(moment, end)
+        return moment
+
+
+class QuotaGate(Gate):
+    """At most `amount` starts in any window of `period` seconds."""
+
+    __slots__ = ("_counts", "_promised", "_total", "_width", "amount", "period")
+
+    def __init__(self, amount: int, period: float) -> None:
+        super().__init__()
+        self.amount, self.period = amount, period
+        self._width = period / _PARTS
+        self._counts: deque[list[int]] = deque()  # [part, starts], oldest first
+        self._total = 0
+        self._promised: deque[float] = deque()
+
+    def free_at(self, now: float) -> float:
+        """See Gate."""
+        self._expire(now)
+        over = self._total - self.amount + 1
+        return now if over <= 0 else self._expiry_of(over)
+
+    def start(self, now: float) -> None:
+        """See Gate. The oldest promise is kept by whoever starts."""
+        self._expire(now)
+        part = int(now // self._width)
+        if self._counts and self._counts[-1][0] == part:
+            self._counts[-1][1] += 1
+        else:
+            self._counts.append([part, 1])
+        self._total += 1
+        if self._promised:
+            self._promised.popleft()
+
+    def idle(self, now: float) -> bool:
+        """See Gate."""
+        self._expire(now)
+        return not self.waiters and not self._total and not self._promised
+
+    def slot(self, now: float) -> float:
+        """When the window has room for one more than are promised already."""
+        self._expire(now)
+        rounds, rest = divmod(len(self._promised), self.amount)
+        over = rest + 1 + self._total - self.amount
+        return (now if over <= 0 else self._expiry_of(over)) + rounds * self.period
+
+    def promise(self, slot: float) -> None:
+        """Sets a slot aside."""
+        self._promised.append(slot)
+
+    def _expiry_of(self, count: int) -> float:
+        """When the `count` oldest starts have left the window."""
+        for part, starts in self._counts:
+            count -= starts
+            if count <= 0:
+                return (part + _PARTS + 1) * self._width
+        return (self._counts[-1][0] + _PARTS + 1) * self._width
+
+    def _expire(self, now: float) -> None:
+        counts = self._counts
+        while counts and (counts[0][0] + _PARTS + 1) * self._width <= now + _EPSILON:
+            self._total -= counts.popleft()[1]
+        while self._promised and self._promised[0] + _GRACE < now:
+            self._promised.popleft()
+
+
+class CapGate(Gate):
+    """At most `limit` at once."""
+
+    __slots__ = ("limit", "running")
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self.limit = limit
+        self.running = 0
+
+    def free_at(self, now: float) -> float:
+        """See Gate."""
+        return now if self.running < self.limit else float("inf")
+
+    def start(self, now: float) -> None:  # noqa: ARG002  # a cap knows no time
+        """See Gate."""
+        self.running += 1
+
+    def finish(self) -> None:
+        """See Gate."""
+        self.running -= 1
+
+    def idle(self, now: float) -> bool:  # noqa: ARG002
+        """See Gate."""
+        return not self.running and not self.waiters

@@ -1,0 +1,255 @@
+"""What can come of a message: outcomes (frozen values, a closed union) and the exceptions by which a handler asks for them.
+
+A handler that returns has done its work; any other exception, or a time-out, has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from consumer.envelope import Level, State
+from kodoctl.topology.units import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised or took too long."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Failed, to be tried again after `after` ms (None: as declared), not in memory."""
+
+    after: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StateAsked:
+    """The handler asks for PENDING or BLOCKING."""
+
+    state: State
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """No later try can help."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Not worth handling."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAsked:
+    """The handler asks for another level."""
+
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class TransferAsked:
+    """The handler asks for a new message on another ground. `payload` None: the same; `changes` go over the properties."""
+
+    topic: str
+    payload: bytes | None = None
+    changes: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyDown:
+    """Something the handler needs is not there."""
+
+    dependency: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotForUs:
+    """Another subscription's escalation on a topic both read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooEarly:
+    """Delivered before it was due (`due`: ms since the epoch)."""
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A route names another level, which takes messages."""
+
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class OverRate:
+    """A rate has no room before `slot` (ms since the epoch), which it has set aside for this message."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverQuota:
+    """A quota's window has no room before `slot` (ms since the epoch)."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Control properties on a state topic that no worker wrote."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The target's broker will never take this message: too big, its schema, not authorised."""
+
+    reason: str
+
+
+Outcome = (
+    Done | Failed | RetryAsked | StateAsked | Died | Discarded | MoveAsked | TransferAsked | DependencyDown
+    | NotForUs | TooEarly | Routed | OverRate | OverQuota | Broken | Refused
+)  # fmt: skip
+DONE = Done()
+
+
+class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
+    """Base of what a handler may raise; anything else it raises counts as failed."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The value that is decided on."""
+        raise NotImplementedError
+
+
+class Retry(Verdict):
+    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory."""
+
+    def __init__(self, after: timedelta | str | None = None, why: str = "") -> None:
+        super().__init__(why or "retry")
+        self.after = _milliseconds(after)
+        self.why = why
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed, without in-place waits."""
+        return RetryAsked(self.after, self.why or "asked to retry")
+
+
+class Pending(Verdict):
+    """To PENDING of its level; counts one attempt of that state."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """PENDING asked for."""
+        return StateAsked(State.PENDING, str(self) or "asked for pending")
+
+
+class Blocking(Verdict):
+    """To BLOCKING of its level; counts one attempt of that state."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """BLOCKING asked for."""
+        return StateAsked(State.BLOCKING, str(self) or "asked for blocking")
+
+
+class Dead(Verdict):
+    """To the dead letters; `why` travels with the message: short, no secrets."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Died."""
+        return Died(str(self) or "dead")
+
+
+class InvalidPayloadError(Dead):
+    """The payload is not what the topology declares; unless the handler catches it, the message dies."""
+
+
+class Discard(Verdict):
+    """Acknowledged without being handled."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Discarded."""
+        return Discarded(str(self) or "discarded")
+
+
+class MoveTo(Verdict):
+    """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
+
+    def __init__(self, level: Level | str) -> None:
+        super().__init__(level)
+        self.level = level
+
+    @property
+    def outcome(self) -> Outcome:
+        """A move, or failed when there is no such level at all."""
+        if self.level not in list(Level):
+            return Failed(f"no level {self.level}")
+        return MoveAsked(Level(self.level))
+
+
+class Transfer(Verdict):
+    """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
+
+    Payload, key and properties are the old ones unless given; `properties` go over the old ones.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes | None = None,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(topic)
+        self.asked = TransferAsked(topic, payload, dict(properties or {}), key)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The transfer."""
+        return self.asked
+
+
+class Unavailable(Verdict):
+    """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
+
+    def __init__(self, dependency: str) -> None:
+        super().__init__(dependency)
+        self.dependency = dependency
+
+    @property
+    def outcome(self) -> Outcome:
+        """Dependency down."""
+        return DependencyDown(self.dependency)
+
+
+def _milliseconds(span: timedelta | str | None) -> int | None:
+    if span is None:
+        return None
+    if isinstance(span, timedelta):
+        return max(0, round(span.total_seconds() * 1000))
+    return int(Duration.parse(span))

@@ -1,0 +1,192 @@
+"""What one subscription's worker goes by, as data: lanes, waits, limits, routes. Made from a topology by consumer.routes.
+
+Durations and delays are whole milliseconds; a rate is a whole amount per period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from consumer.envelope import Level, State
+
+MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
+JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic
+NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
+HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
+MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
+LANE_FLOOR: Final = 200  # messages every lane may hold, however full the look-ahead is
+_QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues: fairness works on what is held
+_MAX_QUEUE: Final = 2_000
+
+OnFailure = Literal["park", "block", "leave"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Delays (ms) and attempts of a state; the last delay repeats."""
+
+    delays: tuple[int, ...]
+    attempts: int
+
+    def delay(self, attempt: int) -> int:
+        """Delay before attempt number `attempt`, from 1."""
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic messages may be moved to."""
+
+    level: Level
+    state: State
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
+    whole number among the lanes. A draining lane is read and never written.
+    """
+
+    index: int
+    level: Level
+    state: State
+    topic: str
+    weight: int
+    share: float
+    draining: bool = False
+    ordered: bool = False
+    partitions: int = 1
+
+    @property
+    def name(self) -> str:
+        """`L1/retrying`."""
+        return f"{self.level}/{self.state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`amount` per `period` ms, `burst` at once after a pause."""
+
+    amount: int
+    period: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all."""
+
+    by: str | None
+    pace: Pace
+    shared: bool
+    overrides: Mapping[str, Pace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most `limit` handlers at once."""
+
+    by: str | None
+    limit: int
+    shared: bool
+    overrides: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """At most `amount` messages in any window of `period` ms."""
+
+    by: str | None
+    amount: int
+    period: int
+    shared: bool
+    overrides: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # value -> (amount, period)
+
+
+Limit = Rate | Concurrency | Quota
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Messages whose properties match go to the ready lane of a level at their first receipt."""
+
+    matches: Callable[[Mapping[str, str]], bool]
+    to: Level
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Everything the decisions of one subscription go by. `waits[None]` are those of backup levels."""
+
+    ground: str
+    subscription: str
+    lanes: tuple[Lane, ...]
+    targets: Mapping[tuple[Level, State], Target]
+    dead_letter: Target | None
+    waits: Mapping[State | None, Waits]
+    in_place: tuple[int, ...] = ()
+    horizon: int = 0
+    handler_timeout: int = 30_000
+    concurrency: int = 32
+    limits: tuple[Limit, ...] = ()
+    routes: tuple[Route, ...] = ()
+    fair_by: str | None = None
+    tenant_weights: Mapping[str, int] = field(default_factory=dict)
+    lookahead_messages: int = 50_000
+    lookahead_bytes: int = 128 << 20
+    on_failure: OnFailure = "park"
+    produces: Mapping[str, str] = field(default_factory=dict)  # as the file names it -> full topic
+    expected_workers: int = 1
+    payload_schema: Mapping[str, Any] | None = None
+    subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
+
+    @property
+    def max_hops(self) -> int:
+        """Hops after which a message is running in circles."""
+        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE
+
+    def target(self, level: Level, state: State) -> Target | None:
+        """Where a message of `level` goes for `state`; None: nowhere. A level on its way out uses L1's waiting states."""
+        found = self.targets.get((level, state))
+        if found is None and state is not State.READY and self.is_draining(level):
+            return self.targets.get((Level.L1, state))
+        return found
+
+    def is_draining(self, level: Level) -> bool:
+        """Whether a level is read but no longer written."""
+        return (level, State.READY) not in self.targets
+
+    def tenant(self, properties: Mapping[str, str], key: str) -> str:
+        """The party fairness is about."""
+        return value_of(self.fair_by, properties, key) if self.fair_by else NOBODY
+
+    @property
+    def queue(self) -> int:
+        """Messages one lane's receiver queues may hold, over all partitions."""
+        share = self.lookahead_messages // _QUEUE_SHARE // max(1, len(self.lanes))
+        return max(1, min(_MAX_QUEUE, share))
+
+    @property
+    def batch(self) -> int:
+        """Messages taken from a lane at once."""
+        return max(1, min(500, self.queue // 2))
+
+    @property
+    def max_held(self) -> int:
+        """Messages the worker itself may hold: the look-ahead without the receiver queues."""
+        return max(1, self.lookahead_messages - self.queue * len(self.lanes))
+
+    @property
+    def max_in_place(self) -> int:
+        """Messages that may sit out an in-place wait at a time: 20 % of the look-ahead."""
+        return max(1, self.lookahead_messages // 5)
+
+
+def value_of(by: str, properties: Mapping[str, str], key: str) -> str:
+    """The value of a property, or of the message key when `by` is `key`; NOBODY where it is missing."""
+    if by == "key":
+        return key or NOBODY
+    return properties.get(by) or NOBODY

@@ -1,0 +1,70 @@
+"""Clients of the binary port, and the watch over their connections."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pulsar
+
+from consumer.broker import LaneRequest, LaneSink, OnReceipts
+from consumer.pulsar_broker.lanes import PulsarLane
+from consumer.pulsar_broker.publisher import PulsarPublisher
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.connection import Connection
+
+_OPERATION_TIMEOUT: Final = 15  # seconds
+_WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
+
+
+class PulsarBroker:
+    """consumer.broker.Broker over pulsar-client. `by_key`: published batches hold one key each, as Key_Shared needs it. Raises ClusterError without an address of the binary port.
+
+    The client library's own log goes nowhere: what matters is told by receipts, disconnections and errors.
+    """
+
+    def __init__(self, connection: Connection, *, by_key: bool = False) -> None:
+        if connection.broker_url is None:
+            detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+            raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+        self._connection = connection
+        self._by_key = by_key
+        self._client = self._new_client()
+        self._lanes: list[PulsarLane] = []
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch, name="kodo-watch", daemon=True)
+
+    def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane:
+        """See Broker."""
+        lane = PulsarLane(self._client, request, sink)
+        self._lanes.append(lane)
+        if not self._watcher.is_alive():
+            self._watcher.start()
+        return lane
+
+    def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> PulsarPublisher:
+        """See Broker."""
+        return PulsarPublisher(self._new_client, topics, on_receipts, by_key=self._by_key)
+
+    def close(self) -> None:
+        """See Broker."""
+        self._over.set()
+        if self._watcher.is_alive():
+            self._watcher.join()
+        self._client.close()
+
+    def _new_client(self) -> Any:
+        token = self._connection.token
+        return pulsar.Client(
+            self._connection.broker_url,
+            authentication=pulsar.AuthenticationToken(token.reveal()) if token else None,
+            operation_timeout_seconds=_OPERATION_TIMEOUT,
+            logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+        )
+
+    def _watch(self) -> None:
+        while not self._over.wait(_WATCH_EVERY):
+            for lane in self._lanes:
+                lane.check_connection()

@@ -1,0 +1,191 @@
+"""Sending: a thread that sends and one that hands receipts over, on a client of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import pulsar
+
+from consumer.broker import Lost, NeverTaken, OnReceipts, Receipt, Stored
+from consumer.envelope import Outgoing
+from consumer.publications import SEND_TIMEOUT
+from kodoctl.errors import ClusterError, error
+
+log = logging.getLogger("kodo.consumer")
+_PENDING: Final = 20_000  # messages on the way to a partition before sending blocks
+_BATCH_BYTES: Final = 1 << 20
+_BATCH_DELAY: Final = 5  # ms
+_CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is tried again
+_NEVER: Final = {
+    pulsar.Result.MessageTooBig: "too big",
+    pulsar.Result.IncompatibleSchema: "its schema does not fit",
+    pulsar.Result.AuthorizationError: "not authorised",
+    pulsar.Result.InvalidMessage: "invalid message",
+}
+_NEVER_RAISED: Final = {
+    pulsar.MessageTooBig: "too big",
+    pulsar.IncompatibleSchema: "its schema does not fit",
+    pulsar.AuthorizationError: "not authorised",
+    pulsar.InvalidMessage: "invalid message",
+}
+
+
+class PulsarPublisher:
+    """consumer.broker.Publisher."""
+
+    def __init__(
+        self, connect: Callable[[], Any], topics: Sequence[str], on_receipts: OnReceipts, *, by_key: bool
+    ) -> None:
+        self._connect, self._topics, self._on_receipts, self._by_key = connect, topics, on_receipts, by_key
+        self._receipts: deque[tuple[int, Receipt]] = deque()
+        self._some = threading.Event()
+        self._over = False
+        self._line = self._new_line()
+        try:
+            for topic in topics:
+                self._line.open(topic)
+        except pulsar.PulsarException as problem:
+            self._line.close()
+            detail = f"{topic}: {problem}"
+            raise ClusterError(error("K614", "cannot publish", detail)) from None
+        self._thread = threading.Thread(target=self._hand_over, name="kodo-receipts", daemon=True)
+        self._thread.start()
+
+    def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
+        """See Publisher."""
+        self._line.send(messages)
+
+    def renew(self) -> None:
+        """See Publisher. The old client may hang as well: it is closed by a thread nobody waits for."""
+        old, self._line = self._line, self._new_line()
+        threading.Thread(target=old.close, name="kodo-publish-closing", daemon=True).start()
+
+    def close(self) -> None:
+        """See Publisher."""
+        self._line.close()
+        self._over = True
+        self._some.set()
+        self._thread.join()
+
+    def _new_line(self) -> _Line:
+        return _Line(self._connect(), self._receipt, by_key=self._by_key)
+
+    def _receipt(self, ticket: int, receipt: Receipt) -> None:
+        self._receipts.append((ticket, receipt))
+        self._some.set()
+
+    def _hand_over(self) -> None:
+        """Receipts come on the client's own threads, which must not be held up."""
+        while not self._over:
+            self._some.wait()
+            self._some.clear()
+            count = len(self._receipts)
+            if count:
+                self._on_receipts([self._receipts.popleft() for _ in range(count)])
+
+
+class _Line:
+    """One client with its producers and its thread."""
+
+    def __init__(self, client: Any, on_receipt: Callable[[int, Receipt], None], *, by_key: bool) -> None:
+        self._client, self._on_receipt, self._by_key = client, on_receipt, by_key
+        self._producers: dict[str, Any] = {}
+        self._not_before: dict[str, float] = {}
+        self._waiting: deque[tuple[int, Outgoing]] = deque()
+        self._some = threading.Event()
+        self._over = False
+        self._thread = threading.Thread(target=self._work, name="kodo-publish", daemon=True)
+        self._thread.start()
+
+    def open(self, topic: str) -> Any:
+        """The topic's producer. Raises pulsar.PulsarException."""
+        if topic not in self._producers:
+            self._producers[topic] = self._client.create_producer(
+                topic,
+                send_timeout_millis=int(SEND_TIMEOUT * 1000),
+                max_pending_messages=_PENDING,
+                block_if_queue_full=True,
+                batching_enabled=True,
+                batching_max_messages=1000,
+                batching_max_allowed_size_in_bytes=_BATCH_BYTES,
+                batching_max_publish_delay_ms=_BATCH_DELAY,
+                batching_type=pulsar.BatchingType.KeyBased if self._by_key else pulsar.BatchingType.Default,
+            )
+        return self._producers[topic]
+
+    def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
+        """Queues messages."""
+        self._waiting.extend(messages)
+        self._some.set()
+
+    def close(self) -> None:
+        """Sends what is queued and closes the client."""
+        self._over = True
+        self._some.set()
+        self._thread.join()
+        try:
+            for producer in self._producers.values():
+                producer.flush()
+            self._client.close()
+        except pulsar.PulsarException as problem:
+            log.debug("closing a publisher: %s", problem)
+
+    def _work(self) -> None:
+        while True:
+            self._some.wait()
+            self._some.clear()
+            while self._waiting:
+                ticket, message = self._waiting.popleft()
+                try:
+                    self._send(ticket, message)
+                except pulsar.PulsarException as problem:
+                    self._on_receipt(ticket, _raised(problem))
+                except Exception as problem:  # noqa: BLE001  # a message the client cannot even build
+                    self._on_receipt(ticket, NeverTaken(f"{type(problem).__name__}: {problem}"))
+            if self._over:
+                return
+
+    def _send(self, ticket: int, message: Outgoing) -> None:
+        topic = message.topic
+        if self._not_before.get(topic, 0.0) > time.monotonic():
+            self._on_receipt(ticket, Lost("its producer could not be opened"))
+            return
+        try:
+            producer = self.open(topic)
+        except pulsar.PulsarException:
+            self._not_before[topic] = time.monotonic() + _CREATE_AGAIN
+            raise
+        producer.send_async(
+            message.payload,
+            partial(self._sent, ticket),
+            properties=dict(message.properties),
+            partition_key=message.key or None,
+            ordering_key=message.ordering_key or None,
+            event_timestamp=message.event_time or None,
+            deliver_at=message.deliver_at,
+        )
+
+    def _sent(self, ticket: int, result: Any, position: Any) -> None:
+        """On the client's thread: an exception that escaped would end the process."""
+        try:
+            if result == pulsar.Result.Ok:
+                self._on_receipt(ticket, Stored(str(position)))
+            elif result in _NEVER:
+                self._on_receipt(ticket, NeverTaken(_NEVER[result]))
+            else:
+                self._on_receipt(ticket, Lost(result.name))
+        except BaseException:
+            log.exception("receipt lost")
+
+
+def _raised(problem: pulsar.PulsarException) -> Receipt:
+    for kind, reason in _NEVER_RAISED.items():
+        if isinstance(problem, kind):
+            return NeverTaken(reason)
+    return Lost(type(problem).__name__)

@@ -1,0 +1,270 @@
+"""A topology file -> what a worker goes by: the only place where the consumer knows the file's shape.
+
+What the file asks for and this version does not do is refused here, by name: never silently ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd, lcm
+from typing import Any, Final
+
+from consumer.envelope import Level, State
+from consumer.policy import (
+    Concurrency,
+    Lane,
+    Limit,
+    Pace,
+    Policy,
+    Quota,
+    Rate,
+    Route,
+    Target,
+    Waits,
+)
+from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, UsageError, error, warning
+from kodoctl.topology import settings
+from kodoctl.topology.conditions import holds
+from kodoctl.topology.expand import produced_topic
+from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
+from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
+from kodoctl.topology.names import NamespaceName, TopicName, state_name
+from kodoctl.topology.units import Rate as FileRate
+
+WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
+
+
+def load(path: str, environment: str | None) -> LoadedTopology:
+    """One topology file as one environment sees it (`base`: the file without overlay).
+
+    Raises InvalidFileError with every finding, UsageError when the environment must be named.
+    """
+    files = read_files([path])
+    if len(files) != 1:
+        raise UsageError(error("K601", "one topology file needed", f"{path} holds {len(files)}: name the one to run"))
+    if broken := [finding for file in files for finding in file.findings]:
+        raise InvalidFileError(*broken)
+    loaded = load_set(files, choose_environment(files, environment))
+    if loaded.findings or not loaded.topologies:
+        raise InvalidFileError(*loaded.findings)
+    return loaded.topologies[0]
+
+
+def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
+    """The ground topic by its name in the file. Raises UsageError, which names those there are."""
+    ground = topology.spec.topics.get(topic)
+    if ground is None:
+        detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
+        raise UsageError(error("K602", "no such topic in the file", detail))
+    return ground
+
+
+def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
+    """Everything a worker of one subscription needs. Raises UsageError for unknown names, KodoctlError for what this
+    version cannot do.
+    """
+    ground = ground_of(topology, topic)
+    spec = ground.subscriptions.get(subscription)
+    if spec is None:
+        detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
+        raise UsageError(error("K603", "no such subscription in the file", detail))
+    if unsupported := list(_unsupported(topology, topic, subscription, spec)):
+        raise KodoctlError(*unsupported)
+    family = _Family(topology, topic, ground, subscription, spec)
+    return Policy(
+        ground=topic,
+        subscription=subscription,
+        lanes=family.lanes(),
+        targets=family.targets(),
+        dead_letter=family.dead_letter(),
+        waits={state: _waits(spec, state) for state in (*WAITING, None)},
+        in_place=tuple(int(wait) for wait in spec.in_place),
+        horizon=int(settings.horizon(ground, spec)),
+        handler_timeout=int(spec.handler_timeout),
+        concurrency=_concurrency(spec),
+        limits=tuple(_limit(limit) for limit in spec.limits),
+        routes=tuple(_routes(ground, spec)),
+        fair_by=ground.fair_by,
+        tenant_weights=spec.tenant_weights,
+        lookahead_messages=spec.lookahead.messages,
+        lookahead_bytes=int(spec.lookahead.size),
+        on_failure=spec.on_failure or "park",
+        produces={name: produced_topic(family.namespace, name).full for name in spec.produces},
+        expected_workers=spec.expected_workers,
+        payload_schema=_payload_schema(topology, topic),
+        subscription_type=spec.type,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """A ready topic as its producers see it. `by_key`: a reader keeps order by key, so batches must not mix keys."""
+
+    topic: str
+    schema: Mapping[str, Any] | None
+    properties: Mapping[str, str]
+    by_key: bool
+
+
+def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
+    """Where producers of a level send to. Raises UsageError for a level that takes no messages."""
+    ground = ground_of(topology, topic)
+    written = settings.active_levels(ground)
+    if level not in written:
+        draining = " (it is draining)" if level in ground.draining else ""
+        detail = f"{topic} takes messages on {', '.join(written)}, not on {level}{draining}"
+        raise UsageError(error("K609", "level takes no messages", detail))
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    return Outlet(
+        topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
+        schema=_payload_schema(topology, topic),
+        properties=ground.message_properties,
+        by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
+    )
+
+
+class _Family:
+    """Topics of one ground as one subscription sees them."""
+
+    def __init__(
+        self, topology: LoadedTopology, name: str, ground: GroundTopic, subscription: str, spec: Subscription
+    ) -> None:
+        self.namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+        self.name, self.ground, self.subscription, self.spec = name, ground, subscription, spec
+        self.partitions = settings.partitions(topology.spec, ground)
+        self.written = settings.active_levels(ground)
+
+    def topic(self, level: Level, state: State) -> str:
+        return TopicName(self.namespace, state_name(self.name, level, self.subscription, state)).full
+
+    def _places(self) -> Iterator[tuple[Level, State, bool]]:
+        """(level, state, draining) of every lane, highest level first."""
+        for level in settings.read_levels(self.ground):
+            yield level, State.READY, level not in self.written
+            if not level.is_backup:
+                for state in settings.read_states(self.spec):
+                    yield level, state, level not in self.written or state in self.spec.draining
+
+    def lanes(self) -> tuple[Lane, ...]:
+        places = list(self._places())
+        shares = _shares(self.spec, [(level, state) for level, state, _ in places])
+        scale = lcm(*(share.denominator for share in shares))
+        common = gcd(*(int(share * scale) for share in shares)) or 1
+        total = sum(shares) or Fraction(1)
+        return tuple(
+            Lane(
+                index=index,
+                level=level,
+                state=state,
+                topic=self.topic(level, state),
+                weight=int(share * scale) // common,
+                share=float(share / total),
+                draining=draining,
+                ordered=state is State.READY and self.spec.type != "shared",
+                partitions=self.partitions,
+            )
+            for index, ((level, state, draining), share) in enumerate(zip(places, shares, strict=True))
+        )
+
+    def targets(self) -> dict[tuple[Level, State], Target]:
+        return {
+            (level, state): Target(level, state, self.topic(level, state))
+            for level, state, draining in self._places()
+            if not draining
+        }
+
+    def dead_letter(self) -> Target | None:
+        if settings.dead_letter(self.spec) is None:
+            return None
+        return Target(Level.L1, State.DEAD, self.topic(Level.L1, State.DEAD))
+
+
+def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fraction]:
+    """A lane's share: its level's share × its state's share within the level."""
+    within = {
+        level: sum(settings.state_weight(spec, level, state) for other, state in places if other is level)
+        for level, _ in places
+    }
+    return [
+        Fraction(settings.level_weight(spec, level) * settings.state_weight(spec, level, state), within[level] or 1)
+        for level, state in places
+    ]
+
+
+def _waits(spec: Subscription, state: State | None) -> Waits:
+    resolved = settings.waits(spec, state)
+    return Waits(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
+
+
+def _concurrency(spec: Subscription) -> int:
+    assert isinstance(spec.concurrency, int)
+    return spec.concurrency
+
+
+def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
+    shared = limit.scope == "subscription"
+    match limit:
+        case RateLimit():
+            overrides = {value: _pace(rate, limit.burst) for value, rate in limit.overrides.items()}
+            return Rate(limit.by, _pace(limit.limit, limit.burst), shared, overrides)
+        case ConcurrencyLimit():
+            return Concurrency(limit.by, limit.limit, shared, dict(limit.overrides))
+        case QuotaLimit():
+            counts = {value: (rate.amount, int(rate.period)) for value, rate in limit.overrides.items()}
+            return Quota(limit.by, limit.limit.amount, int(limit.limit.period), shared, counts)
+
+
+def _pace(rate: FileRate, burst: int | None) -> Pace:
+    """Without a burst: one second's worth, at least 1."""
+    return Pace(rate.amount, int(rate.period), burst or max(1, int(rate.per_second)))
+
+
+def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[Route]:
+    written = settings.active_levels(ground)
+    for route in spec.routes:
+        if route.to in written:
+            yield Route(_matcher(route.when), route.to)
+
+
+def _matcher(condition: Any) -> Callable[[Mapping[str, str]], bool]:
+    return lambda properties: holds(condition, properties.get(condition.property))
+
+
+def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] | None:
+    payload = topology.payloads.get(topic)
+    return payload.definition if payload is not None and isinstance(payload.definition, dict) else None
+
+
+def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscription) -> Iterator[Diagnostic]:
+    """What the file asks for and this version does not do."""
+
+    def refused(key: str, what: str) -> Diagnostic:
+        where = topology.where("topics", topic, "subscriptions", name, key)
+        return error("K604", "not supported by this version of the consumer", what, where)
+
+    if spec.audit is not False:
+        yield refused("audit", "audit records are not written yet: set `audit: false`")
+    if not isinstance(spec.concurrency, int):
+        yield refused("concurrency", "adaptive concurrency is not there yet: give a number")
+    payload = topology.payloads.get(topic)
+    if payload is not None and payload.type == "avro":
+        yield refused("payload", "avro payloads cannot be moved with their schema version yet: use json, or no payload")
+    if payload is not None and not isinstance(payload.definition, dict):
+        detail = f"{payload.path}: {payload.problem or 'it is not a map'}"
+        yield error("K605", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
+
+
+def cautions(topology: LoadedTopology, topic: str, subscription: str) -> list[Diagnostic]:
+    """What the file asks for by name and this version does only in part: said at start."""
+    spec = ground_of(topology, topic).subscriptions[subscription]
+    if "isolate" not in spec.model_fields_set or isinstance(spec.isolate, str):
+        return []
+    detail = "a tenant that fills the look-ahead is not moved aside yet; turns, limits and the 75 % rule hold"
+    where = topology.where("topics", topic, "subscriptions", subscription, "isolate")
+    return [warning("K606", "isolation is not there yet", detail, where)]
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,191 @@
+"""Who may start next: lanes by weight, tenants by turns, limits by their gates, and no tenant on every slot. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from consumer.admission import Leave, Limits, Over, Slot
+from consumer.clock import Clock
+from consumer.envelope import State
+from consumer.fairness import LaneShares
+from consumer.held import Held, LaneState, Place
+from consumer.limits import CapGate, Gate, QuotaGate
+from consumer.policy import MAX_MEMORY_WAIT, Policy
+
+_MAX_TRIES: Final = 256  # messages turned back in one call before others get a word in
+_SLOT_SHARE: Final = 0.75  # of the slots, for one tenant while others wait
+_GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
+
+OnRefused = Callable[[Held, Slot, float], None]
+SetTimer = Callable[[float, Gate], int]
+
+
+class Scheduler:
+    """The queues of all lanes. `refused` is told of messages that a limit makes wait elsewhere or for a known moment."""
+
+    def __init__(
+        self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
+    ) -> None:
+        self.limits = Limits(policy.limits, policy.expected_workers)
+        self.version = 0  # grows whenever there may be more to take
+        self._policy, self._lanes, self._clock = policy, lanes, clock
+        self._set_timer, self._refused = set_timer, refused
+        self._shares = LaneShares([lane.lane.weight for lane in lanes])
+        self._shut: set[Gate] = set()  # gates with waiters
+        self._running: dict[str, int] = {}  # by tenant
+        self._slot_cap = max(1, int(policy.concurrency * _SLOT_SHARE))
+        self._hog: str | None = None
+
+    # ---- in
+
+    def admit(self, held: Held, now: float) -> None:
+        """Sets a moment aside in the limits and queues the message; or tells `refused` of the moment it has to wait for."""
+        if self.limits:
+            if held.gates is None:
+                held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
+            if not self._is_entitled(held) and self._refuse(held, now):
+                return
+            held.entitled = True
+            for gate in held.gates:  # no overtaking of those who wait there, and no walk through a long queue
+                if gate.waiters and not gate.free(now):
+                    self._wait_at(gate, held, now)
+                    return
+        self.enqueue(held)
+
+    def enqueue(self, held: Held, *, first: bool = False) -> None:
+        """Into its tenant's queue."""
+        held.place = Place.QUEUED
+        lane = held.lane
+        weights = self._policy.tenant_weights
+        lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
+        self._shares.activate(lane.lane.index)
+        self.version += 1
+
+    def drop(self, lane: LaneState) -> None:
+        """Empties the lane's queue: what was in it is let go."""
+        lane.ring = type(lane.ring)()
+        self._shares.deactivate(lane.lane.index)
+
+    def _is_entitled(self, held: Held) -> bool:
+        """Whether its moment was set aside before, here or (a message that comes back in time) by whoever moved it."""
+        reserved = held.control.reserved
+        return held.entitled or (reserved is not None and self._clock.wall() >= reserved)
+
+    # ---- out
+
+    def take(self, now: float) -> Held | None:
+        """The next message, its tokens taken and its slot counted; None when nobody may start."""
+        held = self._next(self._hog, now)
+        if held is None and self._hog is not None:
+            held = self._next(None, now)  # nobody else has work: no slot stays empty for its own sake
+        if held is not None and self._policy.fair_by:
+            count = self._running[held.tenant] = self._running.get(held.tenant, 0) + 1
+            if count >= self._slot_cap:
+                self._hog = held.tenant
+        return held
+
+    def freed(self, held: Held, now: float) -> None:
+        """A message that was taken has ended."""
+        held.entitled = False
+        for gate in held.gates or ():
+            gate.finish()
+            if gate.waiters and isinstance(gate, CapGate):
+                self.let_through(gate, now)
+        if self._policy.fair_by:
+            count = self._running.pop(held.tenant) - 1
+            if count:
+                self._running[held.tenant] = count
+            if held.tenant == self._hog and count < self._slot_cap:
+                self._hog = None
+
+    def _next(self, passing_over: str | None, now: float) -> Held | None:
+        tries = _MAX_TRIES
+        for index in self._shares.order():
+            lane = self._lanes[index]
+            while (held := lane.ring.take(passing_over)) is not None:
+                if not held.gates or self._pass(held, now):
+                    self._shares.charge(index)
+                    lane.started += 1
+                    if not lane.ring:
+                        self._shares.deactivate(index)
+                    return held
+                tries -= 1
+                if not tries:
+                    self.version += 1  # there may be more: whoever asked should ask again
+                    return None
+            if not lane.ring:
+                self._shares.deactivate(index)
+        return None
+
+    # ---- gates
+
+    def let_through(self, gate: Gate, now: float) -> None:
+        """One waiter of a gate goes to the front of its tenant's queue."""
+        while gate.waiters:
+            held = gate.waiters.popleft()
+            if held.place is Place.GATED:
+                self.enqueue(held, first=True)
+                break
+        if gate.waiters:
+            self._set_gate_timer(gate, now)
+        else:
+            self._shut.discard(gate)
+
+    @property
+    def any_shut(self) -> bool:
+        """Whether messages wait at a gate."""
+        return bool(self._shut)
+
+    def recheck(self, now: float) -> None:
+        """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
+        for gate in [gate for gate in self._shut if gate.free(now)]:
+            self.let_through(gate, now)
+
+    def _pass(self, held: Held, now: float) -> bool:
+        """Takes the tokens of all limits, or leaves the message at the gate that is shut."""
+        assert held.gates is not None
+        control = held.control
+        shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
+        if shut is None:
+            if not control.quota_taken and any(isinstance(gate, QuotaGate) for gate in held.gates):
+                held.control = replace(control, quota_taken=True)
+            return True
+        for gate in held.gates:  # another gate may have let it through for nothing: the next one's turn
+            if gate is not shut and gate.waiters and gate.free(now):
+                self.let_through(gate, now)
+        late = not isinstance(shut, CapGate) and shut.wait(now) * 1000 > MAX_MEMORY_WAIT
+        if not (late and self._leave(held) and self._refuse(held, now)):
+            self._wait_at(shut, held, now)
+        return False
+
+    def _refuse(self, held: Held, now: float) -> bool:
+        """Whether the limits set a later moment aside; then somebody else decides where the message waits for it."""
+        assert held.gates is not None
+        slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
+        if slot.over is Over.NOTHING:
+            return False
+        self._refused(held, slot, now)
+        return True
+
+    def _leave(self, held: Held) -> Leave:
+        """For which kinds of limit the message may leave its lane."""
+        lane, policy = held.lane.lane, self._policy
+        if lane.level.is_backup or lane.ordered:
+            return Leave()
+        pending = policy.target(lane.level, State.PENDING) is not None
+        after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
+        blocking = policy.target(lane.level, State.BLOCKING) is not None
+        return Leave(rate_after=after if pending else None, quota=pending or blocking)
+
+    def _wait_at(self, gate: Gate, held: Held, now: float) -> None:
+        held.place = Place.GATED
+        gate.waiters.append(held)
+        self._shut.add(gate)
+        self._set_gate_timer(gate, now)
+
+    def _set_gate_timer(self, gate: Gate, now: float) -> None:
+        if not gate.timer_set and not isinstance(gate, CapGate):
+            gate.timer_set = True
+            self._set_timer(now + _GATE_RECHECK if gate.free(now) else gate.free_at(now), gate)

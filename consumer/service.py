@@ -1,0 +1,123 @@
+"""A worker at work: its timekeeper, its share of the limits, and its orderly end. The threads that a worker itself lacks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from consumer.broker import Cluster
+from consumer.policy import Policy
+from consumer.worker import Worker
+from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, error
+
+log = logging.getLogger("kodo.consumer")
+_SHARE_EVERY: Final = 5.0  # seconds between two counts of live workers
+_WATCH_EVERY: Final = 30.0
+_LONGEST_NAP: Final = 5.0
+
+
+def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
+    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
+
+    A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
+    """
+    found = []
+    read = {lane.topic for lane in policy.lanes}
+    written = [target.topic for target in policy.targets.values()] + list(policy.produces.values())
+    if policy.dead_letter:
+        written.append(policy.dead_letter.topic)
+    for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *written]):
+        if cluster.partitions(topic) is None:
+            found.append(error("K610", "topic missing", f"{topic}: `kodoctl apply` creates it"))
+        elif topic in read and policy.subscription not in cluster.subscriptions(topic):
+            detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
+            found.append(error("K611", "subscription missing", detail))
+    return found
+
+
+class Service:
+    """Starts a worker, keeps its time and ends it. Thread-safe; start and stop are each called once."""
+
+    def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
+        self._worker, self._cluster = worker, cluster
+        self._name, self._drain_timeout = consumer_name, drain_timeout
+        self._bell = threading.Event()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        worker.bell = self._bell.set
+        worker.on_broken = self._over.set
+
+    def start(self) -> None:
+        """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
+        if self._cluster is not None and (findings := missing(self._worker.policy, self._cluster)):
+            raise KodoctlError(*findings)
+        self._worker.open(self._name)
+        self._run(self._keep_time, "kodo-time")
+        if self._cluster is not None and any(limit.shared for limit in self._worker.policy.limits):
+            self._run(self._keep_share, "kodo-share")
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
+        return self._over.wait(seconds)
+
+    def stop(self) -> None:
+        """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
+        deadline = time.monotonic() + self._drain_timeout
+        self._worker.drain()
+        while self._worker.busy and time.monotonic() < deadline and self._worker.problem is None:
+            time.sleep(0.01)
+        if self._worker.busy:
+            log.warning("drain time-out: what still runs is let go and will be delivered again")
+        self._over.set()
+        self._bell.set()
+        for thread in self._threads:
+            thread.join()
+        self._worker.close()
+        if self._worker.problem is not None:
+            raise self._worker.problem
+
+    def _run(self, target: object, name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _keep_time(self) -> None:
+        watched = time.monotonic()
+        try:
+            while not self._over.is_set():
+                self._bell.clear()
+                self._bell.wait(min(self._worker.tick(), _LONGEST_NAP))
+                if time.monotonic() - watched > _WATCH_EVERY:
+                    watched = time.monotonic()
+                    self._worker.watch()
+        except BaseException as problem:  # noqa: BLE001  # without time nothing waits rightly: better to end
+            self._worker.broke(problem)
+
+    def _keep_share(self) -> None:
+        """Limits of the subscription are shared by the workers that live; when that cannot be read, by those expected."""
+        policy, cluster = self._worker.policy, self._cluster
+        assert cluster is not None
+        topic = policy.lanes[0].topic
+        while True:
+            try:
+                live = cluster.workers(topic, policy.subscription)
+            except ClusterError as problem:
+                log.debug("live workers cannot be read: %s", problem)
+                live = None
+            self._worker.share_limits(max(1, live or policy.expected_workers))
+            if self._over.wait(_SHARE_EVERY):
+                return
+
+
+def summary(worker: Worker) -> Sequence[str]:
+    """What was done, for people, one line each."""
+    counts = worker.counts
+    total = f"received {counts.received}, started {counts.started}, done {counts.done}"
+    lines = [f"{total}, repeats dropped {counts.repeats}, let go {counts.let_go}"]
+    for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
+        if counter:
+            lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))
+    return lines

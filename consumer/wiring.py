@@ -1,0 +1,68 @@
+"""Where what a user gave meets the surroundings: environment variables, contexts, the working folder. Read once, here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from consumer.routes import load
+from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts
+from kodoctl.topology.load import LoadedTopology
+
+if TYPE_CHECKING:
+    from consumer.pulsar_broker import AdminCluster, PulsarBroker
+
+
+class Place(TypedDict, total=False):
+    """Which cluster and which environment of the file, as on kodoctl's command line; `environ` stands in for this
+    process's variables.
+    """
+
+    env: str | None
+    context: str | None
+    admin_url: str | None
+    broker_url: str | None
+    token_file: str | None
+    environ: Mapping[str, str] | None
+
+
+def reach(connection: Connection) -> tuple[PulsarBroker, AdminCluster]:
+    """The real broker and its admin API. Raises ClusterError without an address of the binary port."""
+    from consumer.pulsar_broker import AdminCluster, PulsarBroker
+    from kodoctl.pulsar.admin_http import HttpAdmin
+
+    return PulsarBroker(connection), AdminCluster(HttpAdmin(connection))
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The environment, the working folder, and what was asked for explicitly."""
+
+    environ: Mapping[str, str]
+    folder: Path
+    flags: Flags
+    env: str | None
+
+    @classmethod
+    def of(cls, **place: Unpack[Place]) -> Surroundings:
+        """Those of this process, with what is given over them."""
+        environ = place.get("environ")
+        flags = Flags(place.get("context"), place.get("admin_url"), place.get("broker_url"), place.get("token_file"))
+        return cls(os.environ if environ is None else environ, Path.cwd(), flags, place.get("env"))
+
+    def topology(self, path: str | Path) -> LoadedTopology:
+        """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""
+        return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
+
+    def connection(self) -> Connection:
+        """The cluster. Raises UsageError when none is named anywhere."""
+        return connect(self.flags, self.environ, self.folder)
+
+    def _context_env(self) -> str | None:
+        contexts = read_contexts(self.environ, self.folder)
+        named_by_address = self.flags.admin_url or "KODOCTL_ADMIN_URL" in self.environ
+        name = self.flags.context or (None if named_by_address else contexts.current)
+        return contexts.get(name).env if name else None

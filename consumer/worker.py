@@ -1,0 +1,280 @@
+"""The worker: one engine behind one lock, its lanes and its publisher. It has no threads of its own: those of the broker
+adapter, the handlers and the timekeeper call in, and each carries out what its call brought about.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol
+
+from consumer.broker import Broker, LaneReader, LaneRequest, Publisher, Receipt
+from consumer.clock import Clock
+from consumer.counts import Counts
+from consumer.effects import Alarm, Effects
+from consumer.engine import Engine
+from consumer.envelope import Delivery, State
+from consumer.message import Check, Message
+from consumer.outcomes import Outcome
+from consumer.policy import Policy
+
+log = logging.getLogger("kodo.consumer")
+_ACK_BUNDLE: Final = 64  # acknowledgements gathered while work goes on
+_ACK_DELAY: Final = 0.005  # seconds they are gathered at most while work goes on
+_QUIET: Final = 30.0  # seconds between two alarms of one kind
+
+
+class Desk(Protocol):
+    """Where handlers fetch work and hand it back."""
+
+    @property
+    def version(self) -> int:
+        """Changes whenever there may be more to take: read it before `turn`, compare before going to sleep."""
+
+    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """Hands back a message with its outcome and takes the next; None when there is none now. Never blocks for long."""
+
+    def broke(self, problem: BaseException) -> None:
+        """The worker itself has failed."""
+
+
+class Runner(Protocol):
+    """Runs handlers: at most as many at once as it has slots."""
+
+    def start(self, desk: Desk) -> None:
+        """Begins to take turns."""
+
+    def wake(self) -> None:
+        """There may be something to take. Called often, from any thread; returns at once."""
+
+    def abandon(self, message: Message) -> None:
+        """This message's handler took too long: its slot is needed, its outcome is not."""
+
+    def stop(self) -> None:
+        """Takes no more turns; handlers still running are left alone."""
+
+
+@dataclass(slots=True)
+class _Sink:
+    """One lane's way into the worker."""
+
+    worker: Worker
+    index: int
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        self.worker.deliver(self.index, deliveries)
+
+    def room(self) -> int:
+        return self.worker.room(self.index)
+
+    def disconnected(self) -> None:
+        self.worker.disconnected(self.index)
+
+
+class Worker:
+    """One subscription's worker. `bell` is rung when the timekeeper has to come earlier than it planned."""
+
+    def __init__(
+        self, policy: Policy, broker: Broker, runner: Runner, clock: Clock, rng: Random, check: Check | None = None
+    ) -> None:
+        self.policy = policy
+        self.engine = Engine(policy, clock, rng, check)
+        self.bell: Callable[[], None] = lambda: None
+        self.on_broken: Callable[[], None] = lambda: None
+        self.problem: BaseException | None = None
+        self._broker, self._runner, self._clock = broker, runner, clock
+        self._lock = threading.Lock()
+        self._readers: list[LaneReader] = []
+        self._publisher: Publisher | None = None
+        self._opened = False
+        self._next_tick = float("inf")
+        self._last_acks = 0.0
+        self._alarmed: dict[str, tuple[float, int]] = {}
+
+    # ---- life
+
+    def open(self, consumer_name: str) -> None:
+        """Connects every lane and begins. Raises ClusterError; what was opened is closed again."""
+        policy = self.policy
+        topics = {target.topic for target in policy.targets.values()} | set(policy.produces.values())
+        if policy.dead_letter:
+            topics.add(policy.dead_letter.topic)
+        try:
+            self._publisher = self._broker.publisher(sorted(topics), self.receipts)
+            for lane in policy.lanes:
+                kind = policy.subscription_type if lane.state is State.READY else "shared"
+                request = LaneRequest(lane.topic, policy.subscription, kind, consumer_name, policy.queue, policy.batch)
+                self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
+        except BaseException:
+            self.close()
+            raise
+        self._runner.start(self)
+        self._opened = True  # until then no lane has room: nothing is received that could not be acknowledged
+        for reader in self._readers:
+            reader.resume()
+
+    def drain(self) -> None:
+        """Receives and starts nothing more."""
+        for reader in self._readers:
+            reader.stop()
+        with self._lock:
+            self.engine.drain()
+            todo = self._collect(flush=True)
+        self._carry_out(*todo)
+
+    @property
+    def busy(self) -> bool:
+        """Whether handlers run or receipts are awaited."""
+        with self._lock:
+            return self.engine.busy
+
+    def close(self) -> None:
+        """Leaves; what was not acknowledged goes to other workers."""
+        self._runner.stop()
+        with self._lock:
+            todo = self._collect(flush=True)
+        self._carry_out(*todo)
+        for reader in self._readers:
+            reader.close()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    @property
+    def counts(self) -> Counts:
+        """What was counted so far."""
+        return self.engine.counts
+
+    # ---- called by lanes and publisher
+
+    def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
+        """See LaneSink."""
+        with self._lock:
+            before = self.engine.version
+            self.engine.deliver(index, deliveries)
+            todo = self._collect(flush=True)
+        self._after(before, todo)
+
+    def room(self, index: int) -> int:
+        """See LaneSink."""
+        with self._lock:
+            return self.engine.room(index) if self._opened else 0
+
+    def disconnected(self, index: int) -> None:
+        """See LaneSink."""
+        log.info("%s: connection lost, its messages will come again", self.policy.lanes[index].topic)
+        with self._lock:
+            self.engine.disconnected(index)
+
+    def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        """See OnReceipts."""
+        with self._lock:
+            before = self.engine.version
+            for ticket, receipt in receipts:
+                self.engine.receipt(ticket, receipt)
+            todo = self._collect(flush=True)
+        self._after(before, todo)
+
+    # ---- called by handlers
+
+    @property
+    def version(self) -> int:
+        """See Desk."""
+        return self.engine.version
+
+    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """See Desk."""
+        with self._lock:
+            engine = self.engine
+            if finished is not None:
+                assert outcome is not None
+                engine.finish(finished, outcome)
+            message = engine.take()
+            todo = self._collect(flush=message is None)
+        self._carry_out(*todo)
+        return message
+
+    def broke(self, problem: BaseException) -> None:
+        """See Desk."""
+        log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)
+        self.problem = problem
+        self.on_broken()
+
+    # ---- called by the timekeeper
+
+    def tick(self) -> float:
+        """Everything that depends on time alone. Answers in how many seconds to come again."""
+        with self._lock:
+            before = self.engine.version
+            seconds = self.engine.tick()
+            self._next_tick = self._clock.now() + seconds
+            todo = self._collect(flush=True)
+        self._after(before, todo)
+        return seconds
+
+    def share_limits(self, workers: int) -> None:
+        """So many workers live on this subscription."""
+        with self._lock:
+            self.engine.share_limits(workers)
+
+    def watch(self) -> None:
+        """Checks that every unacknowledged message is where it should be; a contradiction is logged."""
+        with self._lock:
+            problems = self.engine.misplaced()
+        if problems:
+            log.error("watchdog: %s", "; ".join(problems))
+
+    # ---- carrying out
+
+    def _collect(self, *, flush: bool) -> tuple[Effects | None, list[tuple[int, list[object]]]]:
+        """What is to be done outside the lock. While work goes on, acknowledgements are gathered."""
+        engine = self.engine
+        engine.resume_starved()
+        effects = None
+        if engine.effects:
+            effects, engine.effects = engine.effects, Effects()
+        acks: list[tuple[int, list[object]]] = []
+        if engine.unsent:
+            now = self._clock.now()
+            if flush or engine.unsent >= _ACK_BUNDLE or now - self._last_acks > _ACK_DELAY:
+                acks = engine.acknowledgements()
+                self._last_acks = now
+        if engine.next_wake < self._next_tick:
+            self._next_tick = engine.next_wake
+            self.bell()
+        return effects, acks
+
+    def _after(self, version: int, todo: tuple[Effects | None, list[tuple[int, list[object]]]]) -> None:
+        if self.engine.version != version:
+            self._runner.wake()
+        self._carry_out(*todo)
+
+    def _carry_out(self, effects: Effects | None, acks: list[tuple[int, list[object]]]) -> None:
+        for index, tokens in acks:
+            self._readers[index].acknowledge(tokens)
+        if effects is None:
+            return
+        assert self._publisher is not None
+        if effects.renew_publishing:
+            self._publisher.renew()
+        if effects.publish:
+            self._publisher.publish(effects.publish)
+        for index in effects.resume:
+            self._readers[index].resume()
+        for message in effects.overdue:
+            self._runner.abandon(message)
+        for alarm in effects.alarms:
+            self._say(alarm)
+
+    def _say(self, alarm: Alarm) -> None:
+        """One line for each kind of alarm in a while, with the number of those kept back."""
+        now = self._clock.now()
+        last, kept_back = self._alarmed.get(alarm.kind, (float("-inf"), 0))
+        if now - last < _QUIET:
+            self._alarmed[alarm.kind] = (last, kept_back + 1)
+            return
+        self._alarmed[alarm.kind] = (now, 0)
+        more = f" (and {kept_back} more since the last line)" if kept_back else ""
+        log.error("%s: %s%s", alarm.kind, alarm.text, more)

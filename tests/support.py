@@ -1,0 +1,57 @@
+"""Help for tests on the real broker: topics as a topology file declares them, made without kodoctl."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+from kodoctl.topology.resources import SubscriptionResource, TopicResource
+
+if TYPE_CHECKING:
+    from tests.conftest import Broker
+
+T = TypeVar("T")
+EARLIEST = {"ledgerId": -1, "entryId": -1}
+LATEST = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1}
+
+
+def create_topics(broker: Broker, path: str, environment: str | None = None) -> None:
+    """Topics and subscriptions of a topology, by plain admin calls; no policies."""
+    resources = expand(load_topology(path, environment)).resources.values()
+    for topic in (resource for resource in resources if isinstance(resource, TopicResource)):
+        answer = broker.admin("PUT", f"{_path(topic.name.full)}/partitions", topic.partitions)
+        assert answer.ok or answer.status_code == 409, answer.text
+    for resource in resources:
+        if isinstance(resource, SubscriptionResource):
+            position = EARLIEST if resource.start == "earliest" else LATEST
+            answer = broker.admin("PUT", f"{_path(resource.topic.full)}/subscription/{resource.name}", position)
+            assert answer.ok or answer.status_code == 409, answer.text
+
+
+def backlog(broker: Broker, topic: str, subscription: str) -> int:
+    """Entries a subscription has not acknowledged; 0 means that nothing is left."""
+    answer = broker.admin("GET", f"{_path(topic)}/partitioned-stats", perPartition="false", getPreciseBacklog="true")
+    return int(answer.json()["subscriptions"][subscription]["msgBacklog"])
+
+
+def unload(broker: Broker, topic: str) -> None:
+    """Moves the topic, which breaks its connections."""
+    assert broker.admin("PUT", f"{_path(topic)}/unload").ok
+
+
+def eventually(found: Callable[[], T], *, within: float = 30.0, every: float = 0.05) -> T:
+    """The first truthy answer; fails when none comes in time (seconds)."""
+    deadline = time.monotonic() + within
+    while True:
+        answer = found()
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"still {answer!r} after {within} s"
+        time.sleep(every)
+
+
+def _path(topic: str) -> str:
+    return topic.replace("://", "/")
