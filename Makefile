@@ -3,6 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WORKERS ?= 2
+PULSAR ?= 4.2
+# Pure code: every branch is tested.
+PURE := kodoctl/plan/*,kodoctl/topology/*
 
 .PHONY: help setup demo test test-broker check format bench docs lock clean
 
@@ -19,11 +23,33 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-check: $(READY) ## Style, types, architecture: seconds, before every commit
+test: $(READY) check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
+	@rm -f .coverage .coverage.*
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --cov --cov-report=
+	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
+	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)'
+
+test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
+	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup tests/broker tests/contract tests/scenarios
+
+check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python docs/generate.py --check
 	$(BIN)/pytest -q tests/test_architecture.py
+
+docs: $(READY) ## Write docs/reference and schemas/topology.v1.json anew from the code
+	$(BIN)/python docs/generate.py
+	$(BIN)/kodoctl schema --output schemas/topology.v1.json
+
+demo: $(READY) ## The main job on a real broker, in three minutes
+	$(BIN)/python examples/demo/run.py
+
+bench: $(READY) ## Measure against what a user would pick instead (needs a broker: kodoctl dev up --use)
+	$(BIN)/python benchmarks/lint/measure.py
+	$(BIN)/python benchmarks/plan_apply/measure.py
+	$(BIN)/python benchmarks/consumer/throughput.py
 
 format: $(READY) ## Rewrite sources as the style asks
 	$(BIN)/ruff check --fix .
