@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Iterator
+import signal
 from dataclasses import dataclass
+from pathlib import Path
 
+import platformdirs
 import pytest
 import requests
 
+from kodoctl.dev import jars, shared, versions
+from kodoctl.dev.instance import EngineName
+from kodoctl.dev.progress import quiet
+from kodoctl.dev.settle import Asked
+from kodoctl.errors import KodoctlError
+
+_CACHE = platformdirs.user_cache_path("kodoctl")
+_RUN = "KODOCTL_TEST_RUN"
+_VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
 _numbers = itertools.count(1)
 
 
@@ -24,16 +36,51 @@ class Broker:
     def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
         """A plain call of the admin API, as somebody without kodoctl would make it."""
         url = f"{self.admin_url}/admin/v2/{path}"
-        return requests.request(method, url, json=body, params=params or None, timeout=30, headers={"Content-Type": "application/json"})
+        return requests.request(
+            method, url, json=body, params=params or None, timeout=30, headers={"Content-Type": "application/json"}
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process the user started owns the run; workers of pytest-xdist find it in the environment."""
+    if not _given() and not hasattr(config, "workerinput"):
+        os.environ[_RUN] = str(shared.open_run(_CACHE / "test-runs", os.environ))
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # being asked to end must end the broker too
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Fetches the broker's jars before any test's own time limit begins."""
+    needed = any("broker" in getattr(item, "fixturenames", ()) for item in session.items)
+    if needed and not _given() and not session.config.option.collectonly:
+        with contextlib.suppress(KodoctlError):  # the fixture meets it again, and says so
+            jars.ensure(_CACHE, versions.exact(_VERSION), os.environ, quiet)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Ends the run's broker, also when the run was interrupted."""
+    if not hasattr(config, "workerinput") and (run := os.environ.pop(_RUN, None)):
+        shared.close_run(Path(run), os.environ)
+
+
+def _given() -> bool:
+    return "KODOCTL_TEST_ADMIN_URL" in os.environ
 
 
 @pytest.fixture(scope="session")
-def broker() -> Iterator[Broker]:
-    """The broker of KODOCTL_TEST_ADMIN_URL and KODOCTL_TEST_BROKER_URL, else one that `kodoctl dev` starts for this run."""
-    if "KODOCTL_TEST_ADMIN_URL" in os.environ:
-        yield Broker(os.environ["KODOCTL_TEST_ADMIN_URL"], os.environ["KODOCTL_TEST_BROKER_URL"])
-        return
-    pytest.fail("no broker: set KODOCTL_TEST_ADMIN_URL and KODOCTL_TEST_BROKER_URL")
+def broker() -> Broker:
+    """The broker of KODOCTL_TEST_ADMIN_URL and KODOCTL_TEST_BROKER_URL, else one started for this run and shared by it.
+
+    KODOCTL_TEST_PULSAR chooses its version: 4.2 (the default) or 4.0.
+    """
+    if _given():
+        return Broker(os.environ["KODOCTL_TEST_ADMIN_URL"], os.environ["KODOCTL_TEST_BROKER_URL"])
+    run = Path(os.environ[_RUN])
+    asked = Asked(f"run-{run.name}", _VERSION, engine=EngineName.JAVA, preferred=shared.unusual_ports())
+    try:
+        addresses = shared.join(run, _CACHE, os.environ, asked)
+    except KodoctlError as problem:
+        pytest.fail(f"no broker for the tests\n{problem}", pytrace=False)
+    return Broker(addresses.admin_url, addresses.broker_url)
 
 
 @pytest.fixture

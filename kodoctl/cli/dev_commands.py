@@ -93,11 +93,12 @@ def up(
     from kodoctl.dev.problems import told
     from kodoctl.dev.settle import Asked
     from kodoctl.dev.up import up as start
-    from kodoctl.pulsar.connection import user_config
+    from kodoctl.pulsar.connection import read_contexts, user_config
 
     config, places = user_config(os.environ), homes()
     places.folder(name)
     contexts.check_usable(config, name)
+    read_contexts(os.environ, Path.cwd())  # a fault in them is better met before the broker starts
     chosen = None if engine is AskedEngine.AUTO else EngineName(engine.value)
     asked = Asked(name, version, auth, chosen, AskedPorts(admin_port, broker_port, bookie_port))
     with shown() as progress:
@@ -107,12 +108,16 @@ def up(
     document = {
         "format_version": FORMAT_VERSION,
         **_connection(result.instance, places),
+        "current": read_contexts(os.environ, Path.cwd()).current == name,
         "already": result.already,
         "seconds": round(result.seconds, 1),
         "tokens": _tokens(result.instance, places),
     }
     say(json.dumps(document, indent=2) if output is Format.JSON else started(document))
-    _say_if_another_is_current(name, asked_for=use)
+    if use and not document["current"]:
+        tell(
+            f"Note: `{name}` is not current in this folder: KODOCTL_CONTEXT or the project's kodoctl.toml comes first."
+        )
 
 
 @app.command("down")
@@ -259,14 +264,3 @@ def _tokens(instance: Instance, places: Homes) -> list[dict[str, str]]:
         }
         for role in tokens.ROLES
     ]
-
-
-def _say_if_another_is_current(name: str, *, asked_for: bool) -> None:
-    """A project's own `kodoctl.toml`, or KODOCTL_CONTEXT, comes before what `--use` writes."""
-    from kodoctl.pulsar.connection import read_contexts
-
-    contexts = read_contexts(os.environ, Path.cwd())
-    if asked_for and contexts.current != name:
-        tell(
-            f"Note: {contexts.current!r} is still the current context here; KODOCTL_CONTEXT or the project's kodoctl.toml says so."
-        )

@@ -17,7 +17,11 @@ def started(document: Mapping[str, Any]) -> str:
     rows = [
         ("", "admin", document["admin_url"]),
         ("", "broker", document["broker_url"]),
-        ("", "context", f"kodoctl --context {name}"),
+        (
+            "",
+            "context",
+            f"{name}, the current one" if document["current"] else f"{name}, as in kodoctl plan --context {name}",
+        ),
         ("", "data", document["folder"]),
     ]
     lines = [f"`{name}` {head}: Pulsar {document['version']} on {document['engine'].capitalize()}.", *_table(rows)]
