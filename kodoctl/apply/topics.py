@@ -82,7 +82,7 @@ def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None
     """One explicitly set policy; None = unset."""
     codec = BY_NAME[name]
     raw = must(admin.call("GET", f"{topic_path(topic)}/{codec.bulk_name}"), f"reading {name} of {topic}")
-    return codec.decode(raw) if is_set(raw) else None
+    return codec.shape.decode(raw) if is_set(raw) else None
 
 
 def _delayed(admin: Admin, topic: TopicName) -> bool:

@@ -13,7 +13,6 @@ from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import ABSENT, Plan, fingerprint, ledger_fingerprints
 from kodoctl.topology.resources import Address, TenantResource
 
-
 MAX_SHOWN: Final = 20
 
 

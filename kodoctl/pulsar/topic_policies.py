@@ -59,7 +59,7 @@ class PolicyReader:
             if (codec.name in found[topic] or codec.name in _ALWAYS_CHECKED) and codec.name not in NO_DELETE_ON_TOPIC
         ]
         for (topic, codec), raw in zip(checks, self._pool.map(lambda check: self._get(*check), checks), strict=True):
-            single = codec.decode(raw) if is_set(raw) else None
+            single = codec.shape.decode(raw) if is_set(raw) else None
             if single != found[topic].get(codec.name):
                 detail = f"{codec.name} of {topic} differs between bulk ({bulk.events} events) and single read"
                 raise BulkUnavailableError(detail)
@@ -68,7 +68,7 @@ class PolicyReader:
         checks = [(topic, codec) for topic in topics for codec in TOPIC_CODECS]
         found: dict[TopicName, dict[str, Any]] = {topic: {} for topic in topics}
         for (topic, codec), raw in zip(checks, self._pool.map(lambda check: self._get(*check), checks), strict=True):
-            value = codec.decode(raw) if is_set(raw) else None
+            value = codec.shape.decode(raw) if is_set(raw) else None
             if value is not None:
                 found[topic][codec.name] = value
         delayed = self._pool.map(lambda topic: (topic, self._get_path(topic, DELAYED_DELIVERY)), topics)

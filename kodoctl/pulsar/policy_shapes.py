@@ -1,0 +1,298 @@
+"""The JSON shapes of policies on Pulsar, both ways: a function that writes one and a function that reads it.
+
+Every body is complete, because Pulsar fills what is left out with 0. A reader answers None for unset, and Foreign for what
+the file format cannot say. Facts: facts/pulsar-measured.md §1 (4.2.4 and 4.0.7).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kodoctl.topology.policies import (
+    AutoTopicCreation,
+    BacklogQuota,
+    DispatchRate,
+    Foreign,
+    InactiveTopic,
+    Persistence,
+    PolicyValue,
+    PublishRate,
+    Retention,
+    SubscribeRate,
+)
+from kodoctl.topology.units import UNLIMITED, Duration, Rate, Size, SizeRate, Unlimited
+
+Json = Any
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How one kind of value travels. `decode(encode(value)) == value` for every value the file can say."""
+
+    encode: Callable[[Any], Json]
+    decode: Callable[[Json], PolicyValue | None]
+
+
+def _milli(value: Duration | Unlimited, unit: int, unlimited: int) -> int:
+    return unlimited if value == UNLIMITED else int(value) // unit
+
+
+def _count(value: int | Unlimited) -> int:
+    return 0 if value == UNLIMITED else int(value)
+
+
+def _read_count(raw: Json) -> PolicyValue | None:
+    if raw is None:
+        return None
+    return UNLIMITED if raw <= 0 else int(raw)
+
+
+def _read_duration(unit: int) -> Callable[[Json], PolicyValue | None]:
+    return lambda raw: None if raw is None else UNLIMITED if raw <= 0 else Duration(raw * unit)
+
+
+def _read_size(raw: Json) -> PolicyValue | None:
+    return None if raw is None else UNLIMITED if raw <= 0 else Size(raw)
+
+
+def _same(raw: Json) -> PolicyValue | None:
+    return raw
+
+
+def _write_retention(value: Retention) -> Json:
+    assert value.time is not None
+    assert value.size is not None
+    return {
+        "retentionTimeInMinutes": _milli(value.time, 60_000, -1),
+        "retentionSizeInMB": -1 if value.size == UNLIMITED else int(value.size) >> 20,
+    }
+
+
+def _read_retention(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    time, size = raw["retentionTimeInMinutes"], raw["retentionSizeInMB"]
+    return Retention(
+        time=UNLIMITED if time < 0 else Duration(time * 60_000),
+        size=UNLIMITED if size < 0 else Size(size << 20),
+    )
+
+
+QUOTA_BY_SIZE: Final = "destination_storage"
+QUOTA_BY_TIME: Final = "message_age"
+_WHEN_FULL: Final = {
+    "hold_producers": "producer_request_hold",
+    "fail_producers": "producer_exception",
+    "evict": "consumer_backlog_eviction",
+}
+_WHEN_FULL_BACK: Final = {wire: word for word, wire in _WHEN_FULL.items()}
+
+
+def _write_quota(value: BacklogQuota) -> Json:
+    """{type: body} for the types that are set; both limits in each, because one left out becomes 0."""
+    found = {}
+    if value.size is not None:
+        limit = -1 if value.size == UNLIMITED else int(value.size)
+        found[QUOTA_BY_SIZE] = {"limitSize": limit, "limitTime": -1, "policy": _WHEN_FULL[value.when_full]}
+    if value.time is not None:
+        limit = _milli(value.time, 1000, -1)
+        found[QUOTA_BY_TIME] = {"limitSize": -1, "limitTime": limit, "policy": _WHEN_FULL[value.when_full]}
+    return found
+
+
+def _read_quota(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    size, time = raw.get(QUOTA_BY_SIZE), raw.get(QUOTA_BY_TIME)
+    actions = {entry["policy"] for entry in (size, time) if entry}
+    if len(actions) != 1 or not actions <= _WHEN_FULL_BACK.keys():
+        return _foreign(raw)
+    members: dict[str, Any] = {}
+    if size:
+        limit = size.get("limitSize", size.get("limit"))
+        members["size"] = UNLIMITED if limit < 0 else Size(limit)
+    if time:
+        members["time"] = UNLIMITED if time["limitTime"] < 0 else Duration(time["limitTime"] * 1000)
+    return BacklogQuota(when_full=_WHEN_FULL_BACK[actions.pop()], **members)  # type: ignore[arg-type]  # the table's values
+
+
+def _write_dispatch(value: DispatchRate) -> Json:
+    return {
+        "dispatchThrottlingRateInMsg": -1 if value.messages == UNLIMITED else value.messages,
+        "dispatchThrottlingRateInByte": -1 if value.size == UNLIMITED else int(value.size),
+        "ratePeriodInSecond": int(value.period) // 1000,
+        "relativeToPublishRate": False,
+    }
+
+
+def _read_dispatch(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    messages, size = raw["dispatchThrottlingRateInMsg"], raw["dispatchThrottlingRateInByte"]
+    if raw.get("relativeToPublishRate") or raw["ratePeriodInSecond"] <= 0:
+        return _foreign(raw)
+    return DispatchRate(
+        messages=UNLIMITED if messages <= 0 else messages,
+        size=UNLIMITED if size <= 0 else Size(size),
+        period=Duration(raw["ratePeriodInSecond"] * 1000),
+    )
+
+
+def _write_publish(value: PublishRate) -> Json:
+    return {
+        "publishThrottlingRateInMsg": value.messages.amount if isinstance(value.messages, Rate) else -1,
+        "publishThrottlingRateInByte": int(value.size.amount) if isinstance(value.size, SizeRate) else -1,
+    }
+
+
+def _read_publish(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    messages, size = raw["publishThrottlingRateInMsg"], raw["publishThrottlingRateInByte"]
+    return PublishRate(
+        messages=UNLIMITED if messages <= 0 else Rate(messages, Duration(1000)),
+        size=UNLIMITED if size <= 0 else SizeRate(Size(size)),
+    )
+
+
+def _write_subscribe(value: SubscribeRate) -> Json:
+    amount = -1 if value.subscribes == UNLIMITED else value.subscribes
+    return {"subscribeThrottlingRatePerConsumer": amount, "ratePeriodInSecond": int(value.period) // 1000}
+
+
+def _read_subscribe(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    amount, period = raw["subscribeThrottlingRatePerConsumer"], raw["ratePeriodInSecond"]
+    if period <= 0:
+        return _foreign(raw)
+    return SubscribeRate(subscribes=UNLIMITED if amount <= 0 else amount, period=Duration(period * 1000))
+
+
+def _write_persistence(value: Persistence) -> Json:
+    return {
+        "bookkeeperEnsemble": value.ensemble,
+        "bookkeeperWriteQuorum": value.write_quorum,
+        "bookkeeperAckQuorum": value.ack_quorum,
+        "managedLedgerMaxMarkDeleteRate": value.mark_delete_rate,
+    }
+
+
+def _read_persistence(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    if min(raw["bookkeeperEnsemble"], raw["bookkeeperWriteQuorum"], raw["bookkeeperAckQuorum"]) < 1:
+        return _foreign(raw)
+    return Persistence(
+        ensemble=raw["bookkeeperEnsemble"],
+        write_quorum=raw["bookkeeperWriteQuorum"],
+        ack_quorum=raw["bookkeeperAckQuorum"],
+        mark_delete_rate=raw["managedLedgerMaxMarkDeleteRate"],
+    )
+
+
+_INACTIVE: Final = {
+    "no_subscriptions": "delete_when_no_subscriptions",
+    "caught_up": "delete_when_subscriptions_caught_up",
+}
+_INACTIVE_BACK: Final = {wire: word for word, wire in _INACTIVE.items()}
+
+
+def _write_inactive(value: InactiveTopic) -> Json:
+    return {
+        "inactiveTopicDeleteMode": _INACTIVE.get(value.delete or "never", "delete_when_no_subscriptions"),
+        "maxInactiveDurationSeconds": int(value.after or 60_000) // 1000,
+        "deleteWhileInactive": value.delete != "never",
+    }
+
+
+def _read_inactive(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    if not raw["deleteWhileInactive"]:
+        return InactiveTopic(delete="never")
+    mode = _INACTIVE_BACK.get(raw["inactiveTopicDeleteMode"])
+    if mode is None:
+        return _foreign(raw)
+    return InactiveTopic(delete=mode, after=Duration(raw["maxInactiveDurationSeconds"] * 1000))  # type: ignore[arg-type]
+
+
+def _write_auto_topic(value: bool | AutoTopicCreation) -> Json:  # noqa: FBT001  # a policy value
+    if isinstance(value, bool):
+        return (
+            {"allowAutoTopicCreation": value, "topicType": "non-partitioned"}
+            if value
+            else {"allowAutoTopicCreation": False}
+        )
+    body: dict[str, Json] = {"allowAutoTopicCreation": True, "topicType": value.type}
+    return {**body, "defaultNumPartitions": value.partitions or 1} if value.type == "partitioned" else body
+
+
+def _read_auto_topic(raw: Json) -> PolicyValue | None:
+    if not raw:
+        return None
+    if not raw["allowAutoTopicCreation"]:
+        return False
+    if raw.get("topicType") != "partitioned":
+        return True
+    return AutoTopicCreation(type="partitioned", partitions=raw.get("defaultNumPartitions") or 1)
+
+
+def _write_auto_subscription(value: bool) -> Json:  # noqa: FBT001  # a policy value
+    return {"allowAutoSubscriptionCreation": value}
+
+
+def _read_auto_subscription(raw: Json) -> PolicyValue | None:
+    return bool(raw["allowAutoSubscriptionCreation"]) if raw else None
+
+
+def _read_compatibility(raw: Json) -> PolicyValue | None:
+    return None if raw in (None, "", "UNDEFINED") else raw if raw in _COMPATIBILITIES else _foreign(raw)
+
+
+_COMPATIBILITIES: Final = frozenset({
+    "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+})  # fmt: skip
+
+
+def _foreign(raw: Json) -> Foreign:
+    return Foreign(json.dumps(raw, sort_keys=True))
+
+
+def _seconds(value: Duration | Unlimited) -> int:
+    return _milli(value, 1000, 0)
+
+
+def _minutes(value: Duration | Unlimited) -> int:
+    return _milli(value, 60_000, 0)
+
+
+def _read_clusters(raw: Json) -> PolicyValue | None:
+    return tuple(sorted(raw)) if raw else None
+
+
+def _read_message_size(raw: Json) -> PolicyValue | None:
+    return Size(raw) if raw and raw > 0 else None
+
+
+RETENTION: Final = Shape(_write_retention, _read_retention)
+QUOTA: Final = Shape(_write_quota, _read_quota)  # {type: body}, one request a type
+DISPATCH_RATE: Final = Shape(_write_dispatch, _read_dispatch)
+PUBLISH_RATE: Final = Shape(_write_publish, _read_publish)
+SUBSCRIBE_RATE: Final = Shape(_write_subscribe, _read_subscribe)
+PERSISTENCE: Final = Shape(_write_persistence, _read_persistence)
+INACTIVE_TOPIC: Final = Shape(_write_inactive, _read_inactive)
+AUTO_TOPIC: Final = Shape(_write_auto_topic, _read_auto_topic)
+AUTO_SUBSCRIPTION: Final = Shape(_write_auto_subscription, _read_auto_subscription)
+COMPATIBILITY: Final = Shape(_same, _read_compatibility)
+FLAG: Final = Shape(_same, _same)
+COUNT: Final = Shape(_count, _read_count)
+SIZE: Final = Shape(_count, _read_size)
+MESSAGE_SIZE: Final = Shape(int, _read_message_size)
+SECONDS: Final = Shape(_seconds, _read_duration(1000))
+MINUTES: Final = Shape(_minutes, _read_duration(60_000))
+CLUSTERS: Final = Shape(list, _read_clusters)
