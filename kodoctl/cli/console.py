@@ -11,7 +11,7 @@ from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
-from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity
+from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -84,4 +84,12 @@ def write_output(text: str, file: str | None) -> None:
     if file is None:
         say(text)
     else:
-        Path(file).write_text(text + "\n", encoding="utf-8")
+        write_file(file, f"{text}\n".encode())
+
+
+def write_file(file: str, data: bytes) -> None:
+    """Bytes to a file. Raises UsageError with the system's reason."""
+    try:
+        Path(file).write_bytes(data)
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None

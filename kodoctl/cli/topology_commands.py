@@ -1,14 +1,15 @@
-"""Commands on the file alone: lint, expand. They need no cluster."""
+"""Commands that check and rewrite the file: lint, fmt, schema, init. They need no cluster."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from kodoctl.cli.console import Paths, command, finish, paths_or_default, say
-from kodoctl.errors import ExitCode
+from kodoctl.cli.console import Paths, command, finish, paths_or_default, report, say, tell, write_output
+from kodoctl.errors import ExitCode, UsageError, error
 
 
 class LintFormat(StrEnum):
@@ -20,9 +21,25 @@ class LintFormat(StrEnum):
     GITHUB = "github"
 
 
+class Shape(StrEnum):
+    """The five shapes that the documentation teaches."""
+
+    SIMPLEST = "simplest"
+    SIMPLE = "simple"
+    SINGLE = "single"
+    BACKUP = "backup"
+    DOUBLE = "double"
+
+
+Output = Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there instead of printing.")]
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
     app.command("lint")(lint)
+    app.command("fmt")(fmt)
+    app.command("init")(init)
+    app.command("schema")(schema)
 
 
 @command
@@ -35,7 +52,13 @@ def lint(
         typer.Option("--against", metavar="REF", help="Compare payload schemas with those of a git revision."),
     ] = None,
 ) -> None:
-    """Check topology files: every finding at once, with file, line and column."""
+    """Check topology files: every finding at once, with its place.
+
+    The base and every environment are checked. Exit code 1 when an error is found that no comment
+    allows (`# kodoctl: allow K203 because …`).
+
+    Example: kodoctl lint --strict --against origin/main
+    """
     from kodoctl.render.findings import RENDERERS
     from kodoctl.topology.lint import lint as run
     from kodoctl.topology.load import read_files
@@ -50,3 +73,87 @@ def lint(
     say(RENDERERS[output.value](result))
     if result.failed or (strict and result.warned):
         finish(ExitCode.ERROR)
+
+
+@command
+def fmt(
+    paths: Paths = None,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; list the files, exit 1 if any.")] = False,
+    diff: Annotated[bool, typer.Option("--diff", help="Change nothing; show what would change.")] = False,
+) -> None:
+    """Put keys in one order and indentation at two; comments stay.
+
+    Comments, blank lines and quotes stay; comments move with the key below them. The data of a
+    file never changes: a file that could not be read back the same is refused. Files with errors
+    are reported and left alone.
+
+    Example: kodoctl fmt --check topologies/
+    """
+    from kodoctl.cli.rewrite import Formatted, format_file, replace_file
+    from kodoctl.topology.load import read_files
+
+    results = [format_file(file) for file in read_files(paths_or_default(paths))]
+    for result in results:
+        report(result.findings)
+    changed = [result for result in results if isinstance(result, Formatted) and result.before != result.after]
+    for result in changed:
+        if diff:
+            say(result.diff())
+        elif check:
+            say(f"{result.name} would change")
+        else:
+            replace_file(result.path, result.after)
+            say(f"{result.name} formatted")
+    refused = sum(bool(result.findings) for result in results)
+    would = "would change" if check or diff else "formatted"
+    tell(f"{len(results)} file{'' if len(results) == 1 else 's'}: {len(changed)} {would}, {refused} left alone.")
+    if refused or (check and changed):
+        finish(ExitCode.ERROR)
+
+
+@command
+def init(
+    file: Annotated[str | None, typer.Argument(help="The file to write.", show_default="topologies/NAME.yaml")] = None,
+    shape: Annotated[Shape, typer.Option("--shape", help="How much a message's life needs.")] = Shape.SINGLE,
+    name: Annotated[str | None, typer.Option("--name", help="Name of the topology and its namespace.")] = None,
+) -> None:
+    """Write a commented example to begin with; never overwrites.
+
+    \b
+    simplest  ready only: what fails stays where it is
+    simple    + retrying and dead letters
+    single    + pending (over a rate) and blocking (over a quota)
+    backup    + a backup level, the last stop before dead letters
+    double    + a second, higher level
+
+    Example: kodoctl init --name trade --shape double
+    """  # noqa: D301  # \b keeps the lines below it apart
+    from kodoctl.topology.example import example
+
+    chosen = name or (Path(file).stem if file else "example")
+    path = Path(file) if file else Path("topologies") / f"{chosen}.yaml"
+    text = example(chosen, shape.value)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("x", encoding="utf-8") as stream:
+            stream.write(text)
+    except FileExistsError:
+        detail = f"{path} is there already and stays as it is: name another file, or remove it"
+        raise UsageError(error("K020", "file exists", detail)) from None
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
+    say(f"{path} written. Next:\n  kodoctl lint {path}\n  kodoctl expand {path}")
+
+
+@command
+def schema(output: Output = None) -> None:
+    """Print the JSON Schema of topology files, for editors.
+
+    Put this line at the top of a file, with the path or address of the schema:
+    # yaml-language-server: $schema=../schemas/topology.v1.json
+
+    Example: kodoctl schema --output schemas/topology.v1.json
+    """
+    from kodoctl.topology.schema import schema_text
+
+    write_output(schema_text(), output)

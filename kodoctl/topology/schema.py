@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import textwrap
 import warnings
 from functools import cache
@@ -13,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema
 
 from kodoctl.topology.model import Topology
+from kodoctl.topology.policies import TopicPolicies
 
 SCHEMA_ID: Final = "https://kodoctl.dev/schemas/topology.v1.json"
 JsonObject = dict[str, Any]
@@ -26,6 +28,11 @@ def topology_schema() -> JsonObject:
         schema = Topology.model_json_schema(by_alias=True, schema_generator=_Generator)
     _forbid_null(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}
+
+
+def schema_text() -> str:
+    """The schema as it is checked in (schemas/topology.v1.json) and printed, without the last line's end."""
+    return json.dumps(topology_schema(), indent=2, ensure_ascii=False)
 
 
 def _forbid_null(schema: Any) -> None:
@@ -51,6 +58,9 @@ class _Generator(GenerateJsonSchema):
 
     def model_schema(self, schema: Any) -> JsonObject:
         result: JsonObject = super().model_schema(schema)
+        if issubclass(schema["cls"], TopicPolicies) and schema["cls"] is not TopicPolicies:
+            own = schema["cls"].__annotations__  # what sets the map apart comes before the policies it takes as well
+            result["properties"] = dict(sorted(result["properties"].items(), key=lambda item: item[0] not in own))
         documents = attribute_docs(schema["cls"])
         for field in schema["cls"].model_fields.items():
             name, info = field[0], field[1]

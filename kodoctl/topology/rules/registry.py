@@ -116,6 +116,7 @@ OTHER_CODES: Final = {
     "K016": "file that cannot be read",
     "K017": "environment that is missing, unknown or changes what it may not",
     "K018": "comment to kodoctl that is malformed or gives no reason",
+    "K020": "a command on the file that cannot do what was asked",
     "K401": "deletes data, or an object in use",
     "K402": "a lowered value would drop stored data",
     "K405": "partitions grown under an ordered subscription",

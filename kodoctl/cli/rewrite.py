@@ -1,0 +1,69 @@
+"""Files rewritten in place: in one step, with the mode they had, or not at all."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.topology.fmt import format_text
+from kodoctl.topology.fmt_tree import CannotFormatError
+from kodoctl.topology.load import SourceFile, load_set
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A file that stays as it is, and why."""
+
+    findings: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True)
+class Formatted:
+    """A file's text as it is and as it should be."""
+
+    path: Path
+    name: str
+    before: str
+    after: str
+    findings: tuple[Diagnostic, ...] = ()
+
+    def diff(self) -> str:
+        """What changes, as a unified diff."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(), self.after.splitlines(), f"{self.name}", f"{self.name} (formatted)", lineterm=""
+        )
+        return "\n".join(lines)
+
+
+def format_file(file: SourceFile) -> Formatted | Refused:
+    """The canonical text of a file that loads in every environment; for any other, what is wrong with it."""
+    sets = [load_set([file], environment) for environment in (None, *file.environments)]
+    findings = {finding: None for loaded in sets for finding in loaded.findings}
+    if findings:
+        return Refused(tuple(findings))
+    before = file.path.read_bytes().decode("utf-8")
+    try:
+        return Formatted(file.path, file.name, before, format_text(before))
+    except CannotFormatError as problem:
+        detail = f"{problem}: the file stays as it is"
+        return Refused((error("K020", "cannot be formatted", detail, Where(file.name)),))
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Writes the text beside the file and puts it in the file's place: whoever reads sees the old one or the new one."""
+    target = path.resolve()  # a link stays a link
+    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).chmod(target.stat().st_mode & 0o7777)
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,53 @@
+"""One layout for every topology file: keys in the order of the models, two spaces a level; nothing else is touched.
+
+Works on the lines of the file. A round trip through a YAML library ties each comment to the value *before* it and would
+leave it behind when keys move; here an entry moves with the comment lines above it. Whatever comes out is read again: other
+data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kodoctl.topology.comments import find_comments
+from kodoctl.topology.fmt_block import layout
+from kodoctl.topology.fmt_flow import reorder_flows
+from kodoctl.topology.fmt_tree import CannotFormatError, read_tree
+from kodoctl.topology.nodes import parse
+
+
+def format_text(text: str) -> str:
+    """The text in canonical layout; the same text when it already is. Raises CannotFormatError for one that stays as it is.
+
+    The text must be a topology file without findings.
+    """
+    newline = "\r\n" if "\r\n" in text else "\n"
+    before = text.replace("\r\n", "\n")
+    if re.search("[\r\x85\u2028\u2029]", before):
+        raise CannotFormatError("it has line breaks that editors do not agree on (CR, NEL, LS or PS)")
+    after = _arranged(before)
+    _verify(before, after)
+    if _arranged(after) != after:
+        raise CannotFormatError("a second pass would change it again")
+    return after.replace("\n", newline)
+
+
+def _arranged(text: str) -> str:
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    in_flows = reorder_flows(text.removeprefix(mark))
+    return mark + layout(in_flows, read_tree(in_flows))
+
+
+def _verify(before: str, after: str) -> None:
+    old, _ = parse(before.encode(), "before")
+    new, findings = parse(after.encode(), "after")
+    if old is None or new is None or findings:
+        raise CannotFormatError("an alias would come before its anchor: move the anchor up")
+    if old.plain() != new.plain():
+        raise CannotFormatError("its data would change")
+    if _comments(before) != _comments(after):
+        raise CannotFormatError("a comment would be lost")
+
+
+def _comments(text: str) -> list[str]:
+    return sorted(comment.text for comment in find_comments(text.removeprefix("\ufeff")))
