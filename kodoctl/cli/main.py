@@ -12,6 +12,7 @@ from kodoctl import __version__
 from kodoctl.cli import (
     context_commands,
     dev_commands,
+    expansion_commands,
     ownership_commands,
     plan_commands,
     status_command,
@@ -28,6 +29,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 topology_commands.register(app)
+expansion_commands.register(app)
 plan_commands.register(app)
 ownership_commands.register(app)
 status_command.register(app)

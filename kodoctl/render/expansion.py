@@ -97,7 +97,10 @@ def _frame(mine: list[Json], topology: Json, width: int) -> Iterator[Branch]:
     own = {entry["name"] for entry in mine if entry["kind"] == "topic"}
     for entry in mine:
         if entry["kind"] == "tenant":
-            facts = [("clusters", ", ".join(entry["clusters"])), ("admin roles", ", ".join(entry["admin_roles"]))]
+            facts = [
+                ("clusters", ", ".join(entry["clusters"]), ""),
+                ("admin roles", ", ".join(entry["admin_roles"]), ""),
+            ]
             yield f"tenant {entry['name']}", _facts(facts, width - 6)
         if entry["kind"] == "namespace":
             yield f"namespace {entry['name']}", _facts(_policy_facts(entry), width - 6)
@@ -137,37 +140,40 @@ def _group(topics: list[_Topic], width: int) -> Branch:
     longest = max(len(topic.entry["topic"]) for topic in topics)
     names = [f"{topic.entry['topic']:<{longest}}  {topic.entry['level'] or ''}".rstrip() for topic in topics]
     explain = entry.get("explain", {})
-    facts = [
-        ("partitions", _with_source(str(entry["partitions"]), explain.get("partitions"))),
+    facts: list[Fact] = [
+        ("partitions", str(entry["partitions"]), _source(explain.get("partitions"))),
         *_policy_facts(entry),
-        *([("ignored", ", ".join(entry["ignore"]))] if entry["ignore"] else []),
-        *([("schema", first.schema)] if first.schema else []),
-        *([("subscriptions", ", ".join(first.subscriptions))] if first.subscriptions else []),
+        ("ignored", ", ".join(entry["ignore"]), ""),
+        ("schema", first.schema, ""),
+        ("subscriptions", ", ".join(first.subscriptions), ""),
         *_role_facts(first.grants),
     ]
     draining = " (draining: read, no longer written)" if entry["draining"] else ""
     return f"{title}{draining}", [*names, *(f"  {line}" for line in _facts(facts, width - 2))]
 
 
-def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[tuple[str, str]]:
-    return [(f"may {action}", ", ".join(roles)) for action, roles in grants]
+Fact = tuple[str, str, str]  # name, value, where it comes from ("" if nobody asked); one without a value is not shown
 
 
-def _policy_facts(entry: Json) -> list[tuple[str, str]]:
+def _role_facts(grants: Iterable[tuple[str, tuple[str, ...]]]) -> list[Fact]:
+    return [(f"may {action}", ", ".join(roles), "") for action, roles in grants]
+
+
+def _policy_facts(entry: Json) -> list[Fact]:
     explain = entry.get("explain")
     if explain is None:
-        return [(name, in_yaml(value)) for name, value in entry["policies"].items()]
+        return [(name, in_yaml(value), "") for name, value in entry["policies"].items()]
     facts = []
     for path, source in explain.items():
         if path != "partitions":
             name, _, member = path.partition(".")
             value = entry["policies"][name]
-            facts.append((path, _with_source(in_yaml(value[member] if member else value), source)))
+            facts.append((path, in_yaml(value[member] if member else value), _source(source)))
     return facts
 
 
-def _with_source(value: str, source: Json | None) -> str:
-    return value if source is None else f"{value}  {origin(source)}"
+def _source(source: Json | None) -> str:
+    return "" if source is None else origin(source)
 
 
 def origin(source: Json) -> str:
@@ -184,14 +190,17 @@ def in_yaml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _facts(facts: list[tuple[str, str]], width: int) -> list[str]:
-    """Names and values in two columns, folded at `width`."""
-    longest = max((len(name) for name, _ in facts), default=0)
+def _facts(facts: list[Fact], width: int) -> list[str]:
+    """Names, values and sources in columns, the last one folded at `width`."""
+    shown = [fact for fact in facts if fact[1]]
+    longest = max((len(name) for name, _, _ in shown), default=0)
+    middle = max((len(value) for _, value, source in shown if source), default=0)
     lines: list[str] = []
-    for name, value in facts:
-        hanging = " " * (longest + 2)
-        folded = textwrap.wrap(value, max(20, width - longest - 2), break_long_words=False, break_on_hyphens=False)
-        lines += [f"{name:<{longest}}  {line}" if n == 0 else hanging + line for n, line in enumerate(folded or [""])]
+    for name, value, source in shown:
+        begin = f"{name:<{longest}}  " + (f"{value:<{middle}}  " if source else "")
+        room = max(20, width - len(begin))
+        folded = textwrap.wrap(source or value, room, break_long_words=False, break_on_hyphens=False)
+        lines += [(begin if n == 0 else " " * len(begin)) + line for n, line in enumerate(folded)]
     return lines
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from kodoctl import __version__
 from kodoctl.errors import Diagnostic, Severity
+from kodoctl.render.safe import one_line
 from kodoctl.topology.lint import LintReport
 from kodoctl.topology.rules import all_codes
 
@@ -34,13 +35,9 @@ def text(report: LintReport) -> str:
     lines = []
     for f in report.findings:
         severity = f"allowed ({f.allowed_because})" if f.allowed_because else f.severity.value
-        lines.append(one_line(f"{f.where or '-'} {f.code} {severity} {f.summary}: {f.detail}"))
+        # one finding is one line, whatever the names in it hold: a line break in a name cannot forge a second finding
+        lines.append(one_line(f"{f.where or '-'} {f.code} {severity} {f.summary}: {f.detail}", limit=4_000))
     return "\n".join([*lines, summary(report)])
-
-
-def one_line(text: str) -> str:
-    """One finding is one line, whatever the names in it hold: a line break in a name cannot forge a second finding."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def summary(report: LintReport) -> str:

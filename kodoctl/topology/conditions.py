@@ -77,3 +77,19 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
+
+
+_WORDS = {
+    "equals": "is", "not_equals": "is not", "in_": "is one of", "not_in": "is none of", "greater_than": ">",
+    "at_least": "≥", "less_than": "<", "at_most": "≤",
+}  # fmt: skip
+
+
+def in_words(condition: RouteCondition) -> str:
+    """`size > 100000`, `uid is one of u1, u2`: one line for people."""
+    for name, word in _WORDS.items():
+        value = getattr(condition, name)
+        if value is not None:
+            values = value if isinstance(value, tuple) else (value,)
+            return f"{condition.property} {word} {', '.join(map(as_property, values))}"
+    return f"{condition.property} exists"

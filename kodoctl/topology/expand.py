@@ -99,6 +99,13 @@ class Expansion:
         """The place in the file that stands for each address."""
         return dict(_find_places(self))
 
+    def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
+        """Where the file gives a topic's number of partitions, or would."""
+        if topic.state is State.DEAD and topic.subscription is not None:
+            return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
+        own = self.topology.spec.topics[topic.ground].partitions is not None
+        return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
+
     @cached_property
     def distinct(self) -> tuple[FamilyTopic, ...]:
         """One topic for each group of topics that share their policies: enough to judge policies by."""
@@ -173,15 +180,18 @@ def _unacked(subscriptions: list[Subscription]) -> Layer:
         values["max_unacked_per_consumer"] = consumer
     if together > settings.BROKER_UNACKED_PER_SUBSCRIPTION:
         values["max_unacked_per_subscription"] = together
-    return Layer(DERIVED, dict(values))
+    return Layer(DERIVED, dict(values), dict.fromkeys(values, "the look-ahead needs more than the broker's default"))
 
 
 def _derived_state(subscription: Subscription, state: State) -> Layer:
     """State topics take messages of any schema version; RETRYING is where recall sends, exactly once by deduplication."""
-    values = {**_unacked([subscription]).values, "schema_validation": False}
+    unacked = _unacked([subscription])
+    values = {**unacked.values, "schema_validation": False}
+    why = {**unacked.why, "schema_validation": "messages come in any schema version"}
     if state is State.RETRYING:
         values["deduplication"] = True
-    return Layer(DERIVED, values)
+        why["deduplication"] = "recall sends here, and what it sends twice is dropped"
+    return Layer(DERIVED, values, why)
 
 
 def _tenant_and_namespace(

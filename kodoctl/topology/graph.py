@@ -1,12 +1,197 @@
-"""Levels, states and flows as networkx graphs."""
+"""Levels, states and flows as networkx graphs: which lane a message can go to from where, and why.
+
+The static half of the consumer's state machine (design: consumer.md): it says where messages *may* go, not which will.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 
 import networkx as nx
 
-from kodoctl.topology.names import TopicName
+from kodoctl.topology import settings
+from kodoctl.topology.conditions import in_words
+from kodoctl.topology.expand import Expansion, FamilyTopic, produced_topic
+from kodoctl.topology.model import GroundTopic, QuotaLimit, RateLimit, Subscription
+from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName
+
+
+class Reason(StrEnum):
+    """Why a message moves from one lane to another."""
+
+    FAILED = "failed"
+    OVER_RATE = "over rate"
+    OVER_QUOTA = "over quota"
+    EXHAUSTED = "attempts used up"
+    ISOLATED = "isolated"
+    ROUTE = "route"
+    RECALL = "recall"
+    PRODUCES = "produces"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A node: one topic that messages wait in. `level` is None for dead letters and for topics no file declares."""
+
+    topic: TopicName
+    ground: str
+    level: Level | None
+    state: State
+    subscription: str | None = None
+    draining: bool = False
+    declared: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """An edge: why, for which subscription, and the words on the arrow."""
+
+    reason: Reason
+    subscription: str
+    label: str
+
+
+Edge = tuple[Lane, Lane, Move]
+
+
+def lane_graph(expansions: Iterable[Expansion], ground: str | None = None) -> nx.MultiDiGraph[Lane]:
+    """All lanes and moves, or those of one ground topic (and the topics its handlers send to).
+
+    Nodes are Lanes, each edge has its Move under "move".
+    """
+    graph: nx.MultiDiGraph[Lane] = nx.MultiDiGraph()
+    everything = tuple(expansions)
+    declared = {lane.topic: lane for expansion in everything for lane in _lanes(expansion)}
+    for expansion in everything:
+        families: dict[str, list[Lane]] = {}
+        for lane in _lanes(expansion):
+            families.setdefault(lane.ground, []).append(lane)
+        for name, lanes in families.items():
+            if ground in (None, name):
+                graph.add_nodes_from(lanes)
+                for source, target, move in _moves(expansion, name, lanes, declared):
+                    graph.add_edge(source, target, move=move)
+    return graph
+
+
+def _moves(expansion: Expansion, ground: str, lanes: list[Lane], declared: Mapping[TopicName, Lane]) -> Iterator[Edge]:
+    spec = expansion.topology.spec.topics[ground]
+    for name, subscription in spec.subscriptions.items():
+        family = _Family(spec, name, subscription, lanes)
+        if Level.L1 in family.levels:  # or the file is wrong, and lint says so
+            yield from family.moves()
+            yield from _produced(expansion, family, declared)
+
+
+def _lanes(expansion: Expansion) -> Iterator[Lane]:
+    for topic in expansion.topics:
+        if topic.state is not None:  # audit records are no messages
+            draining = _is_draining(topic, expansion.topology.spec.topics[topic.ground])
+            yield Lane(topic.name, topic.ground, topic.level, topic.state, topic.subscription, draining)
+
+
+def _is_draining(topic: FamilyTopic, ground: GroundTopic) -> bool:
+    if topic.subscription is not None and topic.state in ground.subscriptions[topic.subscription].draining:
+        return True
+    return topic.level in ground.draining
+
+
+class _Family:
+    """One subscription's view of a family: where it sends messages."""
+
+    def __init__(self, ground: GroundTopic, name: str, subscription: Subscription, lanes: list[Lane]) -> None:
+        self.ground, self.name, self.subscription = ground, name, subscription
+        self.lanes = {(lane.level, lane.state): lane for lane in lanes if lane.subscription in (None, name)}
+        self.levels = settings.read_levels(ground)
+        self.dead = self.lanes.get((None, State.DEAD))
+
+    def open(self, level: Level, state: State) -> Lane | None:
+        """The lane, if messages may still be sent there."""
+        lane = self.lanes.get((level, state))
+        return None if lane is None or lane.draining else lane
+
+    def moves(self) -> Iterator[Edge]:
+        """Every move between lanes of this family."""
+        keeps_order = self.subscription.type != "shared"
+        if keeps_order and self.subscription.on_failure != "leave":
+            for level in self.levels:
+                if self.subscription.on_failure != "block":
+                    yield from self.move(self.lanes[level, State.READY], self.dead, Reason.EXHAUSTED)
+        else:
+            for level in self.levels:
+                yield from self.failures(level)
+        if not keeps_order:
+            for level in self.levels:
+                yield from self.limits(level)
+            yield from self.routes()
+        for level in self.levels:
+            yield from self.exhausted(level)
+        yield from self.recalls()
+
+    def move(self, source: Lane, target: Lane | None, reason: Reason, label: str = "") -> Iterator[Edge]:
+        if target is not None and target != source:
+            yield source, target, Move(reason, self.name, label or reason.value)
+
+    def failures(self, level: Level) -> Iterator[Edge]:
+        ready = self.lanes[level, State.READY]
+        if level.is_backup:
+            yield from self.move(ready, self.dead, Reason.EXHAUSTED)
+        else:
+            yield from self.move(ready, self.open(level, State.RETRYING) or self.last_stop(level), Reason.FAILED)
+
+    def last_stop(self, level: Level) -> Lane | None:
+        """Where a message goes when nothing else is left to try: B1 if it is below, else the dead letters."""
+        backup = self.open(Level.B1, State.READY)
+        return backup if backup is not None and level.rank < Level.B1.rank else self.dead
+
+    def limits(self, level: Level) -> Iterator[Edge]:
+        if level.is_backup:
+            return
+        ready, kinds = self.lanes[level, State.READY], {type(limit) for limit in self.subscription.limits}
+        pending, blocking = self.open(level, State.PENDING), self.open(level, State.BLOCKING)
+        over_rate = Reason.OVER_RATE.value if RateLimit in kinds else "Pending raised"
+        over_quota = Reason.OVER_QUOTA.value if QuotaLimit in kinds else "Blocking raised"
+        yield from self.move(ready, pending, Reason.OVER_RATE, over_rate)
+        if blocking is not None or QuotaLimit in kinds:
+            yield from self.move(ready, blocking or pending, Reason.OVER_QUOTA, over_quota)
+        isolation = settings.isolation(self.ground, self.subscription)
+        if isolation is not None:
+            to_backup = self.open(Level.B1, State.READY) if level.rank < Level.B1.rank else None
+            yield from self.move(ready, to_backup if isolation.to == "B1" else pending, Reason.ISOLATED)
+
+    def exhausted(self, level: Level) -> Iterator[Edge]:
+        """Out of the waiting states, draining ones included: their messages go on to what remains."""
+        retrying = self.open(level, State.RETRYING)
+        for state in WAITING_STATES:
+            if (lane := self.lanes.get((level, state))) is not None:
+                onward = retrying if state is not State.RETRYING else None
+                yield from self.move(lane, onward or self.last_stop(level), Reason.EXHAUSTED)
+
+    def routes(self) -> Iterator[Edge]:
+        """From L1, where producers send: a message that is there already is not moved."""
+        for route in self.subscription.routes:
+            target = self.open(route.to, State.READY)
+            yield from self.move(self.lanes[Level.L1, State.READY], target, Reason.ROUTE, in_words(route.when))
+
+    def recalls(self) -> Iterator[Edge]:
+        """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""
+        if self.dead is None:
+            return
+        targets = [lane for level in self.levels if (lane := self.open(level, State.RETRYING)) is not None]
+        for target in targets:
+            yield from self.move(self.dead, target, Reason.RECALL)
+        if not targets:
+            yield from self.move(self.dead, self.lanes[Level.L1, State.READY], Reason.RECALL, "recall --to L1")
+
+
+def _produced(expansion: Expansion, family: _Family, lanes: Mapping[TopicName, Lane]) -> Iterator[Edge]:
+    for text in family.subscription.produces:
+        name = produced_topic(expansion.namespace, text)
+        target = lanes.get(name) or Lane(name, name.local, None, State.READY, declared=False)
+        source = family.lanes[Level.L1, State.READY]
+        yield from family.move(source, target, Reason.PRODUCES, f"produces ({family.name})")
 
 
 def find_rings(flows: Mapping[TopicName, Iterable[TopicName]]) -> list[list[TopicName]]:

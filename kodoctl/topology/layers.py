@@ -6,9 +6,9 @@ Order (design/topology.md): ready = derived < defaults < topic; state = defaults
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from kodoctl.topology.policies import (
     BacklogQuota,
@@ -29,10 +29,11 @@ DERIVED: Origin = ()  # no place in the file: expand set it
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Values of one place: `origin` is the path of its map in the file, () for what expand derives."""
+    """Values of one place: `origin` is the path of its map in the file, () for what expand derives; then `why` says why."""
 
     origin: Origin
     values: dict[str, PolicyValue]
+    why: Mapping[str, str] = field(default_factory=dict, compare=False)
 
 
 def layer(policies: TopicPolicies, *origin: str) -> Layer:
@@ -67,28 +68,51 @@ def origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
     return found
 
 
+def why_derived(layers: Iterable[Layer], name: str) -> str:
+    """Why expand set a policy itself."""
+    return next(one.why[name] for one in layers if one.origin == DERIVED and name in one.why)
+
+
 def derived_dead_letter() -> Layer:
     """Dead letters are kept: a namespace TTL would delete them, a namespace quota would stop all rerouting."""
-    return Layer(
-        DERIVED,
-        {
-            "ttl": UNLIMITED,
-            "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
-            "subscription_expiry": UNLIMITED,
-            "inactive_topic": InactiveTopic(delete="never"),
-            "schema_validation": False,
-        },
-    )
+    return _DEAD_LETTER
 
 
 def derived_audit() -> Layer:
     """Audit topics have no holder: retention keeps them, and nothing may delete them as inactive."""
-    return Layer(
-        DERIVED,
-        {
-            "ttl": UNLIMITED,
-            "retention": Retention(time=Duration(7 * 86_400_000), size=UNLIMITED),
-            "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
-            "inactive_topic": InactiveTopic(delete="never"),
-        },
-    )
+    return _AUDIT
+
+
+_WEEK: Final = Duration(7 * 86_400_000)
+_DEAD_LETTER: Final = Layer(
+    DERIVED,
+    {
+        "ttl": UNLIMITED,
+        "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+        "subscription_expiry": UNLIMITED,
+        "inactive_topic": InactiveTopic(delete="never"),
+        "schema_validation": False,
+    },
+    {
+        "ttl": "dead letters wait for people",
+        "backlog_quota": "nobody acknowledges dead letters, and a quota would stop all rerouting",
+        "subscription_expiry": "the holder has no consumer, and keeps the letters",
+        "inactive_topic": "letters stay, however long nobody comes",
+        "schema_validation": "letters come in any schema version",
+    },
+)
+_AUDIT: Final = Layer(
+    DERIVED,
+    {
+        "ttl": UNLIMITED,
+        "retention": Retention(time=_WEEK, size=UNLIMITED),
+        "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+        "inactive_topic": InactiveTopic(delete="never"),
+    },
+    {
+        "ttl": "records go by retention alone",
+        "retention": "no subscription keeps records, retention does",
+        "backlog_quota": "an auditor who falls behind must not stop workers",
+        "inactive_topic": "records stay, however long nobody reads them",
+    },
+)

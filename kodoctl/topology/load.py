@@ -54,6 +54,10 @@ class LoadedTopology:
         node, walked = node_at(self.root, path)
         return node.where if walked == path and not isinstance(node.value, dict | list) else node.key_where
 
+    def says(self, *path: str | int) -> bool:
+        """Whether the file (overlay included) has a value at `path`."""
+        return node_at(self.root, path)[1] == path
+
     def where_key(self, *path: str | int) -> Where:
         """The place of the key at `path`, or of the nearest entry around it."""
         return node_at(self.root, path)[0].key_where

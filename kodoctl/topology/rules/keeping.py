@@ -198,19 +198,11 @@ def regrets(scope: Scope) -> Iterator[Found]:
     for expansion, topic in distinct_topics(scope):
         if topic.resource.partitions > MAX_PARTITIONS:
             detail = f"{topic.resource.partitions} partitions: above {MAX_PARTITIONS} clients fail to connect"
-            yield Found(expansion.topology.where(*_partitions_path(expansion, topic)), detail, topic.name.local)
+            yield Found(expansion.topology.where(*expansion.partitions_path(topic)), detail, topic.name.local)
         size = topic.resource.policies.get("max_message_size")
         if size is not None and size < MIN_MESSAGE_SIZE:
             detail = f"max_message_size {size}: a producer's batch beyond it reconnects for ever; at least 64KiB"
             yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
-
-
-def _partitions_path(expansion: Expansion, topic: FamilyTopic) -> tuple[str, ...]:
-    """Where the file gives a topic's number of partitions."""
-    if topic.state is State.DEAD and topic.subscription is not None:
-        return ("topics", topic.ground, "subscriptions", topic.subscription, "dead_letter", "partitions")
-    own = expansion.topology.spec.topics[topic.ground].partitions is not None
-    return ("topics", topic.ground, "partitions") if own else ("defaults", "partitions")
 
 
 @rule("K212", Severity.ERROR, "audit records would go before the message's life ends")

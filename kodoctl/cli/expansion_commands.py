@@ -1,0 +1,127 @@
+"""Commands that show what the file means: expand, graph. They need no cluster."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.console import Environment, Paths, command, paths_or_default, say, tell, write_file, write_output
+from kodoctl.errors import InvalidFileError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.topology.expand import Expansion
+
+
+class ExpandFormat(StrEnum):
+    """Views of an expansion."""
+
+    TREE = "tree"
+    TABLE = "table"
+    JSON = "json"
+
+
+class GraphFormat(StrEnum):
+    """Views of a graph."""
+
+    MERMAID = "mermaid"
+    DOT = "dot"
+    SVG = "svg"
+    PNG = "png"
+
+
+_SUFFIXES = {".mmd": GraphFormat.MERMAID, ".dot": GraphFormat.DOT, ".svg": GraphFormat.SVG, ".png": GraphFormat.PNG}
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    app.command("expand")(expand)
+    app.command("graph")(graph)
+
+
+def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[Sequence[Expansion], str | None]:
+    """The files expanded in one environment (not named = base), lint rules not run. Raises InvalidFileError."""
+    from kodoctl.topology.expand import expand as run
+    from kodoctl.topology.load import BASE, choose_environment, environments_of, load_set, read_files
+
+    files = read_files(paths_or_default(paths))
+    if environment is None and (names := environments_of(files)):
+        tell(f"Shown without environment; --env has {', '.join(names)}.")
+    chosen = choose_environment(files, environment or BASE)
+    loaded = load_set(files, chosen)
+    if loaded.findings:
+        raise InvalidFileError(*loaded.findings)
+    return [run(topology) for topology in loaded.topologies], chosen
+
+
+@command
+def expand(
+    paths: Paths = None,
+    environment: Environment = None,
+    output: Annotated[ExpandFormat, typer.Option("--format", help="How it is printed.")] = ExpandFormat.TREE,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Where each value comes from: its line, or why it is derived.")
+    ] = False,
+) -> None:
+    """Show what files become on Pulsar.
+
+    Topics with their partitions and policies, subscriptions, grants, payload schemas. Nothing is read from a cluster: `kodoctl plan` compares with one.
+
+    Example: kodoctl expand topologies/trade.yaml --env prod --explain
+    """
+    from kodoctl.render.expansion import RENDERERS, WIDTH
+    from kodoctl.topology.document import expansion_document
+
+    expansions, chosen = load_expansions(paths, environment)
+    width = min(120, max(60, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH
+    say(RENDERERS[output.value](expansion_document(expansions, chosen, explain=explain), width))
+
+
+@command
+def graph(
+    paths: Paths = None,
+    environment: Environment = None,
+    topic: Annotated[str | None, typer.Option("--topic", metavar="NAME", help="One ground topic only.")] = None,
+    output: Annotated[
+        GraphFormat | None,
+        typer.Option("--format", help="Picture or text.", show_default="from the file's ending, else mermaid"),
+    ] = None,
+    file: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE", help="Write there.")] = None,
+) -> None:
+    """Draw lanes and the ways messages take between them.
+
+    Mermaid shows in pull requests and wikis, DOT goes to Graphviz; SVG and PNG need matplotlib
+    (pip install 'kodoctl[draw]').
+
+    Example: kodoctl graph topologies/trade.yaml --topic orders --output orders.svg
+    """
+    from kodoctl.render.graph_text import TEXTS
+    from kodoctl.topology.graph import lane_graph
+
+    expansions, _ = load_expansions(paths, environment)
+    known = [name for expansion in expansions for name in expansion.topology.spec.topics]
+    if topic is not None and topic not in known:
+        raise UsageError(error("K020", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
+    lanes = lane_graph(expansions, topic)
+    chosen = output or (_SUFFIXES.get(Path(file).suffix) if file else None) or GraphFormat.MERMAID
+    if chosen.value in TEXTS:
+        write_output(TEXTS[chosen.value](lanes), file)
+    else:
+        from kodoctl.render.picture import draw
+
+        write_picture(draw(lanes, chosen.value), file)
+
+
+def write_picture(picture: bytes, file: str | None) -> None:
+    """Bytes to a file, or to standard output that is no terminal."""
+    if file is not None:
+        write_file(file, picture)
+    elif sys.stdout.isatty():
+        raise UsageError(error("K020", "a picture on a terminal", "name a file: --output FILE"))
+    else:
+        sys.stdout.buffer.write(picture)

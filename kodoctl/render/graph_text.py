@@ -1,0 +1,111 @@
+"""Lanes and moves as Mermaid and DOT text: Mermaid shows in pull requests and wikis, DOT goes to Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import networkx as nx
+
+from kodoctl.topology.graph import Lane, Move, Reason
+from kodoctl.topology.names import State
+
+Graph = nx.MultiDiGraph  # of Lane, with a Move on each edge
+
+FILLS: Final = {
+    State.READY: ("#e3f4e6", "#2e7d46"),
+    State.RETRYING: ("#fff3d6", "#a86a00"),
+    State.PENDING: ("#e1eefc", "#1f5fa8"),
+    State.BLOCKING: ("#eee7fb", "#6a3fb0"),
+    State.DEAD: ("#fde4e2", "#b3261e"),
+}
+"""State -> (fill, line): dark enough on light to be told apart without the colour, too."""
+
+
+def arrows(graph: Graph[Lane]) -> list[tuple[Lane, Lane, list[Move]]]:
+    """One arrow for all moves between two lanes that look alike."""
+    together: dict[tuple[Lane, Lane, bool], list[Move]] = {}
+    edges: Iterable[tuple[Lane, Lane, Move]] = graph.edges(data="move")
+    for source, target, move in edges:
+        same = together.setdefault((source, target, move.reason is Reason.RECALL), [])
+        if move.label not in [known.label for known in same]:
+            same.append(move)
+    return [(source, target, moves) for (source, target, _), moves in together.items()]
+
+
+def groups(lanes: Iterable[Lane]) -> list[tuple[str, dict[str, list[Lane]]]]:
+    """Ground topic -> level -> lanes, in the order of the file; level "" for what has none."""
+    found: dict[str, dict[str, list[Lane]]] = {}
+    for lane in lanes:
+        ground = lane.ground if lane.declared else f"{lane.ground} (declared elsewhere)"
+        found.setdefault(ground, {}).setdefault(lane.level.value if lane.level else "", []).append(lane)
+    return list(found.items())
+
+
+def mermaid(graph: Graph[Lane]) -> str:
+    """A Mermaid flowchart."""
+    ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
+    lines = ["flowchart LR"]
+    for number, (ground, levels) in enumerate(groups(graph)):
+        lines.append(f'  subgraph g{number}["{_quoted(ground)}"]')
+        for level, lanes in levels.items():
+            inside = "    "
+            if level:
+                lines.append(f'    subgraph g{number}_{level}["{level}"]')
+                inside = "      "
+            lines += [f'{inside}{ids[lane]}["{_quoted(_name(lane))}"]:::{lane.state.value}' for lane in lanes]
+            lines += ["    end"] if level else []
+        lines.append("  end")
+    for source, target, moves in arrows(graph):
+        arrow = "-." if moves[0].reason is Reason.RECALL else "--"
+        head = ".->" if arrow == "-." else "-->"
+        label = "<br/>".join(_quoted(move.label) for move in moves)
+        lines.append(f'  {ids[source]} {arrow} "{label}" {head} {ids[target]}')
+    for state, (fill, line) in FILLS.items():
+        lines.append(f"  classDef {state.value} fill:{fill},stroke:{line},color:#1b1b1b")
+    return "\n".join(lines)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+
+
+def _name(lane: Lane) -> str:
+    return f"{lane.topic.local}{' (draining)' if lane.draining else ''}"
+
+
+def dot(graph: Graph[Lane]) -> str:
+    """A DOT digraph, a cluster for each ground topic and level."""
+    ids = {lane: f"n{number}" for number, lane in enumerate(graph)}
+    lines = [
+        "digraph topology {",
+        '  rankdir=LR; fontname="Helvetica"; compound=true;',
+        '  node [shape=box, style="filled,rounded", fontname="Helvetica", fontsize=11];',
+        '  edge [fontname="Helvetica", fontsize=9, color="#555555"];',
+    ]
+    for number, (ground, levels) in enumerate(groups(graph)):
+        lines += [f"  subgraph cluster_{number} {{", f'    label="{_escaped(ground)}"; color="#999999";']
+        for level, lanes in levels.items():
+            if level:
+                lines += [f"    subgraph cluster_{number}_{level} {{", f'      label="{level}"; color="#cccccc";']
+            lines += [f"      {ids[lane]} {_dot_node(lane)};" for lane in lanes]
+            lines += ["    }"] if level else []
+        lines.append("  }")
+    for source, target, moves in arrows(graph):
+        style = ', style=dashed, color="#b3261e"' if moves[0].reason is Reason.RECALL else ""
+        label = "\\n".join(_escaped(move.label) for move in moves)
+        lines.append(f'  {ids[source]} -> {ids[target]} [label="{label}"{style}];')
+    return "\n".join([*lines, "}"])
+
+
+def _dot_node(lane: Lane) -> str:
+    fill, line = FILLS[lane.state]
+    style = ', style="filled,rounded,dashed"' if lane.draining or not lane.declared else ""
+    return f'[label="{_escaped(_name(lane))}", fillcolor="{fill}", color="{line}"{style}]'
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+TEXTS: Final[dict[str, Callable[[Graph[Lane]], str]]] = {"mermaid": mermaid, "dot": dot}
