@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -129,10 +130,14 @@ def init(
     Example: kodoctl init --name trade --shape double
     """  # noqa: D301  # \b keeps the lines below it apart
     from kodoctl.topology.example import example
+    from kodoctl.topology.names import InvalidNameError
 
     chosen = name or (Path(file).stem if file else "example")
     path = Path(file) if file else Path("topologies") / f"{chosen}.yaml"
-    text = example(chosen, shape.value)
+    try:
+        text = example(chosen, shape.value)
+    except InvalidNameError as problem:
+        raise UsageError(error("K101", "name that Pulsar refuses", str(problem))) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as stream:
@@ -142,7 +147,8 @@ def init(
         raise UsageError(error("K020", "file exists", detail)) from None
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
-    say(f"{path} written. Next:\n  kodoctl lint {path}\n  kodoctl expand {path}")
+    quoted = shlex.quote(str(path))
+    say(f"{path} written. Next:\n  kodoctl lint {quoted}\n  kodoctl expand {quoted}")
 
 
 @command

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
+
+from kodoctl.topology.names import InvalidNameError, why_not_pulsar_name
+
+_PLAIN: Final = re.compile(r"(?!true$|false$|null$)[a-z][-.\w]*", re.ASCII | re.IGNORECASE)  # no quotes needed
 
 _HEAD: Final = """\
 # A topology: one business topic (the ground topic) and the family of topics around it.
 # Editors complete and explain every key with the schema that `kodoctl schema --output topology.v1.json` writes:
 # yaml-language-server: $schema=topology.v1.json
 version: 1
-name: {name}  # who owns the topics: a marker on each of them
+name: {quoted}  # who owns the topics: a marker on each of them
 tenant: public  # the Pulsar tenant
-namespace: {name}  # topics are public/{name}/…
+namespace: {quoted}  # topics are public/{name}/…
 
 # The namespace object belongs to this file: at most one file has this key.
 namespace_policies:
@@ -86,10 +91,12 @@ _TAIL: Final = """\
 
 
 def example(name: str, shape: str) -> str:
-    """A topology called `name` of one shape: simplest, simple, single, backup or double."""
+    """A topology called `name` of one shape: simplest, simple, single, backup or double. Raises InvalidNameError."""
+    if reason := why_not_pulsar_name(name):
+        raise InvalidNameError(f"{name!r} is no name: {reason}")
     several = shape not in _STATES
     parts = [
-        _HEAD.format(name=name),
+        _HEAD.format(name=name, quoted=name if _PLAIN.fullmatch(name) else f'"{name}"'),
         _LEVELS.get(shape, ""),
         _FAIR,
         _STATES.get(shape, _ALL_STATES),

@@ -15,6 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from kodoctl.topology.model import Topology
 from kodoctl.topology.policies import TopicPolicies
+from kodoctl.topology.schema_patch import add_overlays
 
 SCHEMA_ID: Final = "https://kodoctl.dev/schemas/topology.v1.json"
 JsonObject = dict[str, Any]
@@ -27,6 +28,7 @@ def topology_schema() -> JsonObject:
         warnings.simplefilter("ignore")  # defaults with units are texts in the schema's examples, not JSON numbers
         schema = Topology.model_json_schema(by_alias=True, schema_generator=_Generator)
     _forbid_null(schema)
+    add_overlays(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}
 
 

@@ -1,0 +1,73 @@
+"""The overlay form of the topology schema: every key may be left out, null deletes. What editors complete in `environments`.
+
+Leaves point at the property they overlay (`#/$defs/Subscription/properties/type`), so that nothing is said twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+JsonObject = dict[str, Any]
+PREFIX: Final = "Patch"
+_NULL: Final[JsonObject] = {"type": "null"}
+_NOT_IN_OVERLAYS: Final = frozenset({"name", "version", "formerly", "environments"})
+_PRODUCTION: Final[JsonObject] = {
+    "type": "boolean",
+    "description": "Whether this environment is production: switches the stricter rules on. Only in overlays.",
+    "examples": [True],
+}
+
+
+def add_overlays(schema: JsonObject) -> None:
+    """Adds the overlay forms to the definitions of a topology schema, and lets `environments` be of that form."""
+    patches = _Patches(schema)
+    root = patches.of_map("Topology", schema, "#")
+    properties = {name: prop for name, prop in root["properties"].items() if name not in _NOT_IN_OVERLAYS}
+    patches.found["Topology"] = {**root, "properties": {"production": _PRODUCTION, **properties}}
+    schema["$defs"] |= {f"{PREFIX}{name}": patch for name, patch in sorted(patches.found.items())}
+    overlay = {"type": "object", "allOf": [{"$ref": f"#/$defs/{PREFIX}Topology"}]}
+    schema["properties"]["environments"]["additionalProperties"] = overlay
+
+
+class _Patches:
+    """Overlay forms of the maps met so far, by the name of the map's definition."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        self.definitions: JsonObject = schema["$defs"]
+        self.found: dict[str, JsonObject] = {}
+
+    def of_map(self, name: str, schema: JsonObject, pointer: str) -> JsonObject:
+        """The overlay form of a map with known keys."""
+        properties = {
+            key: {"anyOf": [*self.of_value(prop, f"{pointer}/properties/{key}"), _NULL]}
+            for key, prop in schema["properties"].items()
+        }
+        return {
+            "type": "object",
+            "description": f"Overlay: {name}.",
+            "additionalProperties": False,
+            "properties": properties,
+        }
+
+    def of_value(self, schema: JsonObject, pointer: str) -> list[JsonObject]:
+        """What may stand for a value in an overlay: the patches of the maps it may be, and the value itself."""
+        options = [option for key in ("anyOf", "oneOf") for option in schema.get(key, [])] or [schema]
+        patches = [patch for option in options if (patch := self.of_option(option, pointer)) is not None]
+        return patches if len(patches) == len(options) else [*patches, {"$ref": pointer}]
+
+    def of_option(self, schema: JsonObject, pointer: str) -> JsonObject | None:
+        """The patch of a map; None for what is no map and can only be replaced."""
+        if "$ref" in schema:
+            name = schema["$ref"].rsplit("/", 1)[1]
+            target = self.definitions[name]
+            if "properties" not in target:
+                return None
+            if name not in self.found:
+                self.found[name] = {}  # a map that contains itself would meet its own name here
+                self.found[name] = self.of_map(name, target, f"#/$defs/{name}")
+            return {"$ref": f"#/$defs/{PREFIX}{name}"}
+        below = schema.get("additionalProperties")
+        if isinstance(below, dict):
+            options = self.of_value(below, f"{pointer}/additionalProperties")
+            return {"type": "object", "additionalProperties": {"anyOf": [*options, _NULL]}}
+        return None
