@@ -60,7 +60,7 @@ def value_text(value: Any) -> str:
         case dict():
             return "{" + ", ".join(f"{key}: {value_text(member)}" for key, member in value.items()) + "}"
         case list():
-            return ", ".join(one_line(member) for member in value) or "none"
+            return ", ".join(value_text(member) for member in value) or "none"
         case bool():
             return str(value).lower()
         case _:
