@@ -9,22 +9,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from kodoctl.apply.writes import WriteFailedError, write
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Holding, Ledger
-from kodoctl.plan.plan import OwnerPlan, Plan
-from kodoctl.pulsar.admin import Admin, namespace_path
+from kodoctl.plan.owners import HELD, OwnerPlan, entries_written
+from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.admin import Admin, must, namespace_path
+from kodoctl.pulsar.writes import WriteFailedError, write
 from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import Address, NamespaceResource
 
-HELD = (
-    TopicResource,
-    SubscriptionResource,
-    NamespaceResource,
-)  # what a ledger lists as owned; grants have their own list
+Key = tuple[NamespaceName, str]
 
 
 class Book:
@@ -33,28 +30,29 @@ class Book:
     def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
         self._admin = admin
         self._plan = plan
-        self._owners = {owner.name: owner for owner in plan.owners}
-        self._entries: dict[tuple[NamespaceName, str], Ledger] = {}
-        self._written: dict[tuple[NamespaceName, str], str | None] = {}
-        self._grants: dict[tuple[NamespaceName, str], dict[str, frozenset[str]]] = {}
+        self._owners = {owner.name: owner for owner in sorted(plan.owners, key=lambda owner: not owner.leaves)}
+        self._ending = {(owner.namespace, owner.name) for owner in plan.owners if owner.leaves or plan.destroying}
+        self._replaced = {(owner.namespace, earlier) for owner in plan.owners for earlier in owner.replaces}
+        self._entries: dict[Key, Ledger] = {}
+        self._written: dict[Key, str | None] = {}
+        owners = {(owner.namespace, owner.name): owner for owner in plan.owners}
+        for namespace, name in sorted(entries_written(plan.owners, plan.changes) - self._replaced):
+            known = live.ledgers.get(namespace, {}).get(name)
+            self._written[namespace, name] = ledgers.encode(known) if known else None
+            self._entries[namespace, name] = known or _new(owners[namespace, name])
         for owner in plan.owners:
-            key = (owner.namespace, owner.name)
-            known = live.ledgers.get(owner.namespace, {}).get(owner.name)
-            self._entries[key] = known or Ledger(owner.name, owner.namespace, owner.source, owner.environment)
-            self._written[key] = ledgers.encode(known) if known else None
             for earlier in owner.replaces:
-                self._take_over(key, live.ledgers[owner.namespace][earlier])
+                self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
 
-    def _take_over(self, key: tuple[NamespaceName, str], earlier: Ledger) -> None:
+    def _rename(self, earlier: Ledger, key: Key) -> None:
         """What the topology owned under an earlier name keeps how it was come by."""
         entry = self._entries[key]
-        self._entries[key] = replace(
-            entry, owned={**earlier.owned, **entry.owned}, namespace_keys=entry.namespace_keys | earlier.namespace_keys
-        )
+        owned = {**earlier.owned, **entry.owned}
+        self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
 
-    def initial_properties(self, namespace: NamespaceName, changes: Iterable[Change]) -> Mapping[str, str]:
+    def initial_properties(self, namespace: NamespaceName, create: Create) -> Mapping[str, str]:
         """Entries to put into the request that creates a namespace."""
-        self._hold(changes, intent=True)
+        self._hold([create], intent=True)
         return {
             f"{LEDGER_PREFIX}{name}": ledgers.encode(entry)
             for (where, name), entry in self._entries.items()
@@ -67,8 +65,10 @@ class Book:
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
 
     def intend(self, changes: Iterable[Change]) -> None:
-        """Before a level: what will be created is named first, so that nothing created is ever unknown."""
-        self._hold([change for change in changes if isinstance(change, Create)], intent=True)
+        """Before a level: what will be created, and which policies of a namespace will be set, is named first, so that
+        nothing we made is ever unknown.
+        """
+        self._hold([change for change in changes if isinstance(change, Create | Update)], intent=True)
         self._write()
 
     def settle(self, changes: Iterable[Change]) -> None:
@@ -78,38 +78,48 @@ class Book:
 
     def close(self, *, complete: bool) -> None:
         """At the end. Digest, consumer settings and the end of earlier names only when everything was done."""
-        for owner in self._plan.owners:
-            key = (owner.namespace, owner.name)
-            entry = self._entries[key]
-            if complete:
-                entry = _closed(entry, owner, self._plan)
-            self._entries[key] = entry
+        if complete:
+            for owner in self._plan.owners:
+                key = (owner.namespace, owner.name)
+                self._entries[key] = _closed(self._entries[key], owner, ending=key in self._ending)
         self._write(final=complete)
 
     def _hold(self, changes: Iterable[Change], *, intent: bool) -> None:
-        held: dict[tuple[NamespaceName, str], dict[str, Holding | None]] = {}
+        held: dict[Key, dict[Address, Holding | None]] = {}
         for change in changes:
             key = self._key(change)
             if key is None:
                 continue
+            self._hold_keys(key, change)
             match change:
                 case Create(after=after) if isinstance(after, HELD):
                     held.setdefault(key, {})[change.address] = Holding.INTENT if intent else Holding.CREATED
-                case Adopt(before=before) if isinstance(before, HELD) and not intent:
-                    how = self._entries[key].owned.get(change.address)
-                    held.setdefault(key, {})[change.address] = _adopted(how)
-                case Delete() | Forget() if not intent:
+                case Adopt(before=before, taken_from=other) if isinstance(before, HELD):
+                    held.setdefault(key, {})[change.address] = self._adopted(key, change)
+                    if other is not None and (key[0], other) in self._entries:
+                        held.setdefault((key[0], other), {})[change.address] = None
+                case Delete() | Forget():
                     held.setdefault(key, {})[change.address] = None
                 case _:
                     pass
-            if isinstance(change, Create | Update) and isinstance(change.after, NamespaceResource):
-                entry = self._entries[key]
-                keys = entry.namespace_keys | (change.after.managed or frozenset())
-                self._entries[key] = replace(entry, namespace_keys=keys)
         for key, addresses in held.items():
             self._entries[key] = self._entries[key].with_holdings(addresses)
 
-    def _key(self, change: Change) -> tuple[NamespaceName, str] | None:
+    def _hold_keys(self, key: Key, change: Change) -> None:
+        """Policies of a namespace that we set, so that they can be unset when the file no longer names them."""
+        if isinstance(change, Create | Update) and isinstance(change.after, NamespaceResource):
+            keys = self._entries[key].namespace_keys | (change.after.managed or frozenset())
+            self._entries[key] = replace(self._entries[key], namespace_keys=keys)
+
+    def _adopted(self, key: Key, change: Adopt) -> Holding:
+        """What we or its former owner created stays created by us; finishing what an intent began makes it so."""
+        known = self._entries[key].owned.get(change.address)
+        if known is None and change.taken_from is not None:
+            taken = self._entries.get((key[0], change.taken_from))
+            known = taken.owned.get(change.address) if taken else None
+        return Holding.CREATED if known in (Holding.CREATED, Holding.INTENT) else Holding.ADOPTED
+
+    def _key(self, change: Change) -> Key | None:
         """The entry a change belongs to: its owner's, in the namespace that holds it already, else where the owner lives."""
         for (namespace, name), entry in self._entries.items():
             if name == change.about.owner and change.address in entry.owned:
@@ -118,52 +128,43 @@ class Book:
         return (owner.namespace, owner.name) if owner else None
 
     def _write(self, *, final: bool = False) -> None:
-        by_namespace: dict[NamespaceName, dict[str, Any]] = {}
-        for (namespace, name), entry in self._entries.items():
-            owner = next(o for o in self._plan.owners if (o.namespace, o.name) == (namespace, name))
-            text = (
-                None if final and (owner.leaves or self._plan.destroying) and not entry.owned else ledgers.encode(entry)
-            )
-            if text != self._written.get((namespace, name)):
-                by_namespace.setdefault(namespace, {})[f"{LEDGER_PREFIX}{name}"] = text
-                self._written[namespace, name] = text
-            if final:
-                for earlier in owner.replaces:
-                    by_namespace.setdefault(namespace, {})[f"{LEDGER_PREFIX}{earlier}"] = None
-        for namespace, properties in by_namespace.items():
-            self._put(namespace, properties)
+        changed: dict[Key, str | None] = {}
+        for key, entry in self._entries.items():
+            text = None if final and key in self._ending and not entry.owned else ledgers.encode(entry)
+            if text != self._written[key]:
+                changed[key] = text
+        if final:
+            changed |= dict.fromkeys(self._replaced)
+        for namespace in sorted({key[0] for key in changed}):
+            here = {key: text for key, text in changed.items() if key[0] == namespace}
+            self._put(namespace, {f"{LEDGER_PREFIX}{name}": text for (_, name), text in here.items()})
+            self._written |= here
 
     def _put(self, namespace: NamespaceName, properties: dict[str, Any]) -> None:
         path = namespace_path(namespace)
-        dump = self._admin.call("GET", path)
-        if dump.missing:
+        reply = self._admin.call("GET", path)
+        if reply.missing:
             return  # a namespace that this apply deleted, or could not create
-        total = sum(
-            len(v)
-            for k, v in (dump.data.get("properties") or {}).items()
-            if k.startswith(LEDGER_PREFIX) and k not in properties
-        )
-        if total + sum(len(text or "") for text in properties.values()) > ledgers.MAX_BYTES:
-            raise WriteFailedError(
-                f"{namespace}: the ownership ledgers would exceed 500 kB: split the topologies over namespaces"
-            )
+        there = must(reply, f"reading the ledgers of {namespace}").get("properties") or {}
+        after = {**there, **properties}
+        if sum(len(text or "") for key, text in after.items() if key.startswith(LEDGER_PREFIX)) > ledgers.MAX_BYTES:
+            raise WriteFailedError(ledgers.too_large(namespace))
 
-        def there() -> bool:
-            now = self._admin.call("GET", path).data.get("properties") or {}
+        def done() -> bool:
+            now = must(self._admin.call("GET", path), f"reading the ledgers of {namespace}").get("properties") or {}
             return all(now.get(key) == text for key, text in properties.items())
 
-        write(self._admin, "PUT", f"{path}/properties", properties, done=there)
+        write(self._admin, "PUT", f"{path}/properties", properties, done=done)
 
 
-def _adopted(before: Holding | None) -> Holding:
-    """Taking over what an earlier name created, or finishing what an intent began, makes it created by us."""
-    return Holding.CREATED if before in (Holding.CREATED, Holding.INTENT) else Holding.ADOPTED
+def _new(owner: OwnerPlan) -> Ledger:
+    return Ledger(owner.name, owner.namespace, owner.source, owner.environment)
 
 
-def _closed(entry: Ledger, owner: OwnerPlan, plan: Plan) -> Ledger:
+def _closed(entry: Ledger, owner: OwnerPlan, *, ending: bool) -> Ledger:
     """What the entry says once everything is done; intents that came to nothing go."""
     owned = {address: how for address, how in entry.owned.items() if how is not Holding.INTENT}
-    if plan.destroying or owner.leaves:
+    if ending:
         return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
     return replace(
         entry,

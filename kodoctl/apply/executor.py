@@ -12,10 +12,9 @@ from kodoctl.apply import namespaces, topics
 from kodoctl.apply.book import Book
 from kodoctl.apply.report import ApplyReport, Event, Listen, Outcome, Status
 from kodoctl.apply.verify import Verifier
-from kodoctl.apply.writes import WriteFailedError
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.compare import Levels
+from kodoctl.plan.compare import Levels, overlaid
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.order import Step, StepKey, schedule
 from kodoctl.plan.plan import Plan
@@ -23,6 +22,7 @@ from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.lease import Lease
+from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     GrantResource,
@@ -52,7 +52,7 @@ class Executor:
         self._admin, self._plan, self._live, self._lease = admin, plan, live, lease
         self._listen, self._stop = listen, stop or threading.Event()
         self._book = Book(admin, plan, live)
-        self._verifier = Verifier(admin, client, live)
+        self._verifier = Verifier(admin, client, self._levels)
         self._lanes: dict[NamespaceName, threading.Lock] = {}
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[Status, str]] = {}
@@ -177,9 +177,19 @@ class Executor:
             return self._lanes.setdefault(namespace, threading.Lock())
 
     def _levels(self, namespace: NamespaceName) -> Levels:
-        found = self._live.namespace_policies.get(namespace, {})
-        after = {**found, **self._verifier.namespace_after(namespace, self._plan.changes)}
-        return Levels(found, after, self._live.broker_defaults)
+        """What counts under the topics of a namespace, before and after this plan."""
+        before = self._live.namespace_policies.get(namespace, {})
+        after = before
+        for change in self._plan.changes:
+            if change.address == f"namespace.{namespace}":
+                match change:
+                    case Create(after=NamespaceResource() as made):
+                        after = made.policies
+                    case Update(fields=fields):
+                        after = overlaid(before, fields)
+                    case _:
+                        pass
+        return Levels(before, after, self._live.broker_defaults)
 
     def _do(self, step: Step) -> None:
         change = step.change
@@ -198,12 +208,12 @@ class Executor:
             case _:
                 assert_never(change)
 
-    def _create(self, resource: Resource, change: Change) -> None:
+    def _create(self, resource: Resource, change: Create) -> None:
         match resource:
             case TenantResource():
                 namespaces.create_tenant(self._admin, resource)
             case NamespaceResource():
-                properties = self._book.initial_properties(resource.name, [change])
+                properties = self._book.initial_properties(resource.name, change)
                 namespaces.create_namespace(self._admin, resource, self._plan.identity.cluster, properties)
                 self._book.namespace_created(resource.name, properties)
             case TopicResource():

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from kodoctl.apply.writes import WriteFailedError, wait_until, write
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import normal
 from kodoctl.plan.order import write_order
 from kodoctl.pulsar.admin import NOT_SENT, Admin, must, namespace_path, topic_path
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
+from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Policies
 from kodoctl.topology.resources import GrantResource, NamespaceResource, TenantResource

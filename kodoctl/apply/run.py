@@ -11,7 +11,6 @@ from kodoctl.apply import namespaces
 from kodoctl.apply.executor import Executor
 from kodoctl.apply.prepare import judged_now, scope_of_plan
 from kodoctl.apply.report import ApplyReport, Listen
-from kodoctl.apply.writes import WriteFailedError
 from kodoctl.errors import ClusterError, Diagnostic, RefusedError, Severity, error
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
@@ -21,6 +20,7 @@ from kodoctl.pulsar.control import ensure_control_namespace, read_control, write
 from kodoctl.pulsar.lease import hold
 from kodoctl.pulsar.live import read_live
 from kodoctl.pulsar.session import Session
+from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import TenantResource
 

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kodoctl.apply.writes import WriteFailedError, write
 from kodoctl.plan.changes import Delete, FieldChange
 from kodoctl.plan.compare import NEVER_UNSET, Levels, normal
 from kodoctl.plan.order import write_order
@@ -17,6 +16,7 @@ from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, subscription_path
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import is_set
+from kodoctl.pulsar.writes import WriteFailedError, write
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import PolicyValue

@@ -5,15 +5,13 @@ Many wrong bodies answer 204, and parallel writers can undo each other: a change
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from kodoctl.apply.topics import read_policy
-from kodoctl.apply.writes import wait_until
 from kodoctl.errors import ClusterError
-from kodoctl.plan.changes import Change, Create, Delete, Update
-from kodoctl.plan.compare import NEVER_UNSET, normal
-from kodoctl.plan.inventory import Live
+from kodoctl.plan.changes import Create, Delete, Update
+from kodoctl.plan.compare import NEVER_UNSET, Levels, normal, validates
 from kodoctl.plan.order import Step
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
@@ -21,9 +19,10 @@ from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.live import grants_of
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
+from kodoctl.pulsar.writes import wait_until
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Policies
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
 
 Problem = tuple[Step, str]
 
@@ -31,19 +30,8 @@ Problem = tuple[Step, str]
 class Verifier:
     """Compares what is live with what was written."""
 
-    def __init__(self, admin: Admin, client: BrokerClient, live: Live) -> None:
-        self._admin, self._client, self._live = admin, client, live
-
-    def namespace_after(self, namespace: NamespaceName, changes: Iterable[Change]) -> Policies:
-        """Policies that the plan sets on a namespace."""
-        for change in changes:
-            if (
-                isinstance(change, Create | Update)
-                and isinstance(change.after, NamespaceResource)
-                and change.after.name == namespace
-            ):
-                return change.after.policies
-        return {}
+    def __init__(self, admin: Admin, client: BrokerClient, levels: Callable[[NamespaceName], Levels]) -> None:
+        self._admin, self._client, self._levels = admin, client, levels
 
     def verify(self, steps: Sequence[Step]) -> list[Problem]:
         """Steps that the broker does not show as done, with what it shows instead."""
@@ -60,7 +48,10 @@ class Verifier:
         for _, topic, _ in wanted:
             by_namespace.setdefault(topic.namespace, []).append(topic)
         reader = PolicyReader(self._admin, self._client, pool)
-        readings = {namespace: reader.read(namespace, topics) for namespace, topics in by_namespace.items()}
+        readings = {
+            namespace: reader.read(namespace, topics, validates=self._validates(namespace))
+            for namespace, topics in by_namespace.items()
+        }
         for step, topic, changed in wanted:
             shown = readings[topic.namespace].of(topic)
             late = [name for name, value in changed.items() if not _same(name, shown.get(name), value)]
@@ -69,6 +60,10 @@ class Verifier:
                     now = read_policy(self._admin, topic, name)
                     yield step, f"{name}: written {changed[name]}, the broker shows {now}"
                     break
+
+    def _validates(self, namespace: NamespaceName) -> bool:
+        levels = self._levels(namespace)
+        return validates(levels.namespace_after, levels.broker)
 
     def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
         return wait_until(lambda: _same(name, read_policy(self._admin, topic, name), wanted))

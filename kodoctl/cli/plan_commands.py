@@ -167,9 +167,9 @@ def apply(
             show_plan(planned, session, PlanFormat.TEXT)
         if planned.refused:
             raise RefusedError(*(d for d in planned.all_findings() if json_output))
-        from kodoctl.plan.plan import ledger_pending
+        from kodoctl.plan.owners import ledger_pending
 
-        if planned.empty and not ledger_pending(planned, prepared.live):
+        if planned.empty and not ledger_pending(planned.owners, prepared.live):
             return
         if not planned.empty:
             confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Apply these changes?")

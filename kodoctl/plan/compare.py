@@ -41,6 +41,17 @@ class Levels:
         return Effective(self.broker[policy], "broker") if policy in self.broker else Effective(None, "broker default")
 
 
+def validates(namespace: Policies, broker: Policies) -> bool:
+    """Whether schemas are enforced on topics that say nothing themselves."""
+    return namespace.get("schema_validation", broker.get("schema_validation")) is True
+
+
+def overlaid(policies: Policies, fields: Iterable[FieldChange]) -> Policies:
+    """Policies once these fields are written."""
+    changed = {field.policy: field.after for field in fields if field.policy}
+    return {name: value for name, value in {**policies, **changed}.items() if value is not None}
+
+
 def topic_fields(wanted: Wanted, found: Found, levels: Levels, unsupported: frozenset[str]) -> tuple[FieldChange, ...]:
     """Partitions that grow, policies that differ (every policy of the table, unless ignored), a stalling value."""
     after, before = wanted.resource, found.resource

@@ -13,6 +13,7 @@ from kodoctl.plan.compare import (
     grant_fields,
     impossible,
     namespace_fields,
+    overlaid,
     schema_fields,
     subscription_fields,
     topic_fields,
@@ -21,7 +22,6 @@ from kodoctl.plan.inventory import Desired, Found, Live, Wanted
 from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.policies import Policies
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -103,9 +103,9 @@ class _Diff:
             entry for ledgers in self.live.ledgers.values() for name, entry in ledgers.items() if name in names
         )
 
-    def _claim(self, address: Address, found: Found) -> Claim:
+    def _claim(self, address: Address, found: Found, asking: str | None = None) -> Claim:
         namespace = namespace_of(found.resource)
-        return claim(address, found, dict(self.live.ledgers.get(namespace, {}))) if namespace else Claim(None)
+        return claim(address, found, self.live.ledgers.get(namespace, {}), asking=asking) if namespace else Claim(None)
 
     # --- declared objects
 
@@ -120,7 +120,7 @@ class _Diff:
             case _:
                 pass
         problems = list(impossible(wanted, found))
-        owned = self._claim(address, found)
+        owned = self._claim(address, found, wanted.owner)
         mine = owned.owner == wanted.owner
         earlier = owned.owner is not None and owned.owner in self.desired.formerly(wanted.owner)
         if owned.owner is not None and not mine and not earlier and not self.allowances.take_over:
@@ -184,13 +184,13 @@ class _Diff:
     def levels(self, namespace: NamespaceName) -> Levels:
         """Namespace and broker values under a topic, before and after this plan."""
         if namespace not in self._levels:
+            broker = self.live.broker_defaults
             before = self.live.namespace_policies.get(namespace, {})
-            after: Policies = before
-            wanted = self.desired.objects.get(f"namespace.{namespace}")
-            if wanted and isinstance(wanted.resource, NamespaceResource) and wanted.resource.managed is not None:
-                kept = {name: value for name, value in before.items() if name not in wanted.resource.managed}
-                after = {**kept, **wanted.resource.policies}
-            self._levels[namespace] = Levels(before, after, self.live.broker_defaults)
+            wanted = self.desired.objects[f"namespace.{namespace}"].resource
+            assert isinstance(wanted, NamespaceResource)
+            there = NamespaceResource(namespace, before)
+            fields = namespace_fields(wanted, there, self._namespace_keys(namespace), broker)
+            self._levels[namespace] = Levels(before, overlaid(before, fields), broker)
         return self._levels[namespace]
 
     @cached_property
@@ -233,43 +233,61 @@ class _Diff:
     # --- ours, and no longer declared
 
     def _no_longer_declared(self, ledger: Ledger) -> None:
+        owner = self._lives_here(ledger)
         for address, holding in sorted(ledger.owned.items()):
-            if address not in self.desired.objects and not address.startswith("namespace."):
-                self._leave(address, holding, ledger)
+            if address.startswith("namespace."):
+                if owner is None:
+                    found = self.live.objects.get(address)
+                    about = About(ledger.name, "nothing of ours is left in it")
+                    self.changes.append(Forget(address, found.resource if found else None, about))
+            elif address not in self.desired.objects:
+                self._leave(address, holding, ledger, owner or ledger.name)
         for address, actions in sorted(ledger.grants.items()):
             if address not in self.desired.objects:
-                self._revoke(address, actions, ledger)
+                self._revoke(address, actions, owner or ledger.name)
 
-    def _leave(self, address: Address, holding: Holding, ledger: Ledger) -> None:
+    def _lives_here(self, ledger: Ledger) -> str | None:
+        """The name under which a ledger's topology still lives in that namespace; None: it moved away, or is destroyed."""
+        return next(
+            (
+                expansion.name
+                for expansion in self.desired.by_namespace(ledger.namespace)
+                if ledger.name in {expansion.name, *expansion.topology.spec.formerly}
+            ),
+            None,
+        )
+
+    def _leave(self, address: Address, holding: Holding, ledger: Ledger, owner: str) -> None:
         found = self.live.objects.get(address)
         if found is None or self._claim(address, found).owner != ledger.name:
             reason = "is gone already" if found is None else "was made anew by somebody else"
             if holding is not Holding.INTENT:
-                self.changes.append(Forget(address, None, About(ledger.name, reason)))
+                self.changes.append(Forget(address, None, About(owner, reason)))
         elif address in self.allowances.forget:
-            self.changes.append(Forget(address, found.resource, About(ledger.name, "named in `forget`")))
+            self.changes.append(Forget(address, found.resource, About(owner, "named in `forget`")))
         elif holding is Holding.ADOPTED and address not in self.allowances.destroy:
             reason = "no longer declared; was adopted, so it stays (allow_destroy would delete it)"
-            self.changes.append(Forget(address, found.resource, About(ledger.name, reason)))
+            self.changes.append(Forget(address, found.resource, About(owner, reason)))
         else:
-            self.changes.append(Delete(found.resource, About(ledger.name, "no longer declared")))
+            self.changes.append(Delete(found.resource, About(owner, "no longer declared")))
 
-    def _revoke(self, address: Address, actions: frozenset[str], ledger: Ledger) -> None:
+    def _revoke(self, address: Address, actions: frozenset[str], owner: str) -> None:
         found = self.live.objects.get(address)
-        if found is None or not isinstance(found.resource, GrantResource):
-            self.changes.append(Forget(address, None, About(ledger.name, "is gone already")))
+        if found is None:
+            self.changes.append(Forget(address, None, About(owner, "is gone already")))
             return
         before = found.resource
+        assert isinstance(before, GrantResource)
         _, others = self._granted(address)
         left = before.actions - (actions - others)
-        if left:
+        if left == before.actions:
+            self.changes.append(Forget(address, before, About(owner, "no longer declared; others need it")))
+        elif left:
             after = GrantResource(before.target, before.role, left)
             fields = (FieldChange("actions", before.actions, left),)
-            self.changes.append(
-                Update(before, after, fields, About(ledger.name, "no longer declared; others gave the rest"))
-            )
+            self.changes.append(Update(before, after, fields, About(owner, "no longer declared; others gave the rest")))
         else:
-            self.changes.append(Delete(before, About(ledger.name, "no longer declared")))
+            self.changes.append(Delete(before, About(owner, "no longer declared")))
 
     # --- seen, and not ours
 
@@ -298,7 +316,7 @@ class _Diff:
 
 def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -> Difference:
     """A destroy also deletes namespaces that we created and nobody else lives in; the Pulsar tenant never."""
-    deletes = list(difference.changes)
+    kept = list(difference.changes)
     gone = {change.address for change in difference.changes if isinstance(change, Delete)}
     for namespace, ledgers in live.ledgers.items():
         address = f"namespace.{namespace}"
@@ -307,5 +325,6 @@ def with_namespaces(difference: Difference, names: frozenset[str], live: Live) -
         left = {topic.address for topic in topics if topic.name.namespace == namespace}
         found = live.objects.get(address)
         if holders and found and not set(ledgers) - names and left <= gone:
-            deletes.append(Delete(found.resource, About(holders[0].name, "created by us, nobody else lives there")))
-    return replace(difference, changes=tuple(deletes))
+            kept = [change for change in kept if change.address != address]
+            kept.append(Delete(found.resource, About(holders[0].name, "created by us, nobody else lives there")))
+    return replace(difference, changes=tuple(kept))

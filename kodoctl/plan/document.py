@@ -18,7 +18,8 @@ from kodoctl.plan.changes import Action
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
-from kodoctl.plan.plan import ConsumerChange, OwnerPlan, Plan
+from kodoctl.plan.owners import ConsumerChange, OwnerPlan
+from kodoctl.plan.plan import Plan
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 
 FORMAT_VERSION: Final = 1

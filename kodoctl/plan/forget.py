@@ -9,7 +9,8 @@ from kodoctl.plan.changes import About, Forget
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Ledger
-from kodoctl.plan.plan import OwnerPlan, Plan, fingerprint, ledger_fingerprints
+from kodoctl.plan.owners import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.topology.resources import Address
 
 
@@ -36,7 +37,7 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
         owners=tuple(owners),
         findings=tuple(_nobodys(wanted - known, names - {entry.name for entry in entries})),
         fingerprints={address: fingerprint(address, live) for address in known},
-        ledger_fingerprints=ledger_fingerprints(tuple(owners), live),
+        ledger_fingerprints=ledger_fingerprints(owners, changes, live),
         allowances=Allowances(forget=wanted),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from kodoctl.errors import Where
@@ -11,7 +11,7 @@ from kodoctl.plan.ledger import Ledger, Source
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Policies
-from kodoctl.topology.resources import Address, NamespaceResource, Resource, TopicResource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource, TopicResource
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def desired(
         ordered = _ordered_topics(expansion)
         for address, resource in expansion.resources.items():
             objects[address] = Wanted(
-                resource,
+                _together(resource, objects.get(address)),
                 expansion.name,
                 expansion.places.get(address),
                 ignores.get(address, frozenset()),
@@ -82,6 +82,13 @@ def desired(
         bare = NamespaceResource(expansion.namespace, {}, managed=None)
         objects.setdefault(bare.address, Wanted(bare, expansion.name, expansion.topology.where("namespace")))
     return Desired(all_expansions, environment, objects, sources or {})
+
+
+def _together(resource: Resource, before: Wanted | None) -> Resource:
+    """Several files may need one grant: the role is given what all of them ask for. Nothing else is declared twice (K102)."""
+    if before is None or not isinstance(resource, GrantResource) or not isinstance(before.resource, GrantResource):
+        return resource
+    return replace(resource, actions=resource.actions | before.resource.actions)
 
 
 def _ordered_topics(expansion: Expansion) -> frozenset[Address]:

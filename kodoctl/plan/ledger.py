@@ -58,6 +58,11 @@ class Ledger:
         return replace(self, owned={address: how for address, how in owned.items() if how is not None})
 
 
+def too_large(namespace: NamespaceName) -> str:
+    """What to tell when the entries of a namespace would not fit."""
+    return f"{namespace}: the ownership ledgers would exceed 500 kB: split the topologies over namespaces"
+
+
 def encode(ledger: Ledger) -> str:
     """The property's text."""
     prefix = f"persistent://{ledger.namespace}/"

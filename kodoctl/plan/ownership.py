@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, Where, error, note
@@ -41,19 +41,34 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
             return None
 
 
-def claim(address: Address, found: Found, ledgers: dict[str, Ledger]) -> Claim:
+def claim(address: Address, found: Found, ledgers: Mapping[str, Ledger], *, asking: str | None = None) -> Claim:
     """Whose a live object is.
 
     On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A topic in
     a ledger without its marker was made anew by somebody else. On the rest the ledger decides, an intent only with marker.
+    `asking`: the topology that declares it.
     """
     holders = {name: ledger.owned[address] for name, ledger in ledgers.items() if address in ledger.owned}
-    if isinstance(found.resource, TopicResource):
-        return Claim(found.marker, holders.get(found.marker)) if found.marker else Claim(None)
+    match found.resource:
+        case TopicResource():
+            return Claim(found.marker, holders.get(found.marker)) if found.marker else Claim(None)
+        case NamespaceResource():
+            return _claim_of_namespace(holders, ledgers, asking)
     for name, holding in sorted(holders.items()):
         if holding is not Holding.INTENT or found.marker == name:
             return Claim(name, holding)
     return Claim(found.marker)
+
+
+def _claim_of_namespace(holders: Mapping[str, Holding], ledgers: Mapping[str, Ledger], asking: str | None) -> Claim:
+    """Who sets its policies owns it; one that was only needed, and made bare, is anybody's who wants to set some. An intent
+    counts: only the request that creates a namespace writes one for it.
+    """
+    setting = sorted(name for name in holders if ledgers[name].namespace_keys)
+    candidates = setting or sorted(holders)
+    if asking in candidates:
+        return Claim(asking, holders[asking])
+    return Claim(setting[0], holders[setting[0]]) if setting else Claim(None)
 
 
 def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:

@@ -10,7 +10,8 @@ from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import codec
 from kodoctl.plan.changes import Change, Create
 from kodoctl.plan.inventory import Live
-from kodoctl.plan.plan import ABSENT, Plan, fingerprint, ledger_fingerprints
+from kodoctl.plan.owners import ABSENT, ledger_fingerprints
+from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.topology.resources import Address, TenantResource
 
 MAX_SHOWN: Final = 20
@@ -65,7 +66,7 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
         findings.append(
             error("K533", "the cluster changed since the plan", "\n".join([*lines, "nothing was written: plan again"]))
         )
-    now = ledger_fingerprints(plan.owners, live)
+    now = ledger_fingerprints(plan.owners, plan.changes, live)
     for entry, was in plan.ledger_fingerprints.items():
         if now.get(entry) != was:
             detail = f"the ledger of {entry} was written by another apply: plan again"

@@ -42,11 +42,14 @@ class BulkUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BulkPolicies:
-    """Explicitly set policies by full topic name, in the names and shapes of the REST API; and how many events were read."""
+    """Explicitly set policies by full topic name, in the names and shapes of the REST API; and how many events were read.
+    `there` False: no system topic, which on brokers before 5.0 means that no policy was ever set.
+    """
 
     policies: Mapping[str, dict[str, Any]] = field(default_factory=dict)
     delayed: frozenset[str] = frozenset()  # topics with a topic-level delayed-delivery value
     events: int = 0
+    there: bool = True
 
     def of(self, topic: str) -> dict[str, Any]:
         """Policies of one topic; {} when nothing is set."""
@@ -59,7 +62,7 @@ def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> B
         raise BulkUnavailableError("the broker's binary port is not known")
     schemas = _writer_schemas(admin, namespace)
     if not schemas:
-        return BulkPolicies()
+        return BulkPolicies(there=False)
     last = _last_events(client, namespace)
     return _decode(schemas, last)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kodoctl.plan import ledger as ledgers
+from kodoctl.plan.compare import validates
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
 from kodoctl.plan.ledger import Ledger
 from kodoctl.pulsar.admin import Admin, must, namespace_path
@@ -80,10 +81,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Repor
         for namespace in sorted(namespaces):
             report(f"reading {namespace}")
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
-        for namespace in scope.grants_only:
-            dump = admin.call("GET", namespace_path(namespace))
-            if dump.ok:
-                _add(reading, (Found(grant) for grant in grants_of(namespace, dump.data)))
+        for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
+            _add(reading, (Found(grant) for grant in _read_grants(admin, namespace)))
         for schema in pool.map(lambda topic: _read_schema(admin, topic), sorted(scope.schemas)):
             if schema is not None:
                 _add(reading, [Found(schema)])
@@ -111,6 +110,23 @@ class _Reader:
 def _add(reading: _Reading, found: Iterable[Found]) -> None:
     for one in found:
         reading.objects[one.resource.address] = one
+
+
+def _granted_elsewhere(reading: _Reading, scope: Scope) -> Iterator[NamespaceName]:
+    """Namespaces in which our topologies' ledgers say that roles were granted something."""
+    for entries in reading.ledgers.values():
+        for name, entry in entries.items():
+            if name in scope.names:
+                for address in entry.grants:
+                    tenant, namespace = address.removeprefix("grant.").removeprefix("persistent://").split("/")[:2]
+                    yield NamespaceName(tenant, namespace)
+
+
+def _read_grants(admin: Admin, namespace: NamespaceName) -> Iterator[GrantResource]:
+    """Grants in a namespace that is not ours; one that is not there has none."""
+    reply = admin.call("GET", namespace_path(namespace))
+    if not reply.missing:
+        yield from grants_of(namespace, must(reply, f"reading grants of {namespace}"))
 
 
 def _read_tenant(admin: Admin, tenant: str, reading: _Reading) -> dict[str, tuple[NamespaceName, ...]]:
@@ -171,7 +187,9 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     wanted = [topic for topic in partitioned if topic in declared or scope.everything or topic not in foreign]
     for topic in set(partitioned) - set(wanted):
         reading.others[foreign[topic]] = reading.others.get(foreign[topic], 0) + 1
-    policies = PolicyReader(reader.admin, reader.client, reader.pool).read(namespace, wanted)
+    policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
+        namespace, wanted, validates=validates(reading.policies[namespace], reader.server.defaults)
+    )
     if wanted:
         reading.how.add(policies.how)
     for found in reader.pool.map(lambda topic: read_topic(reader.admin, topic), wanted):

@@ -83,4 +83,5 @@ def _defaults(configuration: dict[str, Any]) -> Policies:
         )
         if deletes
         else InactiveTopic(delete="never"),
+        "schema_validation": str(configuration.get("isSchemaValidationEnforced", "false")).lower() == "true",
     }

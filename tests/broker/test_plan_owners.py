@@ -1,0 +1,190 @@
+"""Ownership on the real broker: files that share a namespace, names and places that change, giving up, taking over."""
+
+from __future__ import annotations
+
+from tests.cluster import Workspace
+
+SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+ENTRY = "kodoctl.topology/"
+
+
+def _entries(workspace: Workspace, namespace: str = "ns") -> set[str]:
+    """Topologies with a ledger entry in a namespace."""
+    properties = workspace.dump(namespace).get("properties") or {}
+    return {key.removeprefix(ENTRY) for key in properties if key.startswith(ENTRY)}
+
+
+def test_two_files_share_a_namespace_and_each_is_applied_and_destroyed_alone(workspace: Workspace) -> None:
+    one = workspace.topology(f"J: {SMALL}", name="one")
+    other = workspace.topology(f"K: {SMALL}", name="other")
+    workspace.apply(str(one))
+    plan = workspace.plan(str(other))
+    assert plan.summary == "Plan: 2 to create, 0 to update, 0 to delete, 0 to adopt, 1 unchanged."
+    assert "topologies one (3 objects)" in plan.out
+    workspace.apply(str(other))
+    workspace.assert_settled()
+    workspace.assert_settled(str(one))
+    workspace.assert_settled(str(other))
+    workspace.run("destroy", str(one), "--auto-approve")
+    assert workspace.topics() == {"K": 1}
+    assert _entries(workspace) == {"other"}
+    workspace.assert_settled(str(other))
+    workspace.run("destroy", str(other), "--auto-approve")
+    assert workspace.topics() == {}
+
+
+def test_a_destroyed_topology_leaves_nothing_behind_in_a_namespace_that_stays(workspace: Workspace) -> None:
+    file = workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    workspace.make_topic("by-hand")
+    workspace.run("destroy", str(file), "--auto-approve")
+    assert workspace.topics() == {"by-hand": 1}
+    assert _entries(workspace) == set()
+    again = workspace.run("destroy", str(file), "--auto-approve")
+    assert "Nothing of trade is on this cluster" in again.err
+
+
+def test_both_destroyed_at_once_take_their_namespace_with_them(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}", name="one")
+    workspace.topology(f"K: {SMALL}", name="other")
+    workspace.apply()
+    workspace.run("destroy", "topologies", "--auto-approve")
+    assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == [f"{workspace.tenant}/kodoctl"]
+
+
+def test_a_renamed_topology_keeps_its_topics_and_drops_what_its_file_drops(workspace: Workspace) -> None:
+    file = workspace.topology(f"J: {SMALL}\nK: {SMALL}", name="old")
+    workspace.apply()
+    file.unlink()
+    workspace.topology(f"J: {SMALL}", "formerly: old\n", name="new")
+    workspace.apply()
+    assert workspace.topics() == {"J": 1}
+    assert workspace.marker("J") == "new"
+    assert _entries(workspace) == {"new"}
+    workspace.assert_settled()
+    workspace.run("destroy", "topologies", "--auto-approve")
+    assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == [f"{workspace.tenant}/kodoctl"]
+
+
+def test_a_topology_that_moves_to_another_namespace_is_made_there_and_deleted_here(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    workspace.topology(f"J: {SMALL}", namespace="elsewhere")
+    workspace.apply()
+    assert workspace.topics("elsewhere") == {"J": 1}
+    assert workspace.topics() == {}
+    assert (_entries(workspace), _entries(workspace, "elsewhere")) == (set(), {"trade"})
+    workspace.assert_settled()
+
+
+def test_a_topology_that_is_renamed_and_moved_leaves_nothing_behind(workspace: Workspace) -> None:
+    file = workspace.topology(f"J: {SMALL}", name="old")
+    workspace.apply()
+    file.unlink()
+    workspace.topology(f"J: {SMALL}", "formerly: old\n", name="new", namespace="elsewhere")
+    workspace.apply()
+    assert (workspace.topics(), workspace.topics("elsewhere")) == ({}, {"J": 1})
+    assert (_entries(workspace), _entries(workspace, "elsewhere")) == (set(), {"new"})
+    workspace.assert_settled()
+
+
+def test_take_over_moves_a_topic_from_one_file_to_another(workspace: Workspace) -> None:
+    one = workspace.topology(f"J: {SMALL}\nK: {SMALL}", name="one")
+    workspace.apply()
+    one = workspace.topology(f"K: {SMALL}", name="one")
+    two = workspace.topology(f"J: {SMALL}", name="two")
+    refused = workspace.plan(code=4)
+    assert "another topology owns it [K410]" in refused.out
+    workspace.apply("--take-over")
+    assert workspace.marker("J") == "two"
+    workspace.assert_settled()
+    workspace.assert_settled(str(one))
+    workspace.assert_settled(str(two))
+    workspace.topology(f"L: {SMALL}", name="two")
+    workspace.apply(str(two))
+    assert workspace.topics() == {"K": 1, "L": 1}
+
+
+def test_after_a_take_over_the_former_owners_file_is_refused(workspace: Workspace) -> None:
+    one = workspace.topology(f"J: {SMALL}", name="one")
+    workspace.apply()
+    two = workspace.topology(f"J: {SMALL}", name="two")
+    workspace.apply(str(two), "--take-over")
+    workspace.assert_settled(str(two))
+    refused = workspace.plan(str(one), code=4)
+    assert refused.out.count("another topology owns it [K410]") == 2
+    assert "'two'" in refused.out
+
+
+def test_forget_leaves_the_topic_alone_and_nobody_owns_it(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    workspace.apply()
+    address = f"topic.{workspace.full('K')}"
+    workspace.topology(f"J: {SMALL}")
+    workspace.run("forget", address, f"subscription.{workspace.full('K')}/s", "--auto-approve")
+    assert workspace.marker("K") is None
+    assert workspace.topics() == {"J": 1, "K": 1}
+    plan = workspace.plan()
+    assert plan.summary.startswith("No changes")
+    assert address in plan.out  # unmanaged
+    workspace.apply()
+
+
+def test_forget_by_name_gives_up_everything_and_a_plan_adopts_it_again(workspace: Workspace) -> None:
+    workspace.topology("J: {subscriptions: {s: {workers: [anna]}}}")
+    workspace.apply()
+    workspace.run("forget", "--name", "trade", "--namespace", workspace.namespace, "--auto-approve")
+    assert _entries(workspace) == set()
+    document = workspace.plan_json()
+    assert {change["action"] for change in document["changes"]} == {"adopt"}
+    workspace.apply()
+    workspace.assert_settled()
+
+
+def test_forgetting_what_nobody_owns_says_so(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    refused = workspace.run("forget", f"topic.{workspace.full('nobodys')}", "--auto-approve", code=4)
+    assert "nothing to forget [K419]" in refused.out
+
+
+def test_an_adopted_topic_is_forgotten_by_destroy_not_deleted(workspace: Workspace) -> None:
+    workspace.admin("PUT", f"namespaces/{workspace.namespace}")
+    workspace.make_topic("J", 1, "s")
+    workspace.topology(f"J: {SMALL}")
+    assert workspace.plan().summary == "Plan: 0 to create, 0 to update, 0 to delete, 2 to adopt, 1 unchanged."
+    workspace.apply()
+    workspace.assert_settled()
+    workspace.run("destroy", "topologies", "--auto-approve")
+    assert workspace.topics() == {"J": 1}
+    assert workspace.subscriptions("J") == [{"s"}]
+    assert workspace.marker("J") is None
+
+
+def test_roles_that_two_files_grant_on_one_topic_keep_what_both_need(workspace: Workspace) -> None:
+    one = workspace.topology("J: {subscriptions: {s: {recall: [anna]}}}", name="one")
+    letters = f"{workspace.tenant}/ns/J-s-DLQ"
+    two = workspace.topology(f"K: {{subscriptions: {{t: {{workers: [anna], produces: [{letters}]}}}}}}", name="two")
+    workspace.apply()
+    granted = workspace.dump()["auth_policies"]["destination_auth"]
+    assert set(granted[f"persistent://{letters}"]["anna"]) == {"consume", "produce"}
+    workspace.assert_settled()
+    workspace.run("destroy", str(two), "--auto-approve")
+    granted = workspace.dump()["auth_policies"]["destination_auth"]
+    assert set(granted[f"persistent://{letters}"]["anna"]) == {"consume"}
+    workspace.assert_settled(str(one))
+
+
+def test_roles_granted_in_another_namespace_are_revoked_there_too(workspace: Workspace) -> None:
+    workspace.admin("PUT", f"namespaces/{workspace.tenant}/other")
+    workspace.make_topic("theirs", 1, namespace="other")
+    target = f"{workspace.tenant}/other/theirs"
+    workspace.topology(f"J: {{subscriptions: {{s: {{workers: [anna], produces: [{target}]}}}}}}")
+    workspace.apply()
+    assert workspace.dump("other")["auth_policies"]["destination_auth"][f"persistent://{target}"]["anna"] == ["produce"]
+    workspace.assert_settled()
+    workspace.topology("J: {subscriptions: {s: {workers: [anna]}}}")
+    workspace.apply()
+    granted = workspace.dump("other")["auth_policies"]["destination_auth"].get(f"persistent://{target}") or {}
+    assert "anna" not in granted
+    workspace.assert_settled()

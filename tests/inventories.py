@@ -1,0 +1,277 @@
+"""Help for tests of pure plan code: inventories from files and from hypothesis, and declared objects turned into live ones."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import strategies as st
+
+from kodoctl.plan.changes import Change
+from kodoctl.plan.diff import Allowances, Difference, diff
+from kodoctl.plan.inventory import ClusterIdentity, Desired, Found, Live, TopicFacts, desired
+from kodoctl.plan.ledger import Holding, Ledger, Source
+from kodoctl.plan.owners import HELD, OwnerPlan, ledger_after
+from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.lint import check_set
+from kodoctl.topology.load import source_of
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
+from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+
+HERE = NamespaceName("acme", "ns")
+NOW = 1_800_000_000_000
+SOURCE = Source("example.org/acme/topologies", "topologies/trade.yaml")
+
+
+def topology(
+    topics: str = "{J: {subscriptions: {s: {}}}}", head: str = "", name: str = "trade", namespace: str = "ns"
+) -> str:
+    """A topology file's text."""
+    return f"version: 1\nname: {name}\ntenant: acme\nnamespace: {namespace}\n{textwrap.dedent(head)}topics: {topics}\n"
+
+
+def expanded(*texts: str, environment: str | None = None) -> tuple[Expansion, ...]:
+    """Expansions of files; findings of rules do not matter here."""
+    files = [source_of(text.encode(), f"file{number}.yaml") for number, text in enumerate(texts)]
+    expansions, findings = check_set(files, environment)
+    assert len(expansions) == len(texts), findings
+    return expansions
+
+
+def wanted(*texts: str, environment: str | None = None, sources: Mapping[str, Source] | None = None) -> Desired:
+    """What these files declare."""
+    return desired(expanded(*texts, environment=environment), environment, sources)
+
+
+def applied(side: Desired, *, facts: TopicFacts | None = None) -> Live:
+    """The live side right after a complete apply of everything declared."""
+    objects = {
+        address: Found(
+            _as_live(one.resource),
+            one.owner if _marked(one.resource) else None,
+            facts if isinstance(one.resource, TopicResource) else None,
+        )
+        for address, one in side.objects.items()
+    }
+    plan = planned(side, empty())
+    ledgers: dict[NamespaceName, dict[str, Ledger]] = {namespace: {} for namespace in side.namespaces}
+    for owner in plan.owners:
+        ledgers[owner.namespace][owner.name] = ledger_of(owner, side)
+    return live(objects.values(), ledgers)
+
+
+def _marked(resource: object) -> bool:
+    return isinstance(resource, TopicResource | SubscriptionResource)
+
+
+def _as_live(resource: Any) -> Any:
+    """As the reader shows it: no positions, no list of managed keys."""
+    match resource:
+        case SubscriptionResource():
+            return replace(resource, start="earliest")
+        case NamespaceResource():
+            return NamespaceResource(resource.name, resource.policies)
+        case _:
+            return resource
+
+
+def ledger_of(owner: OwnerPlan, side: Desired) -> Ledger:
+    """The entry an apply leaves behind."""
+    owned = {
+        a: Holding.CREATED
+        for a, one in side.objects.items()
+        if one.owner == owner.name and isinstance(one.resource, HELD)
+    }
+    return ledger_after(owner, owned)
+
+
+def empty() -> Live:
+    """A cluster where nothing is, but the tenant."""
+    return live([], {})
+
+
+def live(
+    found: Iterable[Found], ledgers: Mapping[NamespaceName, Mapping[str, Ledger]], broker: Policies | None = None
+) -> Live:
+    """A live side of these objects."""
+    objects = {one.resource.address: one for one in found}
+    policies = {
+        f.resource.name: f.resource.policies for f in objects.values() if isinstance(f.resource, NamespaceResource)
+    }
+    identity = ClusterIdentity("standalone", {"acme": "11111111-2222-3333-4444-555555555555"})
+    return Live(identity, objects, ledgers, namespace_policies=policies, broker_defaults=broker or {})
+
+
+def changed(side: Live, *found: Found, without: Iterable[str] = ()) -> Live:
+    """The live side after somebody's hand: objects put in or replaced, addresses taken out."""
+    objects = {**side.objects, **{one.resource.address: one for one in found}}
+    for address in without:
+        del objects[address]
+    policies = {
+        f.resource.name: f.resource.policies for f in objects.values() if isinstance(f.resource, NamespaceResource)
+    }
+    return replace(side, objects=objects, namespace_policies=policies)
+
+
+def with_ledger(side: Live, namespace: NamespaceName, *entries: Ledger) -> Live:
+    """The live side with some ledger entries replaced or added."""
+    there = {**side.ledgers.get(namespace, {}), **{entry.name: entry for entry in entries}}
+    return replace(side, ledgers={**side.ledgers, namespace: there})
+
+
+def difference(side: Desired, other: Live, **allowed: Any) -> Difference:
+    """The comparison with allowances by keyword."""
+    return diff(
+        side,
+        other,
+        Allowances(**{key: value if isinstance(value, bool) else frozenset(value) for key, value in allowed.items()}),
+    )
+
+
+def planned(side: Desired, other: Live, **allowed: Any) -> Plan:
+    """The whole plan, without evidence."""
+    allowances = Allowances(
+        **{key: value if isinstance(value, bool) else frozenset(value) for key, value in allowed.items()}
+    )
+    return make_plan(side, other, diff(side, other, allowances), evidence={}, allowances=allowances, now=NOW)
+
+
+def said(changes: Iterable[Change]) -> set[tuple[str, str]]:
+    """(verb, address without the namespace's name) of each change: what a test compares."""
+    return {(type(c).__name__.lower(), c.address.replace("persistent://acme/ns/", "")) for c in changes}
+
+
+def granted(side: Desired) -> set[GrantResource]:
+    """All grants declared."""
+    return {one.resource for one in side.objects.values() if isinstance(one.resource, GrantResource)}
+
+
+# --- hypothesis: policies and topologies in the form of the file
+
+_UNLIMITED = st.just("unlimited")
+_COUNTS = st.integers(1, 2**31 - 1) | _UNLIMITED
+
+
+def _texts(unit: str, most: int = 10_000, least: int = 1) -> st.SearchStrategy[str]:
+    return st.integers(least, most).map(lambda number: f"{number}{unit}")
+
+
+def _dispatch() -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries({"messages": _COUNTS, "size": _texts("KiB") | _UNLIMITED, "period": _texts("s", 3600)})
+
+
+_RETENTION = st.fixed_dictionaries({"time": _texts("m") | _UNLIMITED, "size": _texts("MiB") | _UNLIMITED}) | st.just(
+    {"time": "0s", "size": "0B"}
+)
+_QUOTA = st.fixed_dictionaries(
+    {"when_full": st.sampled_from(["hold_producers", "fail_producers", "evict"])},
+    optional={"size": _texts("MiB") | _UNLIMITED, "time": _texts("s") | _UNLIMITED},
+).filter(lambda quota: len(quota) > 1)
+_PERSISTENCE = st.fixed_dictionaries(
+    {"ensemble": st.integers(1, 5), "write_quorum": st.integers(1, 5), "ack_quorum": st.integers(1, 5)},
+    optional={"mark_delete_rate": st.floats(0, 10)},
+)
+_INACTIVE = st.just({"delete": "never"}) | st.fixed_dictionaries(
+    {"delete": st.sampled_from(["no_subscriptions", "caught_up"]), "after": _texts("s")}
+)
+_COMPATIBILITY = st.sampled_from(["ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "FULL_TRANSITIVE"])
+_AUTO_TOPIC = st.booleans() | st.fixed_dictionaries(
+    {"type": st.just("partitioned")}, optional={"partitions": st.integers(1, 64)}
+) | st.just({"type": "non-partitioned"})  # fmt: skip
+_VALUES: dict[str, st.SearchStrategy[Any]] = {
+    "retention": _RETENTION,
+    "backlog_quota": _QUOTA,
+    "ttl": _texts("s") | _UNLIMITED,
+    "subscription_expiry": _texts("m") | _UNLIMITED,
+    "persistence": _PERSISTENCE,
+    "deduplication": st.booleans(),
+    "deduplication_snapshot": _texts("s") | _UNLIMITED,
+    "inactive_topic": _INACTIVE,
+    "auto_subscription_creation": st.booleans(),
+    "publish_rate": st.fixed_dictionaries(
+        {"messages": _texts("/s") | _UNLIMITED, "size": _texts("KiB/s") | _UNLIMITED}
+    ),
+    "dispatch_rate": _dispatch(),
+    "subscription_dispatch_rate": _dispatch(),
+    "subscribe_rate": st.fixed_dictionaries({"subscribes": _COUNTS, "period": _texts("s", 3600)}),
+    "compaction_threshold": _texts("MiB") | _UNLIMITED,
+    "schema_compatibility": _COMPATIBILITY,
+    "schema_validation": st.booleans(),
+    "max_message_size": _texts("KiB"),
+    "replication": st.just(["standalone"]),
+    "auto_topic_creation": _AUTO_TOPIC,
+    "encryption_required": st.booleans(),
+    "allow_auto_update_schema": st.booleans(),
+}
+
+
+def policy_json(name: str) -> st.SearchStrategy[Any]:
+    """A value of one policy as the file writes it."""
+    return _VALUES.get(name, _COUNTS)
+
+
+def policy_values(name: str) -> st.SearchStrategy[Any]:
+    """A value of one policy in our types."""
+    return policy_json(name).map(lambda value: from_json(name, value))
+
+
+def policies_json(names: Iterable[str], most: int = 4) -> st.SearchStrategy[dict[str, Any]]:
+    """A few policies as the file writes them."""
+    chosen = st.lists(st.sampled_from(sorted(names)), unique=True, max_size=most)
+    return chosen.flatmap(lambda picked: st.fixed_dictionaries({name: policy_json(name) for name in picked}))
+
+
+_TOPIC_NAMES = sorted(set(TOPIC_POLICY_NAMES) - {"replication"})
+_ROLES = st.lists(st.sampled_from(["anna", "ben", "cleo"]), unique=True, max_size=2)
+
+
+def _subscriptions() -> st.SearchStrategy[Any]:
+    body = st.fixed_dictionaries(
+        {},
+        optional={
+            "states": st.lists(st.sampled_from(["retrying", "pending", "blocking"]), unique=True),
+            "dead_letter": st.booleans() | policies_json(_TOPIC_NAMES, 2),
+            "audit": st.booleans(),
+            "start": st.sampled_from(["earliest", "latest"]),
+            "type": st.sampled_from(["shared", "key_shared", "failover"]),
+            "workers": _ROLES,
+            "recall": _ROLES,
+            "produces": st.lists(st.sampled_from(["a", "b", "acme/other/x"]), unique=True, max_size=2),
+            "concurrency": st.integers(1, 64),
+        },
+    )
+    return st.dictionaries(st.sampled_from(["s", "t"]), body, max_size=2)
+
+
+def _grounds() -> st.SearchStrategy[Any]:
+    body = st.fixed_dictionaries(
+        {"subscriptions": _subscriptions()},
+        optional={
+            "levels": st.sampled_from(["single", "double", ["L1", "S1"]]),
+            "backup": st.booleans(),
+            "partitions": st.integers(1, 4),
+            "policies": policies_json(_TOPIC_NAMES),
+            "state_policies": policies_json(_TOPIC_NAMES, 2),
+            "ignore": st.lists(st.sampled_from(_TOPIC_NAMES), unique=True, max_size=2),
+            "producers": _ROLES,
+        },
+    )
+    return st.dictionaries(st.sampled_from(["a", "b", "c"]), body, max_size=3)
+
+
+def topology_texts(name: str = "trade") -> st.SearchStrategy[str]:
+    """Topology files (JSON is YAML) in the namespace acme/ns."""
+    head = {"version": st.just(1), "name": st.just(name), "tenant": st.just("acme"), "namespace": st.just("ns")}
+    optional = {
+        "namespace_policies": policies_json(NAMESPACE_POLICY_NAMES),
+        "namespace_grants": st.dictionaries(st.sampled_from(["anna", "dora"]), st.just(["consume"]), max_size=2),
+        "defaults": st.fixed_dictionaries(
+            {}, optional={"partitions": st.integers(1, 3), "policies": policies_json(_TOPIC_NAMES)}
+        ),
+    }
+    return st.fixed_dictionaries({**head, "topics": _grounds()}, optional=optional).map(json.dumps)

@@ -1,0 +1,324 @@
+"""Whose an object is: the ownership table of design/plan-apply.md row by row, names that change, files that share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kodoctl.plan.changes import Adopt, Forget, Update
+from kodoctl.plan.inventory import Found
+from kodoctl.plan.ledger import Holding, Source
+from kodoctl.plan.ownership import claim
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Foreign
+from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.units import Duration
+from tests.inventories import (
+    HERE,
+    SOURCE,
+    applied,
+    changed,
+    difference,
+    empty,
+    live,
+    planned,
+    said,
+    topology,
+    wanted,
+    with_ledger,
+)
+
+PLAIN = topology("{J: {subscriptions: {s: {states: [], dead_letter: false}}}}")
+J = TopicName(HERE, "J")
+X = TopicName(HERE, "x")
+TTL = {"ttl": Duration(60_000)}
+
+
+def _topic(name: TopicName = J, marker: str | None = None, **policies: object) -> Found:
+    return Found(TopicResource(name, 1, policies), marker)
+
+
+# --- the table
+
+
+def test_absent_and_declared_is_created() -> None:
+    found = difference(wanted(PLAIN), empty())
+    assert said(found.changes) == {
+        ("create", "namespace.acme/ns"),
+        ("create", "topic.J"),
+        ("create", "subscription.J/s"),
+    }
+
+
+def test_ours_and_declared_is_updated_where_it_differs() -> None:
+    side = wanted(PLAIN)
+    found = difference(side, changed(applied(side), _topic(marker="trade", **TTL)))
+    [update] = found.changes
+    assert isinstance(update, Update)
+    assert [(f.name, str(f.before), f.after) for f in update.fields] == [("policies.ttl", "1m", None)]
+    assert not update.adopting
+
+
+def test_ours_created_and_no_longer_declared_is_deleted() -> None:
+    before = applied(wanted(topology("{J: {subscriptions: {s: {}}}, K: {}}")))
+    found = difference(wanted(topology("{J: {subscriptions: {s: {}}}}")), before)
+    assert said(found.changes) == {("delete", "topic.K")}
+
+
+def test_ours_adopted_and_no_longer_declared_is_forgotten_unless_its_destruction_is_allowed() -> None:
+    before = applied(wanted(topology("{J: {}, K: {}}")))
+    ledger = before.ledgers[HERE]["trade"]
+    address = "topic.persistent://acme/ns/K"
+    before = with_ledger(before, HERE, ledger.with_holdings({address: Holding.ADOPTED}))
+    side = wanted(topology("{J: {}}"))
+    assert said(difference(side, before).changes) == {("forget", "topic.K")}
+    assert said(difference(side, before, destroy=[address]).changes) == {("delete", "topic.K")}
+
+
+def test_nobodys_and_declared_is_adopted() -> None:
+    found = difference(wanted(PLAIN), live([Found(NamespaceResource(HERE, {})), _topic()], {}))
+    assert said(found.changes) == {("adopt", "topic.J"), ("create", "subscription.J/s")}
+
+
+def test_nobodys_and_different_is_refused_until_its_adoption_is_allowed() -> None:
+    side, other = wanted(PLAIN), live([Found(NamespaceResource(HERE, {})), _topic(**TTL)], {})
+    [refusal] = difference(side, other).conflicts
+    assert refusal.code == "K417"
+    assert "ttl" in refusal.detail
+    assert "--adopt topic.persistent://acme/ns/J" in refusal.detail
+    allowed = difference(side, other, adopt=["topic.persistent://acme/ns/J"])
+    assert not allowed.conflicts
+    assert {"adopt", "update"} <= {verb for verb, address in said(allowed.changes) if address == "topic.J"}
+
+
+def test_a_half_made_subscription_of_nobody_is_adopted_and_healed_without_asking() -> None:
+    half = Found(SubscriptionResource(J, "s", missing_on=(1,)))
+    side = wanted(topology("{J: {partitions: 2, subscriptions: {s: {states: [], dead_letter: false}}}}"))
+    topic = Found(TopicResource(J, 2, {}))
+    found = difference(side, live([Found(NamespaceResource(HERE, {})), topic, half], {}))
+    assert not found.conflicts
+    assert said(found.changes) == {("adopt", "topic.J"), ("adopt", "subscription.J/s"), ("update", "subscription.J/s")}
+
+
+def test_nobodys_and_undeclared_is_listed_as_unmanaged_and_never_touched() -> None:
+    side = wanted(PLAIN)
+    stranger = Found(SubscriptionResource(J, "stranger"))
+    beside = Found(SubscriptionResource(X, "on-a-topic-of-nobody"))
+    found = difference(side, changed(applied(side), _topic(X), stranger, beside))
+    assert not found.changes
+    assert found.unmanaged == ("subscription.persistent://acme/ns/J/stranger", "topic.persistent://acme/ns/x")
+
+
+def test_another_topologys_and_declared_is_refused_with_the_ways_out() -> None:
+    found = difference(wanted(PLAIN), applied(wanted(topology(name="other"))))
+    codes = {conflict.code for conflict in found.conflicts}
+    details = " ".join(conflict.detail for conflict in found.conflicts)
+    assert codes == {"K410"}
+    assert "formerly: other" in details
+    assert "--take-over" in details
+    assert not [c for c in found.changes if c.address.startswith("topic.")]
+
+
+def test_another_topologys_and_undeclared_is_counted_and_never_touched() -> None:
+    both = applied(wanted(PLAIN, topology("{K: {}}", name="other")))
+    found = difference(wanted(PLAIN), both)
+    assert not found.changes
+    assert not found.unmanaged
+    assert found.elsewhere == {"other": 1}
+
+
+# --- two witnesses
+
+
+def test_a_topic_in_the_ledger_without_its_marker_was_made_anew_by_somebody_else() -> None:
+    side = wanted(PLAIN)
+    found = difference(side, changed(applied(side), _topic(marker=None)))
+    assert said(found.changes) == {("adopt", "topic.J")}
+
+
+def test_a_marked_topic_that_no_ledger_holds_is_ours_and_enters_it() -> None:
+    side = wanted(PLAIN)
+    before = applied(side)
+    ledger = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/J": None})
+    [change] = difference(side, with_ledger(before, HERE, ledger)).changes
+    assert isinstance(change, Adopt)
+    assert "ledger does not hold it" in change.about.reason
+
+
+def test_an_intent_is_ours_only_with_the_marker() -> None:
+    side = wanted(PLAIN)
+    before = applied(side)
+    address = "subscription.persistent://acme/ns/J/s"
+    ledgers = {"trade": before.ledgers[HERE]["trade"].with_holdings({address: Holding.INTENT})}
+    sub = SubscriptionResource(J, "s")
+    assert claim(address, Found(sub, "trade"), ledgers).owner == "trade"
+    assert claim(address, Found(sub, None), ledgers).owner is None
+
+
+def test_an_intent_for_the_namespace_itself_is_ours_because_only_the_creating_request_writes_it() -> None:
+    side = wanted(topology(head="namespace_policies: {ttl: 1h}\n"))
+    before = applied(side)
+    ledger = before.ledgers[HERE]["trade"].with_holdings({"namespace.acme/ns": Holding.INTENT})
+    now = wanted(topology(head="namespace_policies: {ttl: 2h}\n"))
+    found = difference(now, with_ledger(before, HERE, ledger))
+    assert not found.conflicts
+    assert ("update", "namespace.acme/ns") in said(found.changes)
+
+
+def test_what_an_interrupted_apply_only_intended_is_not_missed_when_the_file_drops_it() -> None:
+    side = wanted(PLAIN)
+    before = applied(side)
+    ledger = before.ledgers[HERE]["trade"].with_holdings({"topic.persistent://acme/ns/gone": Holding.INTENT})
+    assert not difference(side, with_ledger(before, HERE, ledger)).changes
+
+
+def test_what_is_ours_undeclared_and_gone_is_forgotten() -> None:
+    before = applied(wanted(topology("{J: {}, K: {}}")))
+    found = difference(wanted(topology("{J: {}}")), changed(before, without=["topic.persistent://acme/ns/K"]))
+    [change] = found.changes
+    assert isinstance(change, Forget)
+    assert change.about.reason == "is gone already"
+
+
+# --- the list `forget` in the file
+
+
+def test_an_address_in_the_files_forget_list_leaves_without_being_touched() -> None:
+    before = applied(wanted(topology("{J: {}, K: {}}")))
+    address = "topic.persistent://acme/ns/K"
+    [change] = difference(wanted(topology("{J: {}}")), before, forget=[address]).changes
+    assert isinstance(change, Forget)
+    assert change.before is not None
+
+
+# --- other sources, other environments
+
+
+def test_a_name_applied_from_another_repository_refuses_the_whole_plan() -> None:
+    theirs = Source("example.org/other/files", "trade.yaml")
+    before = applied(wanted(PLAIN, sources={"trade": theirs}))
+    side = wanted(PLAIN, sources={"trade": SOURCE})
+    assert {c.code for c in difference(side, before).conflicts} == {"K415"}
+    assert not difference(side, before, take_over=True).conflicts
+
+
+def test_a_file_that_moved_in_its_repository_is_a_note() -> None:
+    before = applied(wanted(PLAIN, sources={"trade": replace(SOURCE, path="old.yaml")}))
+    [finding] = difference(wanted(PLAIN, sources={"trade": SOURCE}), before).conflicts
+    assert (finding.code, finding.severity.value) == ("K416", "note")
+
+
+def test_without_git_only_name_and_environment_are_compared() -> None:
+    before = applied(wanted(PLAIN, sources={"trade": SOURCE}))
+    assert not difference(wanted(PLAIN, sources={"trade": Source()}), before).conflicts
+
+
+def test_another_environment_refuses_the_whole_plan() -> None:
+    text = topology("{J: {}}", "environments: {prod: {}, dev: {}}\n")
+    before = applied(wanted(text, environment="prod"))
+    side = wanted(text, environment="dev")
+    [refusal] = difference(side, before).conflicts
+    assert refusal.code == "K414"
+    assert "--env prod" in refusal.detail
+    assert not difference(side, before, take_over=True).conflicts
+
+
+# --- names that change
+
+
+def test_a_renamed_topology_takes_over_what_its_earlier_name_owned_and_deletes_what_it_no_longer_declares() -> None:
+    before = applied(wanted(topology("{J: {}, K: {}}", name="old")))
+    side = wanted(topology("{J: {}}", "formerly: old\n"))
+    plan = planned(side, before)
+    assert not plan.findings
+    assert said(plan.changes) == {("adopt", "topic.J"), ("delete", "topic.K"), ("adopt", "namespace.acme/ns")} or said(
+        plan.changes
+    ) == {("adopt", "topic.J"), ("delete", "topic.K")}
+    [owner] = plan.owners
+    assert owner.replaces == ("old",)
+
+
+def test_take_over_takes_the_objects_of_another_topology() -> None:
+    before = applied(wanted(topology(name="other")))
+    found = difference(wanted(topology()), before, take_over=True)
+    assert not found.conflicts
+    taken = [c for c in found.changes if isinstance(c, Adopt) and c.taken_from == "other"]
+    assert {c.address for c in taken} >= {"topic.persistent://acme/ns/J", "subscription.persistent://acme/ns/J/s"}
+
+
+# --- files that share
+
+
+READS_LETTERS = topology("{J: {subscriptions: {s: {recall: [anna]}}}}")
+SENDS_LETTERS = topology("{K: {subscriptions: {t: {workers: [anna], produces: [acme/ns/J-s-DLQ]}}}}", name="other")
+LETTERS = "grant.persistent://acme/ns/J-s-DLQ/anna"
+
+
+def test_two_files_that_grant_one_role_on_one_topic_give_it_what_both_ask_for() -> None:
+    for order in ((READS_LETTERS, SENDS_LETTERS), (SENDS_LETTERS, READS_LETTERS)):
+        side = wanted(*order)
+        grant = side.objects[LETTERS].resource
+        assert grant.actions == {"consume", "produce"}  # type: ignore[union-attr]
+        assert not difference(side, applied(side)).changes
+
+
+def test_a_grant_keeps_what_another_file_needs_when_one_drops_it() -> None:
+    both = applied(wanted(READS_LETTERS, SENDS_LETTERS))
+    without = topology("{K: {subscriptions: {t: {workers: [anna]}}}}", name="other")
+    [update] = [c for c in difference(wanted(without), both).changes if c.address == LETTERS]
+    assert isinstance(update, Update)
+    assert [(f.before, f.after) for f in update.fields] == [(frozenset({"consume", "produce"}), frozenset({"consume"}))]
+    assert not difference(wanted(READS_LETTERS), both).changes
+
+
+def test_a_grant_that_two_topologies_gave_stays_when_one_of_them_drops_it() -> None:
+    one = topology("{J: {producers: [anna]}}")
+    other = topology("{K: {subscriptions: {t: {workers: [anna], produces: [acme/ns/J]}}}}", name="other")
+    both = applied(wanted(one, other))
+    [change] = difference(wanted(topology("{J: {}}")), both).changes
+    assert isinstance(change, Forget)
+    assert "others need it" in change.about.reason
+
+
+def test_a_file_may_take_the_policies_of_a_namespace_that_another_file_made_bare() -> None:
+    before = applied(wanted(topology("{K: {}}", name="other")))
+    side = wanted(topology("{J: {}}", "namespace_policies: {ttl: 1h}\n"))
+    found = difference(side, before)
+    assert {c.code for c in found.conflicts} == {"K417"}  # somebody may rely on what is there
+    allowed = difference(side, before, adopt=["namespace.acme/ns"])
+    assert not allowed.conflicts
+    assert ("update", "namespace.acme/ns") in said(allowed.changes)
+
+
+def test_a_namespace_whose_policies_another_file_set_is_a_conflict() -> None:
+    before = applied(wanted(topology("{K: {}}", "namespace_policies: {ttl: 1h}\n", name="other")))
+    side = wanted(topology("{J: {}}", "namespace_policies: {ttl: 1h}\n"))
+    assert {c.code for c in difference(side, before).conflicts} == {"K410"}
+
+
+# --- namespaces
+
+
+def test_a_policy_taken_out_of_namespace_policies_is_unset_and_others_are_left_alone() -> None:
+    before = applied(wanted(topology(head="namespace_policies: {ttl: 1h, max_topics: 5}\n")))
+    space = before.objects["namespace.acme/ns"].resource
+    assert isinstance(space, NamespaceResource)
+    byhand = Found(NamespaceResource(HERE, {**space.policies, "retention": Foreign("x")}))
+    found = difference(wanted(topology(head="namespace_policies: {ttl: 1h}\n")), changed(before, byhand))
+    [update] = found.changes
+    assert isinstance(update, Update)
+    assert [(f.name, f.after) for f in update.fields] == [("policies.max_topics", None)]
+
+
+def test_namespace_policies_taken_out_whole_are_unset() -> None:
+    before = applied(wanted(topology(head="namespace_policies: {ttl: 1h}\n")))
+    [update] = difference(wanted(topology()), before).changes
+    assert isinstance(update, Update)
+    assert [(f.name, f.after) for f in update.fields] == [("policies.ttl", None)]
+
+
+def test_a_topology_that_moves_leaves_its_old_namespace_and_deletes_there() -> None:
+    before = applied(wanted(topology("{J: {}}")))
+    side = wanted(topology("{J: {}}", namespace="new"))
+    plan = planned(side, before)
+    assert ("delete", "topic.J") in said(plan.changes)
+    assert {(o.namespace, o.leaves) for o in plan.owners} == {(NamespaceName("acme", "new"), False), (HERE, True)}
