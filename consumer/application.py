@@ -134,10 +134,11 @@ class Consumer:
         """What was done since the start, for people."""
         return list(summary(self._running.worker)) if self._running else []
 
-    def run(self) -> None:
+    def run(self, say: Callable[[str], object] = log.info) -> None:
         """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. For main threads.
 
-        What a person should see goes to the log `kodo.consumer`; without any logging set up it is shown on standard error.
+        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is shown
+        on standard error.
         """
         if not logging.getLogger().handlers:
             logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -146,13 +147,13 @@ class Consumer:
         try:
             self.start()
             for line in self.lanes():
-                log.info("lane %s", line)
+                say(f"lane {line}")
             assert self._running is not None
             while not asked.is_set() and not self._running.service.wait(_POLL):
                 pass
             self.stop()
             for line in self.summary():
-                log.info("%s", line)
+                say(line)
         finally:
             for number, before in old.items():
                 signal.signal(number, before)

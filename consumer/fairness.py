@@ -18,25 +18,29 @@ class LaneShares:
     """Start-time fair queueing with whole numbers: each lane's turns are evenly spaced tags, the lowest tag is next.
 
     A lane of weight w has its tags 1/w of a cycle apart, so any window of one cycle (the sum of the weights of the lanes
-    that have work throughout) serves each of them exactly its weight. A lane that had no work starts again at the present
-    tag: it neither catches up nor waits. Lanes of weight 0 are served when no other has work.
+    that have work throughout) serves each of them exactly its weight. A lane that had no work starts again right after the
+    present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other has work.
     """
 
-    __slots__ = ("_active", "_idle_class", "_now", "_steps", "_tags")
+    __slots__ = ("_active", "_idle_class", "_last", "_now", "_steps", "_tags")
 
     def __init__(self, weights: Sequence[int]) -> None:
-        cycle = lcm(*(weight for weight in weights if weight)) if any(weights) else 1
+        cycle = 2 * lcm(*(weight for weight in weights if weight))  # twice: there is always a tag between two turns
         self._steps = [cycle // weight if weight else 1 for weight in weights]
         self._idle_class = [weight == 0 for weight in weights]
         self._tags = [0] * len(weights)
-        self._now = 0
+        self._now, self._last = 0, -1  # tag and lane of the present turn
         self._active: list[int] = []
 
     def activate(self, lane: int) -> None:
         """The lane has work. Harmless when it already had."""
         if lane not in self._active:
             self._active.append(lane)
-            self._tags[lane] = max(self._tags[lane], self._now)
+            self.rejoin(lane)
+
+    def rejoin(self, lane: int) -> None:
+        """The lane could not use turns it had: they are gone."""
+        self._tags[lane] = max(self._tags[lane], self._now + (lane <= self._last))
 
     def deactivate(self, lane: int) -> None:
         """The lane has no work. Harmless when it had none."""
@@ -52,7 +56,7 @@ class LaneShares:
     def charge(self, lane: int) -> None:
         """The lane had its turn."""
         if not self._idle_class[lane]:
-            self._now = max(self._now, self._tags[lane])
+            self._now, self._last = self._tags[lane], lane
         self._tags[lane] += self._steps[lane]
 
 

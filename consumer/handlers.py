@@ -73,7 +73,7 @@ class ThreadRunner:
         """See Runner."""
         with self._lock:
             hung = next((thread for thread, at in self._running.items() if at is message), None)
-            if hung is None:
+            if hung is None or hung not in self._threads:
                 return
             log.error("a handler hangs: its thread is replaced")
             self._threads.discard(hung)
@@ -201,7 +201,7 @@ class LoopRunner:
 
     def _give_up(self, message: Message) -> None:
         task = self._running.get(message)
-        if task is not None:
+        if task is not None and task in self._tasks:
             log.error("a handler hangs: it is cancelled and its slot replaced")
             self._tasks.discard(task)
             task.cancel()

@@ -102,22 +102,31 @@ class Scheduler:
 
     def _next(self, passing_over: str | None, now: float) -> Held | None:
         tries = _MAX_TRIES
+        skipped: list[int] = []
         for index in self._shares.order():
             lane = self._lanes[index]
             while (held := lane.ring.take(passing_over)) is not None:
                 if not held.gates or self._pass(held, now):
-                    self._shares.charge(index)
-                    lane.started += 1
-                    if not lane.ring:
-                        self._shares.deactivate(index)
+                    self._charge(lane, skipped)
                     return held
                 tries -= 1
                 if not tries:
                     self.version += 1  # there may be more: whoever asked should ask again
                     return None
-            if not lane.ring:
+            if lane.ring:
+                skipped.append(index)
+            else:
                 self._shares.deactivate(index)
         return None
+
+    def _charge(self, lane: LaneState, skipped: list[int]) -> None:
+        shares, index = self._shares, lane.lane.index
+        shares.charge(index)
+        lane.started += 1
+        if not lane.ring:
+            shares.deactivate(index)
+        for other in skipped:
+            shares.rejoin(other)
 
     # ---- gates
 

@@ -34,6 +34,7 @@ class PulsarLane:
         self._consumer = self._subscribe()
         self._connected = True
         self._stopped = threading.Event()
+        self._closed = False
         self._go_on = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"kodo-{request.topic.rpartition('/')[2]}", daemon=True)
         self._thread.start()
@@ -58,6 +59,9 @@ class PulsarLane:
 
     def close(self) -> None:
         """See LaneReader."""
+        if self._closed:
+            return
+        self._closed = True
         self.stop()
         try:
             self._consumer.close()

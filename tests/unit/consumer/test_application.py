@@ -1,0 +1,105 @@
+"""Loading: environment, connection, settings; and what `import consumer` costs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import consumer
+from consumer import Consumer
+from consumer.cli import load_handler
+from consumer.handlers import LoopRunner, ThreadRunner
+from consumer.settings import Settings, read_settings
+from kodoctl.errors import KodoctlError, UsageError
+from tests.unit.consumer.topologies import DOUBLE, write
+
+SMALL = "  J: {subscriptions: {s: {}}}\n"
+ENVIRONMENTS = "environments: {prod: {namespace: live}, test: {namespace: try}}\n"
+
+
+def _namespace(folder: Path, **place: object) -> str:
+    path = write(folder, SMALL, ENVIRONMENTS)
+    found = Consumer.load(path, topic="J", subscription="s", **place)  # type: ignore[arg-type]
+    return found.policy.lanes[0].topic.split("/")[3]
+
+
+def test_the_environment_is_the_argument_else_the_variable_else_the_contexts(tmp_path: Path) -> None:
+    config = tmp_path / "kodoctl.toml"
+    config.write_text('current = "c"\n[contexts.c]\nadmin_url = "http://127.0.0.1:1"\nenv = "test"\n', encoding="utf-8")
+    environ = {"KODOCTL_CONFIG": str(config)}
+    assert _namespace(tmp_path, environ=environ) == "try"
+    assert _namespace(tmp_path, environ={}, env="base") == "n"
+    assert _namespace(tmp_path, environ=environ | {"KODOCTL_ENV": "prod"}) == "live"
+    assert _namespace(tmp_path, environ=environ | {"KODOCTL_ENV": "prod"}, env="test") == "try"
+    assert _namespace(tmp_path, environ=environ, context="c") == "try"
+    none = {"KODOCTL_CONFIG": str(tmp_path / "none.toml")}
+    for place in ({"environ": environ, "admin_url": "http://127.0.0.1:1"}, {"environ": none}):
+        with pytest.raises(UsageError, match="K017"):
+            _namespace(tmp_path, **place)
+
+
+def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:
+    path = write(tmp_path, "  J: {draining: [L2], subscriptions: {s: {states: [retrying]}}}\n")
+    assert Consumer.load(path, topic="J", subscription="s", environ={}).lanes() == [
+        "persistent://p/n/J-L2              41.7%  draining",
+        "persistent://p/n/J-L2-s-RETRYING   25.0%  draining",
+        "persistent://p/n/J                 20.8%",
+        "persistent://p/n/J-s-RETRYING      12.5%",
+    ]
+
+
+def test_plain_handlers_run_on_threads_and_coroutines_on_a_loop(tmp_path: Path) -> None:
+    loaded = Consumer.load(write(tmp_path, DOUBLE), topic="orders", subscription="billing", environ={})
+
+    async def later(message: consumer.Message) -> None:
+        pass
+
+    class Callable:
+        async def __call__(self, message: consumer.Message) -> None:
+            pass
+
+    assert isinstance(loaded._runner(lambda message: None), ThreadRunner)
+    for handler in (later, Callable()):
+        runner = loaded._runner(handler)
+        assert isinstance(runner, LoopRunner)
+        runner.stop()
+    assert loaded.handler(later) is later
+    assert loaded.summary() == []
+
+
+def test_settings_are_the_variables_then_the_files_then_the_defaults(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    assert read_settings({}, inner) == Settings(30_000)
+    (tmp_path / "kodo-consumer.toml").write_text('drain_timeout = "5s"', encoding="utf-8")
+    assert read_settings({}, inner) == Settings(5_000)
+    assert read_settings({"KODO_CONSUMER_DRAIN_TIMEOUT": "1m"}, inner) == Settings(60_000)
+
+
+@pytest.mark.parametrize("text", ["drain_timeout = 5", "drain_timeout = '5'", "typo = 1", "["])
+def test_settings_that_make_no_sense_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "kodo-consumer.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(KodoctlError, match="K608"):
+        read_settings({}, tmp_path)
+
+
+def test_everything_public_is_there_and_nothing_is_imported_before_its_use() -> None:
+    for name in consumer.__all__:
+        assert getattr(consumer, name).__name__ == name
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = consumer.nothing
+    look = "import sys, consumer; print([m for m in ('pulsar', 'pydantic', 'typer', 'asyncio') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_handler_is_found_by_module_and_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_app.py").write_text("def bill(message): ...\nnumber = 3\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert load_handler("own_app:bill").__name__ == "bill"
+    for wrong in ("own_app", "own_app:", ":bill", "own_app:missing", "no_such_app:bill", "own_app:number"):
+        with pytest.raises(UsageError, match="K618"):
+            load_handler(wrong)

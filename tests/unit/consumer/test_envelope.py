@@ -1,0 +1,120 @@
+"""Control properties in and out; everything else untouched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from consumer.envelope import (
+    CONTROL_NAMES,
+    FRESH,
+    MAX_REASON,
+    BrokenControlError,
+    Control,
+    State,
+    identity,
+    meant_for,
+    read_control,
+    rewritten,
+    transferred,
+)
+from kodoctl.topology import control as names
+from tests.unit.consumer.making import delivery
+
+COUNTS = st.integers(0, 1000)
+TIMES = st.none() | st.integers(0, 10**14)
+TEXTS = st.none() | st.text(min_size=1, max_size=20)
+CONTROLS = st.builds(
+    Control, retrying=COUNTS, pending=COUNTS, blocking=COUNTS, backup=COUNTS, due=TIMES, reserved=TIMES, hop=COUNTS,
+    meant_for=TEXTS, reason=TEXTS, died_in=TEXTS, origin_id=TEXTS, origin_topic=TEXTS, origin_time=TIMES, recall=TEXTS,
+    quota_taken=st.booleans(),
+)  # fmt: skip
+
+
+@given(CONTROLS)
+def test_control_properties_survive_printing_and_reading(control: Control) -> None:
+    assert read_control(control.printed()) == control
+    assert control.printed().keys() <= CONTROL_NAMES
+
+
+def test_a_message_without_control_properties_is_fresh() -> None:
+    assert read_control({"uid": "u1", names.ID: "x", "kodo-unknown": "1"}) is FRESH
+    assert FRESH.first_receipt
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.5", "x", "٣", "9" * 30, "1000001", " 1"])
+def test_a_counter_no_worker_wrote_is_broken(text: str) -> None:
+    with pytest.raises(BrokenControlError, match=names.ATTEMPTS_RETRYING):
+        read_control({names.ATTEMPTS_RETRYING: text})
+
+
+def test_whom_a_message_is_for_is_readable_however_broken_the_rest_is() -> None:
+    assert meant_for({names.FOR: "billing", names.HOP: "many"}) == "billing"
+
+
+def test_a_moved_or_recalled_message_is_no_first_receipt() -> None:
+    assert not Control(hop=1).first_receipt
+    assert not Control(recall="r1").first_receipt
+
+
+@pytest.mark.parametrize("state", [State.RETRYING, State.PENDING, State.BLOCKING])
+def test_attempts_are_counted_by_state(state: State) -> None:
+    assert FRESH.counted(state).attempts(state) == 1
+    assert FRESH.counted(state, 0) == FRESH
+
+
+def test_ready_and_dead_have_no_attempts() -> None:
+    with pytest.raises(AssertionError):
+        FRESH.attempts(State.READY)
+    with pytest.raises(AssertionError):
+        FRESH.counted(State.DEAD)
+
+
+@given(st.binary() | st.none(), st.dictionaries(st.text(max_size=8), st.text(max_size=8)), CONTROLS)
+def test_moving_changes_nothing_but_control_properties(
+    payload: bytes | None, properties: dict[str, str], control: Control
+) -> None:
+    before = delivery(3, payload, key="k")._replace(properties=properties, ordering_key="o", event_time=7)
+    moved = rewritten(before, control, "from", "to")
+    assert (moved.payload, moved.key, moved.ordering_key, moved.event_time) == (payload, "k", "o", 7)
+    others = {name: value for name, value in moved.properties.items() if name not in CONTROL_NAMES}
+    assert others == {name: value for name, value in properties.items() if name not in CONTROL_NAMES}
+    assert (moved.topic, moved.deliver_at) == ("to", control.due)
+
+
+def test_the_first_hop_stamps_the_origin_and_later_ones_keep_it() -> None:
+    moved = rewritten(delivery(3), FRESH, "from", "to")
+    assert moved.properties[names.ORIGIN_ID] == "7:3:0:-1"
+    assert moved.properties[names.ORIGIN_TOPIC] == "from"
+    again = rewritten(delivery(9), read_control(moved.properties), "to", "further")
+    assert again.properties[names.ORIGIN_ID] == "7:3:0:-1"
+    assert again.properties[names.ORIGIN_TIME] == "1700000000000"
+
+
+def test_a_reason_is_cut_short() -> None:
+    assert len(replace(FRESH, reason="x" * 1000).printed()[names.REASON]) == MAX_REASON
+
+
+def test_a_transferred_message_is_new_but_for_its_parent() -> None:
+    before = delivery(3, key="k", uid="u1", kodo_hop=2, kodo_id="i", kodo_strange="s")
+    new = transferred(before, Control(hop=2), "to", b"new", {"size": "1"}, None)
+    assert new.properties == {"uid": "u1", "size": "1", names.PARENT: "7:3:0:-1"}
+    assert (new.payload, new.key) == (b"new", "k")
+    assert transferred(before, Control(origin_id="o"), "to", b"", {}, "other").properties[names.PARENT] == "o"
+    assert transferred(before, FRESH, "to", b"", {}, "other").key == "other"
+
+
+def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:
+    assert identity(delivery(1, kodo_id="mine"), Control(origin_id="o")) == "mine"
+    assert identity(delivery(1), Control(origin_id="o")) == "o"
+    assert identity(delivery(1), FRESH) == "7:1:0:-1"
+
+
+def test_a_delivery_knows_its_size_and_partition() -> None:
+    assert delivery(1, None).size == 0
+    assert delivery(1, b"abc").size == 3
+    assert delivery(1).partition == "0"
+    assert delivery(1)._replace(token="odd").partition == ""

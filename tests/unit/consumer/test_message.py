@@ -1,0 +1,46 @@
+"""What a handler is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from consumer.envelope import FRESH, Control, Delivery, Level, State
+from consumer.message import Message, payload_check
+from consumer.outcomes import InvalidPayloadError
+from consumer.policy import Lane
+from tests.unit.consumer.making import delivery
+
+LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)
+
+
+def _message(of: Delivery, control: Control = FRESH) -> Message:
+    return Message(of, LANE, control, "u1", payload_check({"type": "integer"}))
+
+
+def test_a_message_shows_its_place_and_history() -> None:
+    control = Control(retrying=2, backup=1, reason="ValueError", origin_id="o", origin_time=5)
+    message = _message(delivery(1, b"7", key="k", uid="u1", kodo_hop=3)._replace(event_time=9), control)
+    assert (message.level, message.state, message.topic) == ("L2", "retrying", "persistent://p/n/t")
+    assert (message.tenant, message.key, message.id, message.attempt) == ("u1", "k", "o", 4)
+    assert (message.reason, message.publish_time, message.event_time) == ("ValueError", 5, 9)
+    assert message.properties == {"uid": "u1"}
+    assert (message.data, message.text(), message.json()) == (b"7", "7", 7)
+    assert repr(message) == "Message(o on L2/retrying, tenant u1)"
+    assert _message(delivery(1)).publish_time == 1_700_000_000_000
+
+
+@pytest.mark.parametrize("payload", [b"{", b"\xff", b'"x"', b"[" * 100_000, b"", None])
+def test_a_payload_that_is_not_what_was_declared_makes_the_message_die(payload: bytes | None) -> None:
+    with pytest.raises(InvalidPayloadError):
+        _message(delivery(1, payload)).json()
+
+
+def test_a_tombstone_has_no_payload() -> None:
+    assert _message(delivery(1, None)).is_tombstone
+    assert _message(delivery(1, None)).data == b""
+    assert not _message(delivery(1, b"")).is_tombstone
+
+
+def test_text_is_utf_8() -> None:
+    with pytest.raises(InvalidPayloadError):
+        _message(delivery(1, b"\xff")).text()

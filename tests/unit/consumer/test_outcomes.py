@@ -1,0 +1,77 @@
+"""What a handler may raise, as values."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from consumer.envelope import Level, State
+from consumer.message import payload_check
+from consumer.outcomes import (
+    Blocking,
+    Dead,
+    DependencyDown,
+    Died,
+    Discard,
+    Discarded,
+    Failed,
+    InvalidPayloadError,
+    MoveAsked,
+    MoveTo,
+    Outcome,
+    Pending,
+    Retry,
+    RetryAsked,
+    StateAsked,
+    Transfer,
+    TransferAsked,
+    Unavailable,
+    Verdict,
+)
+from kodoctl.topology.units import UnitError
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        (Retry(), RetryAsked(None, "asked to retry")),
+        (Retry("1.5m", "busy"), RetryAsked(90_000, "busy")),
+        (Retry(after=timedelta(seconds=2)), RetryAsked(2_000, "asked to retry")),
+        (Retry(after=timedelta(seconds=-2)), RetryAsked(0, "asked to retry")),
+        (Pending(), StateAsked(State.PENDING, "asked for pending")),
+        (Pending("slow down"), StateAsked(State.PENDING, "slow down")),
+        (Blocking(), StateAsked(State.BLOCKING, "asked for blocking")),
+        (Dead("bad"), Died("bad")),
+        (Dead(), Died("dead")),
+        (InvalidPayloadError("not JSON"), Died("not JSON")),
+        (Discard(), Discarded("discarded")),
+        (MoveTo("L2"), MoveAsked(Level.L2)),
+        (MoveTo("L99"), Failed("no level L99")),
+        (Transfer("t"), TransferAsked("t")),
+        (Transfer("t", b"p", key="k", properties={"a": "b"}), TransferAsked("t", b"p", {"a": "b"}, "k")),
+        (Unavailable("psp"), DependencyDown("psp")),
+    ],
+)
+def test_a_verdict_is_an_outcome(verdict: Verdict, outcome: Outcome) -> None:
+    assert verdict.outcome == outcome
+
+
+def test_a_wait_needs_a_unit() -> None:
+    with pytest.raises(UnitError, match="no unit"):
+        Retry("30")
+
+
+def test_the_base_of_verdicts_says_nothing() -> None:
+    with pytest.raises(NotImplementedError):
+        _ = Verdict().outcome
+
+
+def test_a_payload_check_names_the_place_and_never_the_value() -> None:
+    check = payload_check({"type": "object", "properties": {"card": {"type": "integer"}}})
+    assert check is not None
+    check({"card": 1})
+    with pytest.raises(InvalidPayloadError) as problem:
+        check({"card": "4711-secret"})
+    assert str(problem.value) == "payload breaks its schema at $.card: type"
+    assert payload_check(None) is None

@@ -1,0 +1,114 @@
+"""Producers: what may be sent, identity, receipts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consumer.broker import Lost, NeverTaken, Receipt, Stored
+from consumer.clock import SystemClock
+from consumer.message import payload_check
+from consumer.producer import Producer
+from consumer.testing import MemoryBroker
+from kodoctl.errors import ClusterError, KodoctlError, UsageError
+from tests.support import eventually
+from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.topologies import DOUBLE, write
+
+TOPIC = "persistent://p/n/orders"
+
+
+@pytest.fixture
+def broker() -> Iterator[MemoryBroker]:
+    found = MemoryBroker(SystemClock())
+    found.create(TOPIC)
+    pump = Pump(found)
+    yield found
+    pump.stop()
+
+
+@pytest.fixture
+def producer(broker: MemoryBroker) -> Iterator[Producer]:
+    check = payload_check({"type": "object", "required": ["amount"]})
+    with Producer(TOPIC, broker, check=check, properties={"uid": "required", "size": "optional"}) as found:
+        yield found
+
+
+def test_what_is_sent_carries_an_identity(producer: Producer, broker: MemoryBroker) -> None:
+    name = producer.send({"amount": 1}, key="k", properties={"uid": "u"}, event_time=5)
+    (stored,) = broker.messages(TOPIC)
+    assert json.loads(stored.payload) == {"amount": 1}
+    assert stored.properties == {"uid": "u", "kodo-id": name}
+    assert (stored.message.key, stored.message.event_time) == ("k", 5)
+    assert producer.send(b'{"amount": 2}', properties={"uid": "u", "size": "9"}, id="mine") == "mine"
+    assert producer.send(None, properties={"uid": "u"}) != name
+
+
+@pytest.mark.parametrize("payload", [{"price": 1}, b"{", b"{}", "text"])
+def test_a_payload_that_breaks_its_schema_is_refused(producer: Producer, broker: MemoryBroker, payload: object) -> None:
+    with pytest.raises(UsageError, match="K616"):
+        producer.send(payload, properties={"uid": "u"})
+    assert broker.messages(TOPIC) == []
+
+
+@pytest.mark.parametrize(
+    ("properties", "what"),
+    [
+        ({}, "missing: uid"),
+        ({"uid": "u", "x": "1"}, "not declared: x"),
+        ({"uid": "u", "kodo-hop": "1"}, "not declared"),
+    ],
+)
+def test_properties_that_are_not_as_declared_are_refused(
+    producer: Producer, properties: dict[str, str], what: str
+) -> None:
+    with pytest.raises(UsageError, match=what):
+        producer.send({"amount": 1}, properties=properties)
+
+
+def test_where_nothing_is_declared_only_reserved_properties_are_refused(broker: MemoryBroker) -> None:
+    with Producer(TOPIC, broker) as producer:
+        producer.send(b"x", properties={"anything": "1"})
+        with pytest.raises(UsageError, match="reserved: kodo-for"):
+            producer.send(b"x", properties={"kodo-for": "billing"})
+
+
+@pytest.mark.parametrize(
+    ("receipt", "sure"), [(Lost("Timeout"), "may have been stored"), (NeverTaken("too big"), "was not stored")]
+)
+def test_without_a_receipt_sending_raises(
+    producer: Producer, broker: MemoryBroker, receipt: Receipt, sure: str
+) -> None:
+    broker.fail_sends(TOPIC, receipt)
+    with pytest.raises(ClusterError, match=sure):
+        producer.send({"amount": 1}, properties={"uid": "u"})
+
+
+def test_posted_messages_are_awaited_by_flush(producer: Producer, broker: MemoryBroker) -> None:
+    receipts: list[Receipt] = []
+    broker.fail_sends(TOPIC, Stored("x"), Lost("Timeout"), Lost("Timeout"))
+    producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})
+    producer.post({"amount": 2}, properties={"uid": "u"})
+    producer.post({"amount": 3}, properties={"uid": "u"})
+    with pytest.raises(ClusterError, match=r"2 messages.*Timeout"):
+        producer.flush()
+    eventually(lambda: receipts == [Stored("x")])
+    producer.flush()
+    broker.hold_receipts = True
+    producer.post({"amount": 4}, properties={"uid": "u"})
+    with pytest.raises(ClusterError, match="no receipt in time"):
+        producer.flush(timeout=0.05)
+    broker.hold_receipts = False
+
+
+def test_a_producer_is_loaded_from_a_topology(tmp_path: Path) -> None:
+    path = write(tmp_path, DOUBLE)
+    with pytest.raises(UsageError, match="K609"):
+        Producer.load(path, topic="orders", level="S1", environ={})
+    with pytest.raises(KodoctlError, match="K503"):
+        Producer.load(path, topic="orders", environ={"KODOCTL_CONFIG": str(tmp_path / "none.toml")})
+    with pytest.raises(KodoctlError, match="K516"):
+        Producer.load(path, topic="orders", environ={}, admin_url="http://127.0.0.1:1")
