@@ -7,7 +7,7 @@ from typing import Any
 
 from kodoctl.dev.words import typed
 
-_TITLES = ("NAME", "STATE", "PULSAR", "ENGINE", "AUTH", "ADMIN", "BROKER")
+_TITLES = ("NAME", "STATE", "PULSAR", "AUTH", "ADMIN", "BROKER")
 
 
 def started(document: Mapping[str, Any]) -> str:
@@ -37,7 +37,6 @@ def listed(documents: Sequence[Mapping[str, Any]]) -> str:
             one["name"],
             one["state"],
             one["version"],
-            one["engine"],
             one["auth"],
             one["admin_url"],
             one["broker_url"],

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -18,10 +16,13 @@ _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 
 
 @dataclass(frozen=True, slots=True)
-class TokenSettings:
-    """The key that signs tokens, and the broker's own token. Both are secrets, so the file they go into is one."""
+class TokenPlaces:
+    """Where the broker finds the key that signs tokens (a path) and its own token (a `file:` URL).
 
-    key: bytes
+    Never the secrets themselves: the broker's log repeats its configuration, word for word.
+    """
+
+    key: str
     own_token: str
 
 
@@ -30,7 +31,7 @@ def packaged(name: str) -> str:
     return (resources.files("kodoctl.dev") / "files" / name).read_text(encoding="utf-8")
 
 
-def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenSettings | None = None) -> str:
+def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | None = None) -> str:
     """`standalone.conf`. `bind` is the address listened on; clients are always told 127.0.0.1.
 
     `mark` goes where archives would be unpacked, and tells this broker from any other that might answer on its port.
@@ -55,13 +56,13 @@ def _addresses(ports: Ports, bind: str) -> Mapping[str, str]:
     }
 
 
-def _authentication(tokens: TokenSettings) -> Mapping[str, str]:
+def _authentication(tokens: TokenPlaces) -> Mapping[str, str]:
     return {
         "authenticationEnabled": "true",
         "authenticationProviders": _PROVIDER,
-        "tokenSecretKey": f"data:;base64,{base64.b64encode(tokens.key).decode('ascii')}",
+        "tokenSecretKey": tokens.key,
         "authorizationEnabled": "true",
         "superUserRoles": ",".join((ADMIN, *SUPERUSERS)),
         "brokerClientAuthenticationPlugin": _PLUGIN,
-        "brokerClientAuthenticationParameters": json.dumps({"token": tokens.own_token}),
+        "brokerClientAuthenticationParameters": tokens.own_token,
     }

@@ -10,18 +10,20 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.dev import conf, java, logs
-from kodoctl.dev.conf import TokenSettings
+from kodoctl.dev.conf import TokenPlaces
 from kodoctl.dev.engine import PATIENCE, Launch
-from kodoctl.dev.instance import Homes, Instance, make_private, write_private
+from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.problems import failure
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Step, Tell
+from kodoctl.dev.tokens import ADMIN, token_file
 
 _ANSWER_SECONDS: Final = 10
 _WORK_SECONDS: Final = 120
 _PULL_SECONDS: Final = 3600
 _INSIDE: Final = "/pulsar"
+_SETTINGS, _KEY, _OWN_TOKEN = "standalone.conf", "secret.key", "own-token"
 _EVERYWHERE: Final = "0.0.0.0"  # noqa: S104 - inside the container; outside, ports are published on 127.0.0.1 only
 
 
@@ -35,7 +37,7 @@ def image(version: str) -> str:
     return f"apachepulsar/pulsar:{version}"
 
 
-def run_command(instance: Instance, settings: Path) -> list[str]:
+def run_command(instance: Instance, conf_folder: Path) -> list[str]:
     """`docker run …` without the program: ports on 127.0.0.1 only, the same numbers inside and outside.
 
     A client is sent to the advertised address 127.0.0.1, so an address must mean the same on both sides.
@@ -46,10 +48,13 @@ def run_command(instance: Instance, settings: Path) -> list[str]:
         for port in (instance.ports.admin, instance.ports.broker)
         for part in ("--publish", f"{HOST}:{port}:{port}")
     ]
+    files = (_SETTINGS, _KEY, _OWN_TOKEN) if instance.auth is Auth.TOKEN else (_SETTINGS,)
+    binds = [f"type=bind,src={conf_folder / file},dst={_INSIDE}/conf/{file},readonly" for file in files]
+    mounted = [part for bind in binds for part in ("--mount", bind)]
     return [
         *("run", "--detach", "--name", name),
         *published,
-        *("--mount", f"type=bind,src={settings},dst={_INSIDE}/conf/standalone.conf,readonly"),
+        *mounted,
         *("--mount", f"type=volume,src={name},dst={_INSIDE}/data"),
         *("--env", f"PULSAR_MEM=-Xms256m -Xmx{java.HEAP_MB}m -XX:MaxDirectMemorySize={java.DIRECT_MB}m"),
         *("--env", "PULSAR_GC=-XX:+UseSerialGC -XX:TieredStopAtLevel=1"),
@@ -57,6 +62,12 @@ def run_command(instance: Instance, settings: Path) -> list[str]:
         *("bin/pulsar", "standalone", "--no-functions-worker", "--no-stream-storage"),
         *("--bookkeeper-port", str(instance.ports.bookie)),
     ]
+
+
+def _token_places(instance: Instance) -> TokenPlaces | None:
+    if instance.auth is not Auth.TOKEN:
+        return None
+    return TokenPlaces(f"file://{_INSIDE}/conf/{_KEY}", f"file://{_INSIDE}/conf/{_OWN_TOKEN}")
 
 
 def answers(environ: Mapping[str, str]) -> bool:
@@ -100,18 +111,23 @@ class DockerEngine:
             tell(Step(f"Fetching the image {wanted}, once: more than 1 GB"))
             self._do(["pull", "--quiet", wanted], _PULL_SECONDS)
 
-        def launch(tokens: TokenSettings | None) -> Process | None:
-            conf_folder = self.homes.folder(instance.name).conf
-            make_private(conf_folder)
-            settings = conf_folder / "standalone.conf"
-            content = conf.render(instance.ports, self.mark(instance), bind=_EVERYWHERE, tokens=tokens)
-            # the container has another user: readable for all, in a folder that only its owner can enter
-            write_private(settings, content, 0o644)
+        def launch() -> Process | None:
+            self._write(instance)
             self._try(["rm", "--force", container(instance.name)])  # one that died or was stopped
-            self._do(run_command(instance, settings), _WORK_SECONDS)
+            self._do(run_command(instance, self.homes.folder(instance.name).conf), _WORK_SECONDS)
             return None
 
         return launch
+
+    def _write(self, instance: Instance) -> None:
+        """What is mounted. The container has another user: readable for all, in a folder only its owner can enter."""
+        folder = self.homes.folder(instance.name)
+        make_private(folder.conf)
+        content = conf.render(instance.ports, self.mark(instance), bind=_EVERYWHERE, tokens=_token_places(instance))
+        write_private(folder.conf / _SETTINGS, content.encode(), 0o644)
+        if instance.auth is Auth.TOKEN:
+            write_private(folder.conf / _KEY, folder.key.read_bytes(), 0o644)
+            write_private(folder.conf / _OWN_TOKEN, token_file(folder, ADMIN).read_bytes(), 0o644)
 
     def mark(self, instance: Instance) -> str:
         """A folder inside the container."""

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, Protocol, TypeAlias
 
-from kodoctl.dev.conf import TokenSettings
 from kodoctl.dev.instance import Instance
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell
 
-Launch: TypeAlias = Callable[[TokenSettings | None], Process | None]
+Launch: TypeAlias = Callable[[], Process | None]
 """Starts what was prepared; the process to remember, if there is one to know it again by."""
 
 

@@ -177,12 +177,13 @@ def make_private(folder: Path) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-def write_private(file: Path, text: str, mode: int = 0o600) -> None:
-    """A file in one step, never readable by others, not even for a moment."""
+def write_private(file: Path, content: str | bytes, mode: int = 0o600) -> None:
+    """A file in one step, never readable by others than `mode` says, not even for a moment."""
     scratch = file.with_name(f"{file.name}.new")
     scratch.unlink(missing_ok=True)
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as sink:
-        sink.write(text)
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as sink:
+        sink.write(content.encode() if isinstance(content, str) else content)
+    scratch.chmod(mode)
     scratch.replace(file)
 
 

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.dev import conf, jars, java, logs, process, versions
-from kodoctl.dev.conf import TokenSettings
+from kodoctl.dev.conf import TokenPlaces
 from kodoctl.dev.engine import PATIENCE, Launch
-from kodoctl.dev.instance import Folder, Homes, Instance, make_private, write_private
+from kodoctl.dev.instance import Auth, Folder, Homes, Instance, make_private, write_private
 from kodoctl.dev.problems import failure, too_little_room
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell
+from kodoctl.dev.tokens import ADMIN, token_file
 
 _ROOM: Final = 200_000_000
 """Bytes free below which a broker only starts to fail: it sets aside 16 MB at a time, and keeps a journal."""
@@ -38,12 +39,10 @@ class JavaEngine:
             raise problem
         classpath = jars.ensure(self.homes.jars, instance.version, self.environ, tell)
 
-        def launch(tokens: TokenSettings | None) -> Process | None:
-            self._write(
-                folder,
-                conf.render(instance.ports, self.mark(instance), tokens=tokens),
-                _arguments(found, classpath, instance, folder),
-            )
+        def launch() -> Process | None:
+            places = _token_places(folder) if instance.auth is Auth.TOKEN else None
+            settings = conf.render(instance.ports, self.mark(instance), tokens=places)
+            self._write(folder, settings, _arguments(found, classpath, instance, folder))
             command = [str(found.program), f"-Dkodoctl.dev={instance.name}", "@conf/java.args"]
             console = folder.logs / "console.log"
             return process.start_detached(command, folder=folder.path, output=console, environ=self.environ)
@@ -102,6 +101,11 @@ class JavaEngine:
 def log_file(folder: Folder) -> Path:
     """The broker's own log."""
     return folder.logs / "broker.log"
+
+
+def _token_places(folder: Folder) -> TokenPlaces:
+    """The key by a path from where the broker runs, for spaces in it would not be understood; the token by a URL."""
+    return TokenPlaces(folder.key.name, token_file(folder, ADMIN).as_uri())
 
 
 def _arguments(found: java.Java, classpath: list[Path], instance: Instance, folder: Folder) -> str:

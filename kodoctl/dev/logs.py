@@ -6,8 +6,9 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from io import StringIO
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 from kodoctl.dev.words import typed
 from kodoctl.render.safe import one_line
@@ -21,6 +22,7 @@ _HARMLESS: Final = re.compile(r"this is okay if|root path: \S+ already exists")
 _GAVE_UP: Final = "Failed to start pulsar service."
 _FRAME: Final = re.compile(r"^\s+(at |\.\.\. \d+ )")
 _BLOCK: Final = 65_536
+_LOOK_EVERY: Final = 0.2
 _PORT_TAKEN: Final = "address already in use"
 _HINTS: Final = (
     (r"no space left on device|disk quota exceeded", "the disk is full: make room there, then run the command again"),
@@ -57,34 +59,40 @@ def tail(file: Path, count: int) -> list[str]:
                 data = source.read(step) + data
     except FileNotFoundError:
         return []
-    return [printable(line) for line in data.decode("utf-8", "replace").split("\n")[:-1][-count:]] if data else []
+    *lines, unfinished = data.decode("utf-8", "replace").split("\n")
+    return [printable(line) for line in ([*lines, unfinished] if unfinished else lines)[-count:]]
 
 
 def follow(file: Path, *, ended: Callable[[], bool] = lambda: False) -> Iterator[str]:
     """Lines as they are written from now on, also when the file is replaced by a new one, until `ended` says so."""
-    source = file.open(encoding="utf-8", errors="replace") if file.exists() else None
-    if source:
-        source.seek(0, 2)
-    rest = ""
-    while not ended():
-        text = source.read() if source else ""
-        *lines, rest = (rest + text).split("\n")
-        yield from map(printable, lines)
-        if text:
-            continue
-        if source is None or _replaced(file, source.fileno()):
-            if source:
-                source.close()
-            source = file.open(encoding="utf-8", errors="replace") if file.exists() else None
-        time.sleep(0.2)
-
-
-def _replaced(file: Path, handle: int) -> bool:
+    source, rest = _opened(file), ""
+    source.seek(0, os.SEEK_END)
     try:
-        now, then = file.stat(), os.fstat(handle)
+        while not ended():
+            text = source.read()
+            *lines, rest = (rest + text).split("\n")
+            yield from map(printable, lines)
+            if text:
+                continue
+            if _replaced(file, source):
+                source.close()
+                source = _opened(file)
+            time.sleep(_LOOK_EVERY)
+    finally:
+        source.close()
+
+
+def _opened(file: Path) -> TextIO:
+    return file.open(encoding="utf-8", errors="replace") if file.exists() else StringIO()
+
+
+def _replaced(file: Path, source: TextIO) -> bool:
+    try:
+        now = file.stat()
     except FileNotFoundError:
-        return True
-    return (now.st_ino, now.st_dev) != (then.st_ino, then.st_dev)
+        return False  # its successor is not there yet
+    then = None if isinstance(source, StringIO) else os.fstat(source.fileno())
+    return then is None or (now.st_ino, now.st_dev) != (then.st_ino, then.st_dev)
 
 
 def reasons(lines: Sequence[str], limit: int = LIMIT) -> list[str]:

@@ -14,7 +14,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _DOWNLOADED: Final = re.compile(r"Downloaded from [^ ]+: \S+ \((\d+(?:\.\d+)?) (B|kB|MB|GB)(?: at|\))")
 _MEGABYTES: Final = {"B": 1e-6, "kB": 1e-3, "MB": 1.0, "GB": 1e3}
 
-_ADDRESS: Final = re.compile(r"\w+://([^/\s):\]]+)[^\s)\]]*")
+_ADDRESS: Final = re.compile(r"\w+://(?:[^/\s@]*@)?([^/\s):\]]+)[^\s)\]]*")
 _REPOSITORY: Final = re.compile(r"(?:from/to|from|in|access) \S+ \([^)]*://[^)]*\)")
 _NUMERIC: Final = re.compile(r"/?\b\d{1,3}(?:\.\d{1,3}){3}\b(?::\d+)?")
 _HELP: Final = re.compile(r"\s*(->)? ?\[Help \d+\]|Re-run Maven|To see the full stack trace|For more information about")
@@ -103,7 +103,7 @@ def explain(lines: Sequence[str]) -> tuple[Cause, str]:
 
 def without_addresses(line: str, context: Sequence[str]) -> str:
     """The line without URLs, repositories, hosts (any that a URL of `context` names) and numeric addresses."""
-    hosts = {host.rsplit("@", 1)[-1] for text in (*context, line) for host in _ADDRESS.findall(text)}
+    hosts = {host for text in (*context, line) for host in _ADDRESS.findall(text)}
     short = _REPOSITORY.sub("", _ADDRESS.sub("…", _REPOSITORY.sub("", line)))
     for host in sorted(hosts, key=len, reverse=True):
         short = re.sub(rf"{re.escape(host)}(:\d+)?", "…", short)

@@ -82,8 +82,9 @@ def token_file(folder: Folder, role: str) -> Path:
     return folder.tokens / role
 
 
-def write_tokens(folder: Folder, key: bytes) -> None:
-    """One private file for each of our roles, and for the broker's own."""
+def write_tokens(folder: Folder) -> None:
+    """The key, and one private file for each of our roles and for the broker's own."""
+    key = ensure_key(folder)
     make_private(folder.tokens)
     for name in (ADMIN, *(role.name for role in ROLES)):
         write_private(token_file(folder, name), mint(key, name).reveal())

@@ -12,7 +12,6 @@ from typing import Final
 
 from kodoctl.dev import instance as record
 from kodoctl.dev import logs, ports, ready, service, tokens
-from kodoctl.dev.conf import TokenSettings
 from kodoctl.dev.engine import PATIENCE, Engine, Launch
 from kodoctl.dev.instance import Auth, EngineName, Folder, Homes, Instance
 from kodoctl.dev.java_engine import log_file
@@ -126,9 +125,10 @@ def _start(job: _Job, there: Instance | None) -> Up:
 
 
 def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up:
-    settings = _token_settings(job.folder) if instance.auth is Auth.TOKEN else None
+    if instance.auth is Auth.TOKEN:
+        tokens.write_tokens(job.folder)
     start = time.monotonic()
-    instance = record.write(job.folder, replace(instance, process=launch(settings)))
+    instance = record.write(job.folder, replace(instance, process=launch()))
     try:
         problem = ready.wait(
             partial(ready.not_ready, service.target(job.homes, engine, instance)),
@@ -169,9 +169,3 @@ def _not_up(job: _Job, engine: Engine, instance: Instance, problem: str) -> Kodo
 
 def _log(instance: Instance, folder: Folder) -> Path | None:
     return log_file(folder) if instance.engine is EngineName.JAVA else None
-
-
-def _token_settings(folder: Folder) -> TokenSettings:
-    key = tokens.ensure_key(folder)
-    tokens.write_tokens(folder, key)
-    return TokenSettings(key, tokens.mint(key, tokens.ADMIN).reveal())
