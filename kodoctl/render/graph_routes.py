@@ -14,6 +14,7 @@ from kodoctl.render.graph_grid import BOX_HEIGHT, LABEL_POINTS, PAD, Box, Line, 
 
 _TRACK: Final = 0.11  # between two vertical lines
 _LINE_HEIGHT: Final = LABEL_POINTS * 1.25 / 72
+_CLEAR: Final = 0.06  # between boxes and the tracks next to them
 _PORT: Final = 0.075  # between two arrows at the same side of a box
 
 
@@ -56,6 +57,11 @@ class _Channel:
         """A new track."""
         self.heights.append(len(line.words) * _LINE_HEIGHT + 0.05)
         return len(self.heights) - 1
+
+    @property
+    def height(self) -> float:
+        """Room for all tracks, and for an arrow's head between the nearest one and the boxes."""
+        return sum(self.heights) + _CLEAR if self.heights else 0.0
 
     def y(self, track: int) -> float:
         """The middle of a track."""
@@ -180,13 +186,13 @@ class Router:
     def place_row(self, row: int, y: float) -> float:
         """Puts a row's channels and boxes below `y`; returns where it ends."""
         self.above[row].top = y
-        y += sum(self.above[row].heights)
+        y += self.above[row].height
         height = max([BOX_HEIGHT, *(box.height for box in self.boxes if box.rows == (row, row))])
         for box in self.boxes:
             if box.rows[0] <= row <= box.rows[1]:
                 box.y += (y + height / 2) / (box.rows[1] - box.rows[0] + 1)
-        self.below[row].top = y + height
-        return y + height + sum(self.below[row].heights)
+        self.below[row].top = y + height + _CLEAR
+        return y + height + self.below[row].height
 
     def place_left(self, x: float) -> float:
         """Puts the lines at the left of the first column; returns where it begins."""

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
@@ -263,5 +264,13 @@ OrInherit = Annotated[
     Discriminator(lambda raw: "inherit" if raw == INHERIT else "value"),
 ]
 
+
+def _not_empty(raw: Any) -> Any:
+    if isinstance(raw, list | tuple) and not raw:
+        raise wrong_value("should hold at least one entry")
+    return raw
+
+
+NotEmpty = Annotated[tuple[T, ...], BeforeValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
 PositiveInt = Annotated[StrictInt, Field(ge=1, le=INT32)]
 Text = Annotated[StrictStr, Field(min_length=1, max_length=1024)]

@@ -72,8 +72,8 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
             expected = f"{describe_expected(path)}{empty}"
             text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
             return error("K015", "null outside an overlay", text, node.key_where)
-        case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than" | "too_short" | "string_too_short":
-            text = f"{shown}: {_got(node)} is out of bounds: {detail['msg'].removeprefix('Input ')}"
+        case "greater_than_equal" | "less_than_equal" | "string_too_short" | "string_too_long":
+            text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
             return error("K004", "wrong value", text, node.where)
         case _:
             return error(

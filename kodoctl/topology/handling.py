@@ -10,6 +10,7 @@ from kodoctl.topology.fields import (
     DurationField,
     FileModel,
     FiniteFloat,
+    NotEmpty,
     PositiveInt,
     RateField,
     Share,
@@ -59,9 +60,7 @@ class StateWeights(FileModel):
 class Waits(FileModel):
     """How long and how often messages wait in a state."""
 
-    delays: Annotated[tuple[DurationField, ...], Field(min_length=1)] | None = Field(
-        default=None, examples=[["10s", "1m", "5m"]]
-    )
+    delays: NotEmpty[DurationField] | None = Field(default=None, examples=[["10s", "1m", "5m"]])
     """One delay an attempt; the last one repeats. Left out: the state's default."""
     attempts: PositiveInt | None = Field(default=None, examples=[12])
     """Attempts before the message goes on. Left out: the state's default."""

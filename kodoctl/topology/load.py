@@ -209,14 +209,14 @@ def _load(
 def _unknown_version(root: Node) -> Diagnostic | None:
     assert isinstance(root.value, dict)
     version = root.value.get("version")
-    if version is None or version.value == VERSION or isinstance(version.value, bool | float | dict | list):
+    if version is None or version.value is None:  # missing: the model says so
         return None
-    if isinstance(version.value, int):
-        detail = (
-            f"this kodoctl reads version {VERSION}; version {version.value} needs a newer kodoctl (see its CHANGELOG)"
-        )
+    if not isinstance(version.value, int) or isinstance(version.value, bool):
+        return error("K007", "unknown version", f"version is a whole number: write `version: {VERSION}`", version.where)
+    if version.value != VERSION:
+        detail = f"this kodoctl reads version {VERSION}; version {version.value} needs another one (see its CHANGELOG)"
         return error("K007", "unknown version", detail, version.where)
-    return error("K007", "unknown version", f"version is a number: write `version: {VERSION}`", version.where)
+    return None
 
 
 def _bad_environments(root: Node) -> list[Diagnostic]:

@@ -236,7 +236,7 @@ class Defaults(FileModel):
 class CreateTenant(FileModel):
     """The Pulsar tenant, when this file is to create it."""
 
-    clusters: Annotated[tuple[Text, ...], Field(min_length=1)] = Field(examples=[["standalone"]])
+    clusters: ClusterList = Field(examples=[["standalone"]])
     """Clusters the tenant may use."""
     admin_roles: Roles = Field(default=(), examples=[["platform"]])
     """Roles that administer the tenant."""

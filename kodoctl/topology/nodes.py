@@ -215,7 +215,7 @@ class _Builder:
         return Node({} if isinstance(event, yaml.MappingStartEvent) else [], self.file, line, column)
 
     def _refuse_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
-        if event.tag is not None and event.tag != "!":
+        if event.tag is not None:
             detail = f"{event.tag}: remove it, and quote the value to make it a text"
             self._note(event, "K013", "tags are not allowed", detail)
 

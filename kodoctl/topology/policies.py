@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import Field, StrictBool, TypeAdapter
 
@@ -21,6 +21,7 @@ from kodoctl.topology.fields import (
     FileModel,
     MessageRate,
     Minutes,
+    NotEmpty,
     OrInherit,
     PositiveInt,
     PositiveNumber,
@@ -122,7 +123,7 @@ SchemaCompatibility = Literal[
     "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
     "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
 ]  # fmt: skip
-ClusterList = Annotated[tuple[Text, ...], Field(min_length=1)]
+ClusterList = NotEmpty[Text]
 
 
 class SharedPolicies(FileModel):

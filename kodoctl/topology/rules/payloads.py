@@ -66,6 +66,22 @@ def what_is_wrong(kind: str, definition: Any) -> str | None:
 
     try:
         fastavro.parse_schema(definition)
+    except KeyError as problem:
+        return f"not valid Avro: {problem} is missing"
     except Exception as problem:  # noqa: BLE001  # fastavro raises its own and, for odd shapes, built-in errors
         return f"not valid Avro: {str(problem)[:200] or type(problem).__name__}"
+    if _lacks_fields(definition):  # fastavro takes it for a record without fields, brokers refuse it
+        return "not valid Avro: a record has no list of `fields`"
     return None
+
+
+def _lacks_fields(definition: Any) -> bool:
+    if isinstance(definition, list):
+        return any(map(_lacks_fields, definition))
+    if not isinstance(definition, dict):
+        return False
+    if definition.get("type") == "record" and not isinstance(definition.get("fields"), list):
+        return True
+    return any(
+        _lacks_fields(value) for key, value in definition.items() if key in ("type", "fields", "items", "values")
+    )

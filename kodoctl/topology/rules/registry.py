@@ -53,9 +53,10 @@ class Scope:
     def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
         """The place that gives the effective value; the family's entry when expand derived it or nobody set it."""
         found = origins(topic.layers, policy)
-        path = found.get(member) or next((path for path in found.values() if path), None)
-        if path:
+        if path := found.get(member):
             return expansion.topology.where(*path)
+        if path := next((path for path in found.values() if path), None):
+            return expansion.topology.where_key(*path[:-1])  # another member's: the policy as a whole
         owner = self.namespaces.get(topic.name.namespace)
         if owner and policy in owner[1].policies and policy not in topic.resource.policies:
             return owner[0].topology.where("namespace_policies", policy)

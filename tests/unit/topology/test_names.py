@@ -1,0 +1,103 @@
+"""Names: the one rule they follow, what Pulsar refuses, what would be ambiguous."""
+
+import pytest
+
+from kodoctl.topology.names import (
+    InvalidNameError,
+    Level,
+    NamespaceName,
+    State,
+    TopicName,
+    audit_name,
+    ready_name,
+    reserved_suffix,
+    state_name,
+    why_not_pulsar_name,
+)
+
+TRADE = NamespaceName("kodo", "trade")
+
+
+def test_levels_are_ordered_from_s3_down_to_d1() -> None:
+    assert list(Level) == "S3 S2 S1 L8 L7 L6 L5 L4 L3 L2 L1 B1 B2 B3 D1".split()
+    assert sorted(Level, key=lambda level: level.rank) == list(Level)
+    assert [level for level in Level if level.is_backup] == ["B1", "B2", "B3"]
+
+
+@pytest.mark.parametrize(
+    ("level", "state", "name"),
+    [
+        (Level.L1, State.READY, "orders"),
+        (Level.L2, State.READY, "orders-L2"),
+        (Level.B1, State.READY, "orders-B1"),
+        (Level.L1, State.RETRYING, "orders-billing-RETRYING"),
+        (Level.L2, State.PENDING, "orders-L2-billing-PENDING"),
+        (Level.S1, State.BLOCKING, "orders-S1-billing-BLOCKING"),
+        (Level.L2, State.DEAD, "orders-billing-DLQ"),
+    ],
+)
+def test_a_name_is_ground_level_subscription_state(level: Level, state: State, name: str) -> None:
+    assert state_name("orders", level, "billing", state) == name
+
+
+def test_ready_topics_belong_to_the_topic_and_audit_to_a_subscription() -> None:
+    assert ready_name("orders", Level.S3) == "orders-S3"
+    assert audit_name("orders", "billing") == "orders-billing-AUDIT"
+
+
+@pytest.mark.parametrize("text", ["persistent://kodo/trade/orders", "kodo/trade/orders"])
+def test_topics_read_long_and_short(text: str) -> None:
+    topic = TopicName.parse(text)
+    assert topic == TopicName(TRADE, "orders")
+    assert str(topic) == topic.full == "persistent://kodo/trade/orders"
+    assert topic.partition(3) == "persistent://kodo/trade/orders-partition-3"
+    assert {topic: 1}[TopicName(TRADE, "orders")] == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["orders", "kodo/orders", "non-persistent://kodo/trade/orders", "a/b/c/d", "kodo//orders", ""]
+)
+def test_what_is_no_topic_says_how_one_looks(text: str) -> None:
+    with pytest.raises(InvalidNameError, match="write persistent://TENANT/NAMESPACE/TOPIC"):
+        TopicName.parse(text)
+
+
+def test_namespaces_read_and_print() -> None:
+    assert NamespaceName.parse("kodo/trade") == TRADE
+    assert str(TRADE) == "kodo/trade"
+    assert {TRADE: 1}[NamespaceName("kodo", "trade")] == 1
+
+
+@pytest.mark.parametrize("text", ["kodo", "kodo/", "/trade", "kodo/trade/x", "ko do/trade"])
+def test_what_is_no_namespace_says_how_one_looks(text: str) -> None:
+    with pytest.raises(InvalidNameError, match="write TENANT/NAMESPACE"):
+        NamespaceName.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("orders", None),
+        ("orders-2.0_x=y:z", None),
+        ("", "it is empty"),
+        ("or ders", "it holds ' '"),
+        ("or/ders", "it holds '/'"),
+        ("café", "it holds 'é'"),
+        (".", "it is a relative path"),
+        ("..", "it is a relative path"),
+        ("a-partition-0", "-partition-<number>"),
+        ("a-partition-x", None),
+        ("__change_events", "Pulsar's own"),
+    ],
+)
+def test_names_that_pulsar_refuses_say_why(name: str, reason: str | None) -> None:
+    answer = why_not_pulsar_name(name)
+    assert answer is None if reason is None else answer is not None and reason in answer
+
+
+@pytest.mark.parametrize(
+    ("name", "suffix"),
+    [("orders-L2", "-L2"), ("orders-B1", "-B1"), ("a-DLQ", "-DLQ"), ("a-RETRYING", "-RETRYING"), ("a-AUDIT", "-AUDIT"), ("a-L1", None), ("a-L9", None), ("aL2", None)],
+)  # fmt: skip
+def test_names_that_end_like_a_level_or_state_are_reserved(name: str, suffix: str | None) -> None:
+    assert reserved_suffix(name) == suffix
