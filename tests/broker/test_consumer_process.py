@@ -1,0 +1,179 @@
+"""`kodo-consumer` as a process: what is checked at the start, SIGTERM, kill -9. The handlers write a ledger of their own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from consumer import Producer
+from tests.conftest import Broker
+from tests.support import backlog, create_topics, eventually
+
+pytestmark = pytest.mark.broker
+TOPOLOGY = """
+version: 1
+name: process
+tenant: {tenant}
+namespace: ns
+topics:
+  jobs:
+    fair_by: uid
+    subscriptions:
+      work: {{in_place: [], concurrency: 4, retrying: {{delays: [1s], attempts: 3}}}}
+"""
+APP = """
+import os, time
+
+ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+pause = float(os.environ["PAUSE"])
+
+
+def handle(message):
+    time.sleep(pause)
+    if int(message.data) % 10 == 0 and message.attempt == 1:
+        raise ValueError
+    os.write(ledger, message.data + b"\\n")
+
+
+async def handle_async(message):
+    handle(message)
+"""
+
+
+class Setting:
+    """A topology on the broker, an application beside it, and the ledger its handler writes."""
+
+    def __init__(self, broker: Broker, tenant: str, folder: Path) -> None:
+        self.broker, self.folder = broker, folder
+        assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
+        self.file = folder / "t.yaml"
+        self.file.write_text(TOPOLOGY.format(tenant=tenant), encoding="utf-8")
+        (folder / "app.py").write_text(APP, encoding="utf-8")
+        self.ledger = folder / "ledger"
+        self.topic = f"persistent://{tenant}/ns/jobs"
+
+    def send(self, count: int) -> None:
+        place = {"admin_url": self.broker.admin_url, "broker_url": self.broker.broker_url, "environ": {}}
+        with Producer.load(self.file, topic="jobs", **place) as producer:
+            for number in range(count):
+                producer.post(b"%d" % number, properties={"uid": f"u{number % 3}"})
+
+    def done(self) -> Counter[int]:
+        """What the handlers finished, whole lines only."""
+        lines = self.ledger.read_bytes().split(b"\n")[:-1] if self.ledger.exists() else []
+        return Counter(int(line) for line in lines)
+
+    def left(self) -> int:
+        return sum(backlog(self.broker, self.topic + suffix, "work") for suffix in ("", "-work-RETRYING"))
+
+    def command(self, *arguments: str) -> list[str]:
+        return [
+            str(Path(sys.executable).with_name("kodo-consumer")), *arguments,
+            "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url,
+        ]  # fmt: skip
+
+    @contextmanager
+    def run(self, handler: str = "handle", pause: float = 0.001) -> Iterator[subprocess.Popen[str]]:
+        """A running worker; killed at the end if it still runs."""
+        command = self.command(
+            "run", str(self.file), "--topic", "jobs", "--subscription", "work", "--handler", f"app:{handler}"
+        )
+        environ = {**os.environ, "LEDGER": str(self.ledger), "PAUSE": str(pause), "KODOCTL_ENV": ""}
+        process = subprocess.Popen(command, cwd=self.folder, env=environ, stdout=subprocess.PIPE, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+            assert process.stdout is not None
+            process.stdout.close()
+
+
+@pytest.fixture
+def setting(broker: Broker, tenant: str, tmp_path: Path) -> Setting:
+    return Setting(broker, tenant, tmp_path)
+
+
+def test_what_is_missing_is_said_before_anything_is_subscribed(setting: Setting) -> None:
+    check = setting.command("check", str(setting.file))
+    found = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert found.returncode == 1
+    assert found.stdout == "jobs work: 5 missing\n"
+    assert "topic missing [K610]" in found.stderr
+    assert f"{setting.topic}-work-DLQ: `kodoctl apply` creates it" in found.stderr
+    with setting.run() as process:
+        assert process.wait(30) == 1
+    create_topics(setting.broker, str(setting.file))
+    assert subprocess.run(check, capture_output=True, text=True, check=False).returncode == 0
+    setting.broker.admin("DELETE", f"{setting.topic.replace('://', '/')}/subscription/work", force="true")
+    found = subprocess.run(check, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout) == (1, "jobs work: 1 missing\n")
+    assert "subscription missing [K611]" in found.stderr
+
+
+@pytest.mark.parametrize("handler", ["handle", "handle_async"])
+def test_sigterm_drains_exits_0_and_loses_nothing(setting: Setting, handler: str) -> None:
+    create_topics(setting.broker, str(setting.file))
+    setting.send(3_000)
+    with setting.run(handler, pause=0.002) as process:
+        eventually(lambda: len(setting.done()) > 300)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stdout is not None
+        output = process.stdout.read()
+    assert "lane " in output
+    assert "%" in output
+    assert "received" in output
+    before = setting.done()
+    assert max(before.values()) == 1
+    with setting.run(handler, pause=0.0) as process:
+        eventually(lambda: not setting.left(), within=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert set(setting.done()) == set(range(3_000))
+    assert max(setting.done().values()) == 1, "a clean drain repeats nothing"
+
+
+def test_kill_9_loses_nothing_and_repeats_little(setting: Setting) -> None:
+    create_topics(setting.broker, str(setting.file))
+    setting.send(5_000)
+    for round_ in range(3):
+        with setting.run() as process:
+            eventually(lambda at=round_: sum(setting.done().values()) > 1_000 * (at + 1))  # type: ignore[misc]
+            process.kill()
+    with setting.run(pause=0.0) as process:
+        eventually(lambda: not setting.left(), within=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    done = setting.done()
+    assert set(done) == set(range(5_000))
+    repeats = sum(done.values()) - 5_000
+    assert repeats <= 3 * (1_000 + 4 + 64), "more than an ack group, the running handlers and a bundle for each kill"
+
+
+def test_a_second_signal_ends_at_once(setting: Setting) -> None:
+    create_topics(setting.broker, str(setting.file))
+    setting.send(1)
+    with setting.run(pause=60) as process:
+        eventually(lambda: setting.left())
+        eventually(lambda: _unacknowledged(setting))
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        eventually(lambda: process.send_signal(signal.SIGTERM) or process.poll() is not None, every=0.5)
+        assert process.wait(5) == 130
+        assert time.monotonic() - began < 10
+
+
+def _unacknowledged(setting: Setting) -> int:
+    path = f"{setting.topic.replace('://', '/')}/partitioned-stats"
+    answer = setting.broker.admin("GET", path, perPartition="false").json()
+    return int(answer["subscriptions"]["work"]["unackedMessages"])
