@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from typing import assert_never
 
 from kodoctl.errors import Where
 from kodoctl.topology import settings
@@ -313,3 +314,5 @@ def _find_places(expansion: Expansion) -> Iterator[tuple[Address, Where]]:
                 yield address, topology.where_key("namespace_policies")
             case TenantResource():
                 yield address, topology.where_key("create_tenant")
+            case _:
+                assert_never(resource)

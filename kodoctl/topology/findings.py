@@ -44,7 +44,7 @@ def from_validation(details: list[ErrorDetails], root: Node) -> list[Diagnostic]
 
 def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
     path = _in_file(detail["loc"], root)
-    node, walked = node_at(root, path)
+    node, _ = node_at(root, path)
     shown = _show(path)
     match detail["type"]:
         case "extra_forbidden":
@@ -67,7 +67,7 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
             if "[key]" in detail["loc"]:
                 text = f"{shown}: this is no level: {', '.join(Level)}"
             return error("K103", LEVELS_CONTRADICT, text, node.key_where if "[key]" in detail["loc"] else node.where)
-        case _ if node.value is None and walked == path:
+        case _ if node.value is None:
             empty = " ({} takes every default)" if all_optional(path) else ""
             expected = f"{describe_expected(path)}{empty}"
             text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
@@ -112,10 +112,7 @@ def _unknown_key(path: Path, node: Node) -> Diagnostic:
 
 def _wrong_kind(detail: ErrorDetails, node: Node, shown: str) -> Diagnostic:
     expected = str(detail.get("ctx", {}).get("expected_tags", "'rate', 'concurrency', 'quota'")).replace("'", "")
-    if not isinstance(node.value, dict):
-        return error(
-            "K004", "wrong value", f"{shown}: {_got(node)}, should be a map with `kind`: {expected}", node.where
-        )
+    assert isinstance(node.value, dict)  # or it had been no map to begin with
     if "kind" not in node.value:
         return error("K006", "missing field", f"{shown}.kind is needed: {expected}", node.where)
     kind = node.value["kind"]

@@ -26,9 +26,8 @@ def format_text(text: str) -> str:
     if re.search("[\r\x85\u2028\u2029]", before):
         raise CannotFormatError("it has line breaks that editors do not agree on (CR, NEL, LS or PS)")
     after = _arranged(before)
-    _verify(before, after)
-    if _arranged(after) != after:
-        raise CannotFormatError("a second pass would change it again")
+    if changes := _changes(before, after):
+        raise CannotFormatError(changes[0])
     return after.replace("\n", newline)
 
 
@@ -38,15 +37,17 @@ def _arranged(text: str) -> str:
     return mark + layout(in_flows, read_tree(in_flows))
 
 
-def _verify(before: str, after: str) -> None:
-    old, _ = parse(before.encode(), "before")
-    new, findings = parse(after.encode(), "after")
-    if old is None or new is None or findings:
-        raise CannotFormatError("an alias would come before its anchor: move the anchor up")
-    if old.plain() != new.plain():
-        raise CannotFormatError("its data would change")
-    if _comments(before) != _comments(after):
-        raise CannotFormatError("a comment would be lost")
+def _changes(before: str, after: str) -> list[str]:
+    """What a new layout would change that it must not."""
+    old, new = parse(before.encode(), "before")[0], parse(after.encode(), "after")[0]
+    if old is None or new is None:
+        return ["an alias would come before its anchor: move the anchor up"]
+    kept = {
+        "its data would change": old.plain() == new.plain(),
+        "a comment would be lost": _comments(before) == _comments(after),
+        "a second pass would change it again": _arranged(after) == after,
+    }
+    return [change for change, holds in kept.items() if not holds]
 
 
 def _comments(text: str) -> list[str]:

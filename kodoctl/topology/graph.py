@@ -108,7 +108,9 @@ class _Family:
         self.dead = self.lanes.get((None, State.DEAD))
 
     def open(self, level: Level, state: State) -> Lane | None:
-        """The lane, if messages may still be sent there."""
+        """The lane, if messages may still be sent there. A level on its way out uses L1's waiting states."""
+        if state is not State.READY and level in self.ground.draining:
+            level = Level.L1
         lane = self.lanes.get((level, state))
         return None if lane is None or lane.draining else lane
 
@@ -179,7 +181,8 @@ class _Family:
         """Back to RETRYING of the level a message died in; without RETRYING the lane must be named."""
         if self.dead is None:
             return
-        targets = [lane for level in self.levels if (lane := self.open(level, State.RETRYING)) is not None]
+        lanes = (self.open(level, State.RETRYING) for level in self.levels)
+        targets = dict.fromkeys(lane for lane in lanes if lane is not None)
         for target in targets:
             yield from self.move(self.dead, target, Reason.RECALL)
         if not targets:

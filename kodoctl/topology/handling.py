@@ -147,7 +147,7 @@ class RouteCondition(FileModel):
 class Route(FileModel):
     """Sends matching messages to another level at their first receipt."""
 
-    when: RouteCondition
+    when: RouteCondition = Field(examples=[{"property": "size", "greater_than": 100000}])
     """The condition."""
     to: Level = Field(examples=["B1"])
     """The level."""

@@ -66,6 +66,11 @@ WaitingState = Annotated[
     BeforeValidator(_waiting_state),
     WithJsonSchema({"type": "string", "enum": ["retrying", "pending", "blocking"]}),
 ]
+OneOrMany = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_one_or_many),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}}]}),
+]
 Address = Annotated[StrictStr, Field(pattern=r"^[a-z]+\.\S+$")]
 Roles = tuple[Text, ...]
 Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
@@ -249,7 +254,7 @@ class Topology(FileModel):
     """Format version of this file."""
     name: Text = Field(examples=["trade"])
     """The owner: a marker on every topic, an entry in the ownership ledger. Renamed? add `formerly`."""
-    formerly: Annotated[Roles, BeforeValidator(_one_or_many)] = Field(default=(), examples=["old-name"])
+    formerly: OneOrMany = Field(default=(), examples=["old-name"])
     """Earlier names: what they own is taken over."""
     description: StrictStr = Field(default="", examples=["Orders and shipments"])
     """For people."""

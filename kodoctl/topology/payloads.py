@@ -42,8 +42,6 @@ def _read_payload(kind: str, path: FilePath) -> PayloadFile:
             data = stream.read(MAX_BYTES + 1)
     except OSError as problem:
         return PayloadFile(kind, path, None, problem.strerror or "it cannot be read")
-    except ValueError:  # a path with a zero byte
-        return PayloadFile(kind, path, None, "this is no path")
     return payload_of(kind, path, data)
 
 

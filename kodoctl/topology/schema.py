@@ -64,12 +64,10 @@ class _Generator(GenerateJsonSchema):
             own = schema["cls"].__annotations__  # what sets the map apart comes before the policies it takes as well
             result["properties"] = dict(sorted(result["properties"].items(), key=lambda item: item[0] not in own))
         documents = attribute_docs(schema["cls"])
-        for field in schema["cls"].model_fields.items():
-            name, info = field[0], field[1]
-            prop = result.get("properties", {}).get(info.alias or name)
-            if prop is not None and name in documents:
-                prop["description"] = documents[name]
-                prop.pop("title", None)
+        for name, info in schema["cls"].model_fields.items():
+            prop = result["properties"][info.alias or name]
+            prop["description"] = documents[name]
+            prop.pop("title", None)
         return result
 
 
@@ -130,7 +128,7 @@ def describe_expected(path: tuple[str | int, ...]) -> str:
     words: list[str] = []
     for schema in subschemas(path):
         word = _describe(schema)
-        if word and word not in words:
+        if word not in words:
             words.append(word)
     return ", or ".join(words) if words else "something else"
 
@@ -154,10 +152,8 @@ def _describe(schema: JsonObject) -> str:
             return f"a text such as {example}" if example else "a text (quote it if it looks like a number)"
         case "array":
             return "a list"
-        case "object":
-            return "a map"
         case _:
-            return ""
+            return "a map"
 
 
 def _as_yaml(value: Any) -> str:

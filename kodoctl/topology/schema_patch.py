@@ -59,12 +59,9 @@ class _Patches:
         """The patch of a map; None for what is no map and can only be replaced."""
         if "$ref" in schema:
             name = schema["$ref"].rsplit("/", 1)[1]
-            target = self.definitions[name]
-            if "properties" not in target:
-                return None
             if name not in self.found:
                 self.found[name] = {}  # a map that contains itself would meet its own name here
-                self.found[name] = self.of_map(name, target, f"#/$defs/{name}")
+                self.found[name] = self.of_map(name, self.definitions[name], f"#/$defs/{name}")
             return {"$ref": f"#/$defs/{PREFIX}{name}"}
         below = schema.get("additionalProperties")
         if isinstance(below, dict):

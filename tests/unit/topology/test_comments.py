@@ -35,13 +35,13 @@ def test_a_comment_is_what_yaml_takes_for_one(text: str, comments: list[tuple[in
     )
 )
 def test_a_text_without_its_comments_means_the_same(lines: list[str]) -> None:
-    text = "\n".join(lines)
+    text = "\n".join([*lines, ""])
     root, findings = parse(text.encode(), "f")
     if root is None or findings:
         return
     rows = text.splitlines()
     for comment in find_comments(text):
         rows[comment.line - 1] = rows[comment.line - 1][: comment.column - 1]
-    again, _ = parse("\n".join(rows).encode(), "f")
+    again, _ = parse("\n".join([*rows, ""]).encode(), "f")
     assert again is not None
     assert again.plain() == root.plain()

@@ -54,10 +54,23 @@ def test_every_other_combination_of_levels_works_as_well() -> None:
     expansion = family(
         "levels: [D1, S1, L1, B2], draining: [L3], ", "states: [pending], draining: [blocking], audit: true"
     )
-    assert [topic.name.local for topic in expansion.topics] == (
-        "J-S1 J-L3 J J-B2 J-D1 J-S1-s-PENDING J-L3-s-PENDING J-s-PENDING J-D1-s-PENDING "
-        "J-S1-s-BLOCKING J-L3-s-BLOCKING J-s-BLOCKING J-D1-s-BLOCKING J-s-DLQ J-s-AUDIT"
-    ).split()
+    assert [topic.name.local for topic in expansion.topics] == [
+        "J-S1",
+        "J-L3",
+        "J",
+        "J-B2",
+        "J-D1",
+        "J-S1-s-PENDING",
+        "J-L3-s-PENDING",
+        "J-s-PENDING",
+        "J-D1-s-PENDING",
+        "J-S1-s-BLOCKING",
+        "J-L3-s-BLOCKING",
+        "J-s-BLOCKING",
+        "J-D1-s-BLOCKING",
+        "J-s-DLQ",
+        "J-s-AUDIT",
+    ]
 
 
 def test_the_whole_family_has_the_partitions_of_the_ground_and_dead_letters_their_own() -> None:
@@ -97,7 +110,8 @@ def test_policies_merge_in_the_order_of_the_design(local: str, policies: dict[st
 
 
 def test_inherit_drops_what_a_default_or_derivation_set() -> None:
-    body = "defaults: {policies: {ttl: 1d}}\n" + (
+    body = (
+        "defaults: {policies: {ttl: 1d}}\n"
         "topics: {J: {policies: {ttl: inherit}, state_policies: {deduplication: inherit}, "
         "subscriptions: {s: {dead_letter: {backlog_quota: inherit, ttl: inherit}}}}}"
     )

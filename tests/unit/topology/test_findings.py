@@ -53,6 +53,7 @@ CASES = [
     (SUB % "retrying: {delays: §[]}", "K004 topics.orders.subscriptions.billing.retrying.delays: should hold at least one entry"),
     (SUB % "limits: [§5]", "K004 topics.orders.subscriptions.billing.limits[0]: the number 5, should be a map"),
     (SUB % "limits: [{kind: §rates}]", "K004 topics.orders.subscriptions.billing.limits[0].kind: the text 'rates', should be one of rate, concurrency, quota"),
+    (SUB % "limits: [{kind: §}]", "K004 topics.orders.subscriptions.billing.limits[0].kind: nothing, should be one of rate, concurrency, quota"),
     (SUB % "routes: [{when: {property: a, equals: §[1]}, to: L1}]", "K004 topics.orders.subscriptions.billing.routes[0].when.equals: a list, should be a text"),
     (SUB % "routes: [{when: {property: a, at_least: §.nan}, to: L1}]", "K004 topics.orders.subscriptions.billing.routes[0].when.at_least: the number nan, should be a whole number, or a number"),
     (POLICY % "persistence: {mark_delete_rate: §'1'}", "K004 defaults.policies.persistence.mark_delete_rate: the text '1', should be a number"),

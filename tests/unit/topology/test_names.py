@@ -19,7 +19,7 @@ TRADE = NamespaceName("kodo", "trade")
 
 
 def test_levels_are_ordered_from_s3_down_to_d1() -> None:
-    assert list(Level) == "S3 S2 S1 L8 L7 L6 L5 L4 L3 L2 L1 B1 B2 B3 D1".split()
+    assert list(Level) == ["S3", "S2", "S1", "L8", "L7", "L6", "L5", "L4", "L3", "L2", "L1", "B1", "B2", "B3", "D1"]
     assert sorted(Level, key=lambda level: level.rank) == list(Level)
     assert [level for level in Level if level.is_backup] == ["B1", "B2", "B3"]
 

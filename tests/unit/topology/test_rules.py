@@ -56,6 +56,7 @@ CASES = [
     ("K103", "topics: {orders: {levels: [L1, §L9]}}", "the text 'L9' is no level", "topics: {orders: {levels: [L1, L8]}}"),
     ("K103", sub("level_weights: {§X: 3}"), "this is no level", sub("level_weights: {L1: 3}")),
     ("K103", "topics: {orders: {§levels: [L2]}}", "L1 is missing", "topics: {orders: {levels: [L2, L1]}}"),
+    ("K103", "topics: {orders: {draining: [§L1], levels: [L1]}}", "cannot drain", "topics: {orders: {draining: [B1], levels: [L1]}}"),
     ("K103", "topics: {orders: {levels: [L1, L2, §L2]}}", "L2 is listed twice", "topics: {orders: {levels: [L1, L2]}}"),
     ("K103", "topics: {orders: {levels: [L1], draining: [§L1]}}", "cannot drain", "topics: {orders: {levels: [L1], draining: [L2]}}"),
     ("K103", "topics: {orders: {levels: double, draining: [§L2]}}", "L2 drains and is in use", "topics: {orders: {draining: [L2]}}"),
@@ -172,6 +173,13 @@ def test_codes_are_listed_once_with_what_they_find() -> None:
     assert all(codes.values())
 
 
+def test_a_backup_alone_has_nothing_above_it() -> None:
+    assert [finding.detail for finding in found_in("topics: {orders: {levels: [B1]}}")] == [
+        "B1 is a backup with no level above it",
+        "L1 is missing: it is the ground topic itself, and always part of the list",
+    ]
+
+
 def test_topics_that_share_a_wrong_value_are_named_together() -> None:
     body = "defaults: {policies: {ttl: 1m}}\ntopics:\n" + "".join(
         f"  t{n}: {{subscriptions: {{s: {{}}}}}}\n" for n in range(2000)
@@ -244,6 +252,7 @@ def payload_findings(folder: Path, kind: str, content: str | bytes | None) -> li
         ("json", b"\xff", "it is not JSON"),
         ("json", "[]", "not valid JSON Schema: at $: [] is not of type 'object', 'boolean'"),
         ("json", '"x"', "not valid JSON Schema"),
+        ("json", "5", "not valid JSON Schema: it should be an object"),
         ("json", '{"type": "strin"}', "not valid JSON Schema: at $.type"),
         ("json", '{"type": 5}', "not valid JSON Schema: at $.type"),
         ("json", "[" * 100 + "]" * 100, "it is nested more than 64 levels deep"),

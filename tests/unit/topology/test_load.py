@@ -1,0 +1,142 @@
+"""Reading files: folders, what cannot be read, environments asked for, and places of values."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kodoctl.errors import ExitCode, InvalidFileError, UsageError
+from kodoctl.topology import load
+from kodoctl.topology.load import choose_environment, environments_of, load_set, load_topology, read_files, source_of
+from tests.unit.topology.making import FILE, HEAD, found_in, loaded
+
+GOOD = HEAD + "topics: {orders: {}}\n"
+
+
+def write(path: Path, text: str = GOOD) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_folder_means_every_yaml_file_below_it_once_and_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "b.yaml")
+    write(tmp_path / "a/c.yaml")
+    write(tmp_path / "a/notes.yml")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "b.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    found = read_files([str(tmp_path / "b.yaml"), str(tmp_path), str(tmp_path / "a")])
+    assert [file.name.removeprefix(f"{tmp_path}/") for file in found] == ["b.yaml", "a/c.yaml"]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        ("", "it does not exist; `kodoctl init` writes an example"),
+        ("d/", "no *.yaml below this folder; `kodoctl init` writes an example"),
+        ("d/x.yml", "no *.yaml below this folder (rename x.yml to x.yaml)"),
+    ],
+)
+def test_paths_without_files_say_what_to_do(tmp_path: Path, make: str, says: str) -> None:
+    if make:
+        (tmp_path / "d").mkdir()
+    if make.endswith(".yml"):
+        write(tmp_path / make)
+    with pytest.raises(InvalidFileError) as problem:
+        read_files([str(tmp_path / "d")])
+    (finding,) = problem.value.diagnostics
+    assert (finding.code, finding.detail) == ("K016", says)
+
+
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (file,) = read_files([str(tmp_path / "pipe.yaml")])
+    assert [(finding.code, finding.detail) for finding in file.findings] == [("K016", "it is not a regular file")]
+
+
+def test_a_file_that_the_system_does_not_let_us_read_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "a.yaml")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    (file,) = read_files([path])
+    assert [(finding.code, finding.detail) for finding in file.findings] == [("K016", "Permission denied")]
+
+
+def test_a_file_over_eight_mebibytes_is_not_read_further(tmp_path: Path) -> None:
+    path = tmp_path / "big.yaml"
+    with path.open("wb") as stream:
+        stream.truncate(100 << 20)
+    (file,) = read_files([str(path)])
+    assert [(finding.code, finding.detail[:9]) for finding in file.findings] == [("K009", "100.0 MiB")]
+
+
+def test_one_file_in_one_environment(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", GOOD + "environments: {prod: {namespace: live}}\n")
+    assert load_topology(path).spec.namespace == "trade"
+    assert load_topology(path, "prod").spec.namespace == "live"
+
+
+def test_one_file_that_is_wrong_raises_with_every_finding(tmp_path: Path) -> None:
+    with pytest.raises(InvalidFileError) as problem:
+        load_topology(write(tmp_path / "a.yaml", HEAD + "topic: {}\n"))
+    assert sorted(finding.code for finding in problem.value.diagnostics) == ["K003", "K006"]
+
+
+def test_a_file_with_findings_in_its_text_is_no_topology() -> None:
+    result = load_set([source_of((GOOD + "name: again\n").encode(), FILE)], None)
+    assert (result.topologies, [finding.code for finding in result.findings]) == ((), ["K002"])
+
+
+FILES = [
+    source_of((GOOD + "environments: {prod: {}, staging: {}}\n").encode(), FILE),
+    source_of(GOOD.encode(), "b.yaml"),
+]
+
+
+def test_environments_are_listed_in_the_order_of_their_first_mention() -> None:
+    assert environments_of(FILES) == ("prod", "staging")
+    assert environments_of([source_of(b"- a", FILE), source_of(b"environments: 5", FILE), source_of(b"{", FILE)]) == ()
+
+
+def test_an_environment_must_be_named_where_there_are_any() -> None:
+    assert choose_environment(FILES, "prod") == "prod"
+    assert choose_environment(FILES, "base") is None
+    assert choose_environment(FILES[1:], None) is None
+    for files, asked, says in [
+        (FILES, None, "name one with --env: prod, staging, base"),
+        (FILES, "qa", "'qa': these files have: prod, staging, base"),
+        (FILES[1:], "qa", "'qa': these files have no `environments`: leave --env out"),
+    ]:
+        with pytest.raises(UsageError) as problem:
+            choose_environment(files, asked)
+        assert problem.value.exit_code == ExitCode.USAGE
+        assert problem.value.diagnostics[0].detail == says
+
+
+def test_places_of_values_keys_and_what_is_not_there() -> None:
+    one = loaded("topics:\n  orders:\n    partitions: 4\n    levels: [L1]\n")
+    path = ("topics", "orders")
+    assert [str(where).removeprefix(FILE) for where in (one.where(*path, "partitions"), one.where_key(*path, "partitions"), one.where(*path, "levels"), one.where(*path, "levels", 0), one.where(*path, "nothing"), one.where(*path, "levels", 7))] == [
+        ":7:17", ":7:5", ":8:5", ":8:14", ":6:3", ":8:5",
+    ]  # fmt: skip
+    assert one.says(*path, "partitions")
+    assert not one.says(*path, "nothing")
+
+
+def test_a_file_that_stands_for_more_topics_than_a_cluster_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(load, "MAX_TOPICS", 4)
+    (finding,) = found_in("topics: {orders: {subscriptions: {s: {}}}}")
+    assert (finding.code, finding.detail) == (
+        "K008",
+        "the file stands for 5 topics, at most 4: split it into files with names of their own",
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "names"), [("formerly: old\n", ("old",)), ("formerly: [older, old]\n", ("older", "old")), ("", ())]
+)
+def test_earlier_names_are_one_or_many(written: str, names: tuple[str, ...]) -> None:
+    assert loaded(written + "topics: {}\n").spec.formerly == names
