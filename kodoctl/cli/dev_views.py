@@ -54,6 +54,8 @@ def _note(one: Mapping[str, Any]) -> str | None:
             return f"`{name}` was killed or crashed; why: {typed('logs', name)}, again: {typed('up', name)}."
         case "not ready":
             return f"`{name}` runs, but cannot be used ({one['problem']}); see {typed('logs', name)}."
+        case "unknown":
+            return f"`{name}` may run or not: {one['problem']}."
     return None
 
 

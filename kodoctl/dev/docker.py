@@ -142,15 +142,15 @@ class DockerEngine:
         return self._running(instance) == "false"
 
     def _running(self, instance: Instance) -> str:
-        """`true`, `false`, or nothing when there is no container (or nobody to ask)."""
-        if shutil.which("docker", path=self.environ.get("PATH", "")) is None:
-            return ""
+        """`true`, `false`, or nothing when there is no container. Raises KodoctlError when there is nobody to ask."""
         told = self._try(["inspect", "--format", "{{.State.Running}}", container(instance.name)])
-        return told.stdout.strip() if told.returncode == 0 else ""
+        if told.returncode == 0:
+            return told.stdout.strip()
+        self._require_daemon()
+        return ""
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
         """Removes the container; the volume with the data stays."""
-        self._require_daemon()
         if self._running(instance):
             self._do(["stop", "--time", f"{patience:.0f}", container(instance.name)], _WORK_SECONDS)
             self._do(["rm", "--force", container(instance.name)], _WORK_SECONDS)
@@ -181,9 +181,13 @@ class DockerEngine:
             finally:
                 reader.terminate()
 
+    def leftover(self, instance: Instance) -> str | None:
+        """Docker knows no homes: another KODOCTL_DEV_HOME may have an instance of this name."""
+        name = container(instance.name)
+        return f"the Docker volume {name}" if self._try(["volume", "inspect", name]).returncode == 0 else None
+
     def wipe(self, instance: Instance) -> None:
         """Removes container and volume."""
-        self._require_daemon()
         self._try(["rm", "--force", container(instance.name)])
         self._try(["volume", "rm", "--force", container(instance.name)])
 

@@ -48,6 +48,10 @@ class Engine(Protocol):
         """Lines of its log as they come."""
         ...
 
+    def leftover(self, instance: Instance) -> str | None:
+        """Data that is there although kodoctl remembers no such instance: where it is, in words; None when none is."""
+        ...
+
     def wipe(self, instance: Instance) -> None:
         """Removes the data of a stopped instance."""
         ...

@@ -12,7 +12,7 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -44,7 +44,7 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """Where everything lives: `data` for instances, `jars` for what is downloaded once."""
+    """Where everything lives, absolute: `data` for instances, `jars` for what is downloaded once."""
 
     data: Path
     jars: Path
@@ -157,6 +157,13 @@ def write(folder: Folder, instance: Instance) -> Instance:
     text = json.dumps({"format_version": FORMAT_VERSION, **asdict(instance)}, indent=2)
     write_private(folder.record, text + "\n")
     return instance
+
+
+def forget(folder: Folder) -> None:
+    """Removes the record of an instance that never ran, and its folder if nothing else is in it."""
+    folder.record.unlink(missing_ok=True)
+    with suppress(OSError):
+        folder.path.rmdir()
 
 
 def forget_process(folder: Folder, instance: Instance) -> Instance:

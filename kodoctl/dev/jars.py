@@ -98,7 +98,7 @@ def run_maven(maven: str, work: Path, version: str, environ: Mapping[str, str], 
 
 def _announcement(version: str) -> str:
     size = versions.download_size(version)
-    return f"Fetching Pulsar {version} with Maven, once: {f'about {size} MB' if size else 'some 250 MB'}"
+    return f"Fetching Pulsar {version} with Maven, once: {f'about {size} MB' if size else 'some 270 MB'}"
 
 
 def _run(command: Sequence[str], log: Path, environ: Mapping[str, str], total: int, tell: Tell) -> int:

@@ -91,6 +91,11 @@ class JavaEngine:
         """Over restarts, until the reader stops."""
         return logs.follow(log_file(self.homes.folder(instance.name)))
 
+    def leftover(self, instance: Instance) -> str | None:
+        """Its record may have been removed by hand."""
+        data = self.homes.folder(instance.name).data
+        return f"the folder {data}" if data.exists() else None
+
     def wipe(self, instance: Instance) -> None:
         """Removes data, not settings."""
         data = self.homes.folder(instance.name).data

@@ -33,6 +33,7 @@ class State(StrEnum):
     NOT_READY = "not ready"
     STOPPED = "stopped"
     DIED = "died"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,11 @@ def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) ->
 
 def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> Status:
     engine = engine_of(instance.engine, homes, environ)
-    if not engine.alive(instance):
+    try:
+        alive = engine.alive(instance)
+    except KodoctlError as silence:  # nobody to ask; the others can still be told about
+        return Status(instance, State.UNKNOWN, silence.diagnostics[0].detail)
+    if not alive:
         return Status(instance, State.DIED if engine.died(instance) else State.STOPPED)
     problem = ready.not_ready(target(homes, engine, instance), STATUS_PATIENCE)
     if problem is None:

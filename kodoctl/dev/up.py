@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -66,7 +65,7 @@ def up(
 ) -> Up:
     """Starts an instance and waits until it is ready, at most `limit` seconds; one that runs is left as it is.
 
-    Raises KodoctlError with what to do, K601 to K622. Whatever it started has ended then, and data is kept.
+    Raises KodoctlError with what to do, K601 to K623. Whatever it started has ended then, and data is kept.
     """
     job = _Job(homes, environ, asked, tell, limit)
     with told(homes.data), record.lock(homes, asked.name, tell):
@@ -114,14 +113,22 @@ def _start(job: _Job, there: Instance | None) -> Up:
     engine = service.engine_of(instance.engine, job.homes, job.environ)
     try:
         launch = engine.prepare(instance, job.tell)
+        if there is None:
+            _check_vacant(engine, instance)
         if not instance.ready_once:
             engine.wipe(instance)
     except BaseException:
         if there is None:  # nothing ran yet: leave no trace
-            shutil.rmtree(job.folder.path, ignore_errors=True)
+            record.forget(job.folder)
         raise
     job.tell(Step(f"Starting Pulsar {instance.version}"))
     return _launch(job, launch, engine, instance)
+
+
+def _check_vacant(engine: Engine, instance: Instance) -> None:
+    if (left := engine.leftover(instance)) is not None:
+        detail = f"{left} is there, and nothing says what of\nremove it if you do not need it, or choose another --name"
+        raise failure("K623", "data of an unknown instance", detail)
 
 
 def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up:

@@ -13,14 +13,13 @@ DEFAULT_LINE: Final = "4.2"
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A proved release: `download` megabytes come from Maven the first time, `size` megabytes of jars stay."""
+    """A proved release; `download` megabytes come from Maven the first time."""
 
     version: str
     download: int
-    size: int
 
 
-RELEASES: Final = {"4.2": Release("4.2.4", 260, 240), "4.0": Release("4.0.7", 250, 231)}
+RELEASES: Final = {"4.2": Release("4.2.4", 270), "4.0": Release("4.0.7", 260)}
 _EXACT: Final = re.compile(r"[4-9]\.\d{1,3}\.\d{1,3}")
 
 

@@ -277,6 +277,18 @@ def test_another_process_on_the_same_data_dies_and_the_reason_is_told(user, dev)
     assert admin(dev, "GET", "brokers/health").text == "ok"
 
 
+def test_data_that_nothing_says_the_name_of_is_not_wiped(user, dev):
+    kept = user.home / "strange" / "data" / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("precious")
+    told = user.types("up", "--name", "strange", "--engine", "java", "--version", VERSION)
+    assert told.code == 1
+    assert "K623" in told.err
+    assert str(kept.parent) in told.err
+    assert kept.read_text() == "precious"
+    assert "strange" not in user.types("status").out
+
+
 def test_interrupting_a_start_ends_what_it_started(user, dev):
     base = shared.unusual_ports()
     chosen = ["--admin-port", str(base.admin), "--broker-port", str(base.broker), "--bookie-port", str(base.bookie)]

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from kodoctl.cli import dev_progress, dev_views
 from kodoctl.cli.main import app
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
+from kodoctl.dev.java_engine import JavaEngine
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Download, Step, Waiting
@@ -75,6 +76,8 @@ class TestViews:
     def test_listed(self):
         died = RUNNING | {"name": "two", "state": "died", "auth": "token"}
         hung = RUNNING | {"name": "three", "state": "not ready", "problem": "brokers/health: HTTP 500"}
+        hidden = RUNNING | {"state": "unknown", "problem": "no daemon answers"}
+        assert dev_views.listed([hidden]).endswith("`dev` may run or not: no daemon answers.")
         assert dev_views.listed([RUNNING, died, hung]) == (
             "NAME   STATE      PULSAR  AUTH   ADMIN                  BROKER\n"
             "dev    running    4.2.4   none   http://127.0.0.1:8080  pulsar://127.0.0.1:6650\n"
@@ -192,6 +195,18 @@ def test_no_java_stops_up_and_leaves_no_instance(kodoctl):
     assert "K601" in told.stderr
     assert told.stdout == ""
     assert "No instances" in kodoctl("status").stdout
+
+
+def test_data_without_a_record_is_not_wiped(tmp_path):
+    homes = Homes(tmp_path / "home", tmp_path / "jars")
+    kept = homes.folder("dev").data / "kept"
+    kept.parent.mkdir(parents=True)
+    kept.write_text("precious")
+    engine = JavaEngine(homes, {})
+    instance = Instance("dev", "4.2.4", EngineName.JAVA, Auth.NONE, Ports())
+    assert engine.leftover(instance) == f"the folder {kept.parent}"
+    engine.wipe(instance)
+    assert engine.leftover(instance) is None
 
 
 def test_a_context_for_another_cluster_stops_up_before_anything_starts(kodoctl, tmp_path):

@@ -72,8 +72,9 @@ def running():
     try: os.kill(pid, 0)
     except (OSError, TypeError): return False
     return open("/proc/%d/stat" % pid).read().rpartition(")")[2].split()[0] != "Z"
+if os.path.exists(here("no-daemon")): sys.exit("Cannot connect to the Docker daemon")
 match sys.argv[1:]:
-    case ["info"]: sys.exit(os.path.exists(here("no-daemon")))
+    case ["info"]: pass
     case ["image", "inspect", image]: sys.exit(not os.path.exists(here("image")))
     case ["pull", "--quiet", image]:
         if os.path.exists(here("no-image")): sys.exit("Error response: manifest unknown")
@@ -95,6 +96,7 @@ match sys.argv[1:]:
         if not pid: sys.exit("no such container")
         if running(): os.kill(pid, 9)
         os.remove(here("container"))
+    case ["volume", "inspect", name]: sys.exit(not os.path.exists(here("volume")))
     case ["volume", "rm", "--force", name]:
         if os.path.exists(here("volume")): os.remove(here("volume"))
     case ["logs", "--tail", count, name]: print("broker says hello"); print("to stderr", file=sys.stderr)
@@ -230,12 +232,26 @@ def test_an_image_that_cannot_be_fetched_says_what_docker_said(daemon, homes, as
         up(homes, daemon.environ, asked, quiet)
 
 
+def test_a_volume_of_another_home_is_not_wiped(daemon, homes, asked):
+    daemon.set("volume")
+    with pytest.raises(KodoctlError, match=r"K623.*the Docker volume kodoctl-dev-two is there.*\n.*another --name"):
+        up(homes, daemon.environ, asked, quiet)
+    assert daemon.has("volume")
+    assert service.status(homes, daemon.environ) == []
+
+
 def test_a_stop_without_a_daemon_is_not_taken_for_stopped(daemon, homes, asked):
     up(homes, daemon.environ, asked, quiet)
     daemon.set("no-daemon")
+    for change in (service.down, service.reset):
+        with pytest.raises(KodoctlError, match=r"K618.*no Docker daemon answers"):
+            change(homes, daemon.environ, "two")
     with pytest.raises(KodoctlError, match="K618"):
-        service.reset(homes, daemon.environ, "two")
+        up(homes, {"PATH": "/nowhere"}, asked, quiet)
     assert daemon.has("volume")
+    assert daemon.has("container")
+    found = service.status(homes, daemon.environ)
+    assert [(one.state, "no Docker daemon answers" in one.problem) for one in found] == [(State.UNKNOWN, True)]
 
 
 def test_a_start_that_fails_tells_the_log_and_leaves_nothing_running(daemon, homes, asked):

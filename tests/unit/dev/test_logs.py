@@ -33,6 +33,11 @@ def test_errors_and_causes_first_each_once_then_the_end():
     ]
 
 
+def test_the_end_is_no_stack_trace():
+    lines = ["12:00 INFO  X - last words", "12:01 ERROR X - gone", *[f"\tat a.B.c(B.java:{n})" for n in range(50)]]
+    assert logs.reasons(lines) == ["12:01 ERROR X - gone", "12:00 INFO  X - last words"]
+
+
 def test_without_errors_the_last_lines():
     assert logs.reasons([f"line {n}" for n in range(100)]) == [f"line {n}" for n in range(85, 100)]
 

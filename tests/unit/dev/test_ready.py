@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -66,9 +69,11 @@ def test_the_token_is_presented(server):
     assert set(server.tokens) == {"Bearer a.b.c"}
 
 
-def test_a_proxy_of_the_environment_is_not_asked(server, monkeypatch):
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
-    assert ready.not_ready(server.target) is None
+def test_a_proxy_of_the_environment_is_not_asked(server):
+    program = "import sys; from kodoctl.dev.ready import *; print(not_ready(Target(sys.argv[1], None, '/mine')))"
+    environ = {**os.environ, "http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
+    command = [sys.executable, "-c", program, server.target.admin_url]
+    assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout == "None\n"
 
 
 def test_nobody_there():
