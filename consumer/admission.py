@@ -128,12 +128,9 @@ class Limits:
 
 def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float) -> float:
     """The first moment that suits every function."""
-    at = earliest
-    for _ in range(8):
-        later = max((slot(at) for slot in slot_functions), default=at)
-        if later <= at:
-            return at
-        at = later
+    at, before = earliest, None
+    while at != before:  # each step goes to the end of somebody's promises, of which there are finitely many
+        at, before = max((slot(at) for slot in slot_functions), default=at), at
     return at
 
 

@@ -7,9 +7,8 @@ carry out `effects` and acknowledgements afterwards. Every unacknowledged messag
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from random import Random
-from typing import Final
+from typing import Final, assert_never
 
 from consumer.admission import Limits, Over, Slot
 from consumer.broker import Receipt
@@ -18,6 +17,7 @@ from consumer.counts import Counts
 from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
 from consumer.envelope import (
+    FRESH,
     BrokenControlError,
     Control,
     Delivery,
@@ -31,8 +31,8 @@ from consumer.held import Held, LaneState, Place, Stock
 from consumer.limits import Gate
 from consumer.message import Check, Message
 from consumer.outcomes import (
+    DONE,
     Broken,
-    Done,
     Failed,
     NotForUs,
     Outcome,
@@ -44,10 +44,11 @@ from consumer.outcomes import (
     StateAsked,
     TooEarly,
 )
-from consumer.policy import JITTER, MAX_MEMORY_WAIT, NOBODY, Policy
-from consumer.publications import Publication, Publications
+from consumer.policy import MAX_MEMORY_WAIT, NOBODY, Policy
+from consumer.publications import Publication, Publications, jittered
 from consumer.scheduling import Scheduler
 from consumer.timers import Timers
+from consumer.watchdog import misplaced
 
 _MAX_PAUSE: Final = 60.0  # seconds a lane with early deliveries is paused at a time
 _TICK: Final = 1.0  # seconds between two looks at what no event announces
@@ -61,17 +62,18 @@ class Engine:
         self.counts = Counts()
         self.effects = Effects()
         self.draining = False
+        self.timers: Timers[Held | Gate | Publication] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
         self._clock, self._rng, self._check = clock, rng, check
         self._stock = Stock(policy)
-        self._timers: Timers[Held | Gate | Publication] = Timers()
-        self._scheduler = Scheduler(policy, self.lanes, clock, self._timers.set, self._over_limit)
-        self._publications = Publications(self, self._timers.set, rng)
-        self._starved: set[LaneState] = set()  # told that there is no room
+        self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
+        self._publications = Publications(self, self.timers.set, rng)
+        self.starved: set[LaneState] = set()  # told that there is no room
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._resting = 0  # messages that sit out an in-place wait
         self._timeout = policy.handler_timeout / 1000
+        self._is_plain = not (policy.routes or policy.limits or any(lane.ordered for lane in policy.lanes))
 
     # ---- what arrives
 
@@ -88,7 +90,7 @@ class Engine:
             if held is not None:
                 held.token = delivery.token
                 counts.repeats += 1
-            elif lane.recent and lane.finished_lately(delivery.id, now):
+            elif lane.finished_lately(delivery.id, now):
                 lane.acks.append(delivery.token)
                 self.unsent += 1
                 counts.repeats += 1
@@ -110,7 +112,7 @@ class Engine:
         shut = self.draining or lane.blocked or lane.paused_until > self._clock.now()
         room = 0 if shut else self._stock.room(lane)
         if not room:
-            self._starved.add(lane)
+            self.starved.add(lane)
         return room
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
@@ -124,12 +126,20 @@ class Engine:
         """Grows whenever there may be more to take."""
         return self._scheduler.version
 
-    def take(self) -> Message | None:
+    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """A handler ended, if any did, and the next message is taken, if there is one."""
+        now = self._clock.now()
+        if finished is not None:
+            assert outcome is not None
+            self.finish(finished, outcome, now)
+        return self.take(now)
+
+    def take(self, now: float | None = None) -> Message | None:
         """The next message to handle, its tokens taken; None when nobody may start now."""
         if self.draining:
             return None
-        now = self._clock.now()
-        if self._timers.first <= now:
+        now = self._clock.now() if now is None else now
+        if self.timers.first <= now:
             self.advance(now)
         held = self._scheduler.take(now)
         if held is None:
@@ -140,14 +150,18 @@ class Engine:
         self.running[message] = now
         return message
 
-    def finish(self, message: Message, outcome: Outcome) -> bool:
+    def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
         """The handler ended. False: too late, its message has been taken from it."""
         if self.running.pop(message, None) is None:
             return False
         held = message._held  # noqa: SLF001  # made by take
         assert isinstance(held, Held)
-        now = self._clock.now()
+        now = self._clock.now() if now is None else now
         self._scheduler.freed(held, now)
+        if outcome is DONE:  # the first line of the table, without its cost
+            self.counts.done += 1
+            self._finished_with(held, now)
+            return True
         match outcome:
             case Failed(reason):
                 self.counts.failed[reason] += 1
@@ -160,7 +174,7 @@ class Engine:
 
     def advance(self, now: float) -> None:
         """Wakes what is due."""
-        for number, sleeper in self._timers.due(now):
+        for number, sleeper in self.timers.due(now):
             match sleeper:
                 case Held():
                     if sleeper.place is Place.WAITING and sleeper.wake == number:
@@ -171,6 +185,8 @@ class Engine:
                     self._scheduler.let_through(sleeper, now)
                 case Publication():
                     self._publications.send(sleeper, now)
+                case _:
+                    assert_never(sleeper)
 
     def tick(self) -> float:
         """Everything that depends on time alone. Answers in how many seconds to come again; infinite: when something happens."""
@@ -183,25 +199,18 @@ class Engine:
         self._scheduler.limits.prune(now)
         self.resume_starved()
         oldest = next(iter(self.running.values()), float("inf"))
-        due = min(oldest + self._timeout, self._publications.hanging_from, self._timers.first)
-        if self._starved or self._scheduler.any_shut:
+        due = min(oldest + self._timeout, self._publications.hanging_from, self.timers.first)
+        if self.starved or self._scheduler.any_shut:
             due = min(due, now + _TICK)
         return max(0.0, due - now)
 
-    @property
-    def next_wake(self) -> float:
-        """When the first timer is due, on the engine's clock."""
-        return self._timers.first
-
     def resume_starved(self) -> None:
         """Asks for more from lanes that were told to wait and have room again."""
-        if not self._starved:
-            return
         now = self._clock.now()
-        for lane in list(self._starved):
+        for lane in list(self.starved):
             if not lane.blocked and lane.paused_until <= now and self._stock.room(lane):
-                self._starved.discard(lane)
-                self.effects.resume.append(lane.lane.index)
+                self.starved.discard(lane)
+                self.effects.ask_for_more(lane.lane.index)
 
     def acknowledgements(self) -> list[tuple[int, list[object]]]:
         """What is to be acknowledged, by lane; fetched once."""
@@ -235,20 +244,7 @@ class Engine:
 
     def misplaced(self) -> list[str]:
         """Watchdog: what contradicts "every unacknowledged id is in exactly one place". Empty unless there is a bug."""
-        places = [held.place for lane in self.lanes for held in lane.held.values()]
-        sleeping = [s for n, s in self._timers if isinstance(s, Held) and s.place is Place.WAITING and s.wake == n]
-        found = {
-            Place.QUEUED: sum(len(lane.ring) for lane in self.lanes),
-            Place.WAITING: len(sleeping),
-            Place.RUNNING: len(self.running),
-            Place.PUBLISHING: self._publications.waiting,
-            Place.GONE: 0,
-        }
-        return [
-            f"{places.count(place)} {place.name.lower()} by record, {count} by structure"
-            for place, count in found.items()
-            if places.count(place) != count
-        ]
+        return misplaced(self.lanes, self.timers, len(self.running), self._publications.waiting)
 
     # ---- before the handler: for us? due? route? limits
 
@@ -267,6 +263,8 @@ class Engine:
             self._conclude(held, NotForUs(), now)
         elif broken:
             self._conclude(held, Broken(broken), now)
+        elif held.control is FRESH and self._is_plain:
+            self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
         elif lane.chain(held):
             self._check_due(held, now)
 
@@ -294,10 +292,6 @@ class Engine:
     # ---- after the handler
 
     def _conclude(self, held: Held, outcome: Outcome, now: float) -> None:
-        if isinstance(outcome, Done):  # the first line of the table, without its cost
-            self.counts.done += 1
-            self._finished_with(held, now)
-            return
         may_wait = self._resting < self.policy.max_in_place
         decision = decide(held.envelope(may_wait=may_wait), outcome, self.policy, self._clock.wall())
         match decision:
@@ -306,7 +300,8 @@ class Engine:
             case Wait():
                 self._wait(held, decision, now)
             case Move(target, control, why):
-                message = rewritten(held.delivery, self._jittered(control), held.lane.lane.topic, target.topic)
+                control = jittered(control, self._clock.wall(), self._rng)
+                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic)
                 last_resort = target.state is State.DEAD or self.policy.dead_letter is None
                 self._publications.begin(Publication(held, message, why, last_resort), now)
             case Forward(topic, asked):
@@ -314,6 +309,8 @@ class Engine:
                 message = transferred(held.delivery, held.control, topic, payload, asked.changes, asked.key)
                 last_resort = self.policy.dead_letter is None
                 self._publications.begin(Publication(held, message, Why.TRANSFERRED, last_resort), now)
+            case _:
+                assert_never(decision)
 
     def published(self, held: Held, why: Why, now: float) -> None:
         """The message is where it is to go: acknowledge it here."""
@@ -323,12 +320,6 @@ class Engine:
     def refused(self, held: Held, reason: str, now: float) -> None:
         """Its target will never take it."""
         self._conclude(held, Refused(f"refused by its target: {reason}"), now)
-
-    def _jittered(self, control: Control) -> Control:
-        """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
-        if control.due is None or control.due - self._clock.wall() <= MAX_MEMORY_WAIT:
-            return control
-        return replace(control, due=control.due + self._rng.randrange(JITTER))
 
     def _wait(self, held: Held, wait: Wait, now: float) -> None:
         self.counts.waited[wait.why] += 1
@@ -352,32 +343,33 @@ class Engine:
                 text = f"{held.lane.lane.topic} delivers long before time and is paused: is delayed delivery on?"
                 self.effects.alarm("early", text)
         held.place = Place.WAITING
-        held.wake = self._timers.set(now + seconds, held)
+        held.wake = self.timers.set(now + seconds, held)
 
     def _give_up_overdue(self, now: float) -> None:
         for message, started in list(self.running.items()):
             if now - started < self._timeout:
                 return
             self.counts.timed_out += 1
-            self.effects.overdue.append(message)
+            self.effects.give_up(message)
             self.finish(message, Failed("handler took too long"))
 
     # ---- letting go
 
     def _finished_with(self, held: Held, now: float) -> None:
         """Acknowledged: nothing is left to do for this message."""
-        held.lane.acks.append(held.token)
+        lane = held.lane
+        lane.acks.append(held.token)
         self.unsent += 1
-        held.lane.remember(held.delivery.id, now)
+        lane.remember(held.delivery.id, now)
         self._forget(held)
-        following = held.lane.next_of_chain(held)
-        if following is not None:
+        if lane.chains is not None and (following := lane.next_of_chain(held)) is not None:
             self._check_due(following, now)
 
     def _forget(self, held: Held) -> None:
         held.place = Place.GONE
         self._stock.remove(held)
-        self._rested(held)
+        if held.resting:
+            self._rested(held)
 
     def _rested(self, held: Held) -> None:
         if held.resting:

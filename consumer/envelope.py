@@ -36,11 +36,6 @@ class Delivery(NamedTuple):
     publish_time: int
 
     @property
-    def size(self) -> int:
-        """Bytes of payload."""
-        return len(self.payload) if self.payload else 0
-
-    @property
     def position(self) -> str:
         """`ledger:entry:partition:batch index`."""
         return str(self.token).strip("()").replace(",", ":")

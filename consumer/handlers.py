@@ -17,7 +17,7 @@ from consumer.worker import Desk
 
 log = logging.getLogger("kodo.consumer")
 Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
-_TURNS_IN_A_ROW: Final = 64  # of a coroutine that never waits, before others on the loop get a turn
+_TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 _JOIN: Final = 2.0  # seconds a stopped thread is waited for
 
@@ -240,19 +240,16 @@ class LoopRunner:
                 self._wake_is_on_its_way = True
                 self._loop.call_soon(self._wake_one)
             self._running[finished] = me
-            outcome = await self._run(finished)
+            try:
+                await self._handler(finished)
+                outcome = DONE
+            except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
+                outcome = self._complaints.outcome(problem)
             del self._running[finished]
             if me not in self._tasks:
                 return
             if turns % _TURNS_IN_A_ROW == 0:
                 await asyncio.sleep(0)
-
-    async def _run(self, message: Message) -> Outcome:
-        try:
-            await self._handler(message)
-        except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
-            return self._complaints.outcome(problem)
-        return DONE
 
     async def _park(self) -> None:
         sleeper: asyncio.Future[None] = self._loop.create_future()

@@ -13,7 +13,7 @@ from consumer.fairness import TenantRing
 from consumer.policy import LANE_FLOOR, Lane, Policy
 
 RECENT_SECONDS: Final = 60.0
-_MAX_RECENT: Final = 20_000
+_MAX_RECENT: Final = 10_000
 
 
 class Place(Enum):
@@ -36,14 +36,15 @@ class Held:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "control", "delivery", "entitled", "gates", "in_place", "lane", "place", "resting", "stuck", "tenant", "token",
-        "unavailable", "wake",
+        "control", "delivery", "entitled", "gates", "in_place", "lane", "place", "resting", "size", "stuck", "tenant",
+        "token", "unavailable", "wake",
     )  # fmt: skip
 
     def __init__(self, lane: LaneState, delivery: Delivery, tenant: str) -> None:
         self.lane = lane
         self.delivery = delivery
         self.token = delivery.token
+        self.size = len(delivery.payload) if delivery.payload else 0
         self.tenant = tenant
         self.control: Control = FRESH
         self.place = Place.QUEUED
@@ -72,7 +73,7 @@ class LaneState:
     """One lane at work. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work."""
 
     __slots__ = (
-        "acks", "blocked", "bytes", "chains", "held", "lane", "paused_until", "recent", "ring", "started",
+        "acks", "before", "blocked", "chains", "held", "lane", "paused_until", "recent", "ring", "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
@@ -80,9 +81,9 @@ class LaneState:
         self.ring: TenantRing[Held] = TenantRing()
         self.held: dict[Hashable, Held] = {}
         self.recent: dict[Hashable, float] = {}
+        self.before: dict[Hashable, float] = {}  # the generation before it
         self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
         self.acks: list[object] = []
-        self.bytes = 0
         self.paused_until = float("-inf")
         self.blocked = False
         self.started = 0
@@ -91,12 +92,15 @@ class LaneState:
         """Finished with: should the acknowledgement get lost, the message is not handled again."""
         recent = self.recent
         recent[id_] = now
-        if len(recent) > _MAX_RECENT:
-            del recent[next(iter(recent))]
+        if len(recent) > _MAX_RECENT:  # a generation at a time: taking the oldest out of a dict, one by one, is slow
+            self.before = recent
+            self.recent = {}
 
     def finished_lately(self, id_: Hashable, now: float) -> bool:
         """Whether this very message was finished with within the last minute (a rewound subscription is older)."""
         at = self.recent.get(id_)
+        if at is None:
+            at = self.before.get(id_)
         return at is not None and now - at < RECENT_SECONDS
 
     def chain(self, held: Held) -> bool:
@@ -144,19 +148,15 @@ class Stock:
 
     def add(self, lane: LaneState, held: Held) -> None:
         """A message more."""
-        size = held.delivery.size
         lane.held[held.delivery.id] = held
-        lane.bytes += size
         self.messages += 1
-        self.bytes += size
+        self.bytes += held.size
 
     def remove(self, held: Held) -> None:
         """A message less."""
-        size = held.delivery.size
         del held.lane.held[held.delivery.id]
-        held.lane.bytes -= size
         self.messages -= 1
-        self.bytes -= size
+        self.bytes -= held.size
 
     def room(self, lane: LaneState) -> int:
         """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""

@@ -8,6 +8,7 @@ a refused message is told a moment that nobody else was promised, so that refuse
 from __future__ import annotations
 
 from collections import deque
+from itertools import accumulate
 from typing import Any, Final
 
 _EPSILON: Final = 1e-9
@@ -164,11 +165,9 @@ class QuotaGate(Gate):
 
     def _expiry_of(self, count: int) -> float:
         """When the `count` oldest starts have left the window."""
-        for part, starts in self._counts:
-            count -= starts
-            if count <= 0:
-                return (part + _PARTS + 1) * self._width
-        return (self._counts[-1][0] + _PARTS + 1) * self._width
+        leaving = accumulate(starts for _, starts in self._counts)
+        part = next(part for (part, _), total in zip(self._counts, leaving, strict=True) if total >= count)
+        return (part + _PARTS + 1) * self._width
 
     def _expire(self, now: float) -> None:
         counts = self._counts

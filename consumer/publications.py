@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
 from consumer.broker import Lost, NeverTaken, Receipt, Stored
 from consumer.counts import Counts
 from consumer.decide import Why
 from consumer.effects import Effects
-from consumer.envelope import Outgoing
+from consumer.envelope import Control, Outgoing
 from consumer.held import Held, Place
+from consumer.policy import JITTER, MAX_MEMORY_WAIT
 
 SEND_TIMEOUT: Final = 15.0  # seconds after which the client itself gives a send up
 MAX_PARKED: Final = 100
@@ -50,6 +51,13 @@ class Owner(Protocol):
         """The target will never take it; it must go elsewhere."""
 
 
+def jittered(control: Control, wall: int, rng: Random) -> Control:
+    """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
+    if control.due is None or control.due - wall <= MAX_MEMORY_WAIT:
+        return control
+    return replace(control, due=control.due + rng.randrange(JITTER))
+
+
 class Publications:
     """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
 
@@ -71,7 +79,7 @@ class Publications:
         publication.tries += 1
         publication.sent_at = now
         self._out[self._next] = publication
-        self._owner.effects.publish.append((self._next, publication.message))
+        self._owner.effects.send(self._next, publication.message)
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """The broker's word on a send."""
@@ -87,6 +95,8 @@ class Publications:
             case NeverTaken(reason):
                 self.waiting -= 1
                 self._never_taken(publication, reason, now)
+            case _:
+                assert_never(receipt)
 
     @property
     def hanging_from(self) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from consumer.envelope import Level, State
 from consumer.policy import (
@@ -214,6 +214,8 @@ def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
         case QuotaLimit():
             counts = {value: (rate.amount, int(rate.period)) for value, rate in limit.overrides.items()}
             return Quota(limit.by, limit.limit.amount, int(limit.limit.period), shared, counts)
+        case _:
+            assert_never(limit)
 
 
 def _pace(rate: FileRate, burst: int | None) -> Pace:

@@ -12,28 +12,26 @@ S = TypeVar("S")
 class Timers(Generic[S]):
     """A heap of sleepers by waking time (seconds). A number names each timer, so that an outlived one can be told."""
 
-    __slots__ = ("_count", "_heap")
+    __slots__ = ("_count", "_heap", "first")
 
     def __init__(self) -> None:
+        self.first = float("inf")  # when the next timer is due; infinite when nothing sleeps
         self._heap: list[tuple[float, int, S]] = []
         self._count = 0
 
     def __iter__(self) -> Iterator[tuple[int, S]]:
         return ((number, sleeper) for _, number, sleeper in self._heap)
 
-    @property
-    def first(self) -> float:
-        """When the next timer is due; infinite when nothing sleeps."""
-        return self._heap[0][0] if self._heap else float("inf")
-
     def set(self, at: float, sleeper: S) -> int:
         """Wakes the sleeper at a moment; answers the timer's number."""
         self._count += 1
         heapq.heappush(self._heap, (at, self._count, sleeper))
+        self.first = self._heap[0][0]
         return self._count
 
     def due(self, now: float) -> Iterator[tuple[int, S]]:
         """What is due, taken out one by one; timers set meanwhile are seen too."""
         while self._heap and self._heap[0][0] <= now:
             _, number, sleeper = heapq.heappop(self._heap)
+            self.first = self._heap[0][0] if self._heap else float("inf")
             yield number, sleeper

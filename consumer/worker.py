@@ -58,6 +58,14 @@ class Runner(Protocol):
 
 
 @dataclass(slots=True)
+class _Todo:
+    """Effects and acknowledgements (tokens by lane) that somebody fetched and now carries out."""
+
+    effects: Effects
+    acks: list[tuple[int, list[object]]]
+
+
+@dataclass(slots=True)
 class _Sink:
     """One lane's way into the worker."""
 
@@ -123,7 +131,8 @@ class Worker:
         with self._lock:
             self.engine.drain()
             todo = self._collect(flush=True)
-        self._carry_out(*todo)
+        if todo is not None:
+            self._carry_out(todo)
 
     @property
     def busy(self) -> bool:
@@ -136,7 +145,8 @@ class Worker:
         self._runner.stop()
         with self._lock:
             todo = self._collect(flush=True)
-        self._carry_out(*todo)
+        if todo is not None:
+            self._carry_out(todo)
         for reader in self._readers:
             reader.close()
         if self._publisher is not None:
@@ -187,13 +197,10 @@ class Worker:
     def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """See Desk."""
         with self._lock:
-            engine = self.engine
-            if finished is not None:
-                assert outcome is not None
-                engine.finish(finished, outcome)
-            message = engine.take()
+            message = self.engine.turn(finished, outcome)
             todo = self._collect(flush=message is None)
-        self._carry_out(*todo)
+        if todo is not None:
+            self._carry_out(todo)
         return message
 
     def broke(self, problem: BaseException) -> None:
@@ -228,33 +235,39 @@ class Worker:
 
     # ---- carrying out
 
-    def _collect(self, *, flush: bool) -> tuple[Effects | None, list[tuple[int, list[object]]]]:
-        """What is to be done outside the lock. While work goes on, acknowledgements are gathered."""
+    def _collect(self, *, flush: bool) -> _Todo | None:
+        """What is to be done outside the lock, if anything. While work goes on, acknowledgements are gathered."""
         engine = self.engine
-        engine.resume_starved()
-        effects = None
-        if engine.effects:
-            effects, engine.effects = engine.effects, Effects()
-        acks: list[tuple[int, list[object]]] = []
-        if engine.unsent:
-            now = self._clock.now()
-            if flush or engine.unsent >= _ACK_BUNDLE or now - self._last_acks > _ACK_DELAY:
-                acks = engine.acknowledgements()
-                self._last_acks = now
-        if engine.next_wake < self._next_tick:
-            self._next_tick = engine.next_wake
+        if engine.starved:
+            engine.resume_starved()
+        if engine.timers.first < self._next_tick:
+            self._next_tick = engine.timers.first
             self.bell()
-        return effects, acks
+        flush = engine.unsent >= _ACK_BUNDLE or (engine.unsent > 0 and (flush or self._acks_are_late()))
+        if not flush and not engine.effects.any:
+            return None
+        todo = _Todo(engine.effects, engine.acknowledgements() if flush else [])
+        engine.effects = Effects()
+        return todo
 
-    def _after(self, version: int, todo: tuple[Effects | None, list[tuple[int, list[object]]]]) -> None:
+    def _acks_are_late(self) -> bool:
+        now = self._clock.now()
+        late = now - self._last_acks > _ACK_DELAY
+        if late:
+            self._last_acks = now
+        return late
+
+    def _after(self, version: int, todo: _Todo | None) -> None:
         if self.engine.version != version:
             self._runner.wake()
-        self._carry_out(*todo)
+        if todo is not None:
+            self._carry_out(todo)
 
-    def _carry_out(self, effects: Effects | None, acks: list[tuple[int, list[object]]]) -> None:
-        for index, tokens in acks:
+    def _carry_out(self, todo: _Todo) -> None:
+        effects = todo.effects
+        for index, tokens in todo.acks:
             self._readers[index].acknowledge(tokens)
-        if effects is None:
+        if not effects.any:
             return
         assert self._publisher is not None
         if effects.renew_publishing:

@@ -16,7 +16,9 @@ from kodoctl.errors import ClusterError, error
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 500  # ms a receive blocks: how soon a stopped lane's thread ends
-_BACKLOG: Final = 0.0003  # seconds: a message that was there at once has others behind it
+_AT_ONCE: Final = 0.0003  # seconds: a message that was there at once has others behind it
+_MUCH: Final = 32  # messages there at once: a backlog
+_BATCH_WAIT: Final = 5  # ms a batch waits to be full
 _REOPEN: Final = 5.0  # seconds between two tries to subscribe again
 _TYPES: Final = {
     "shared": pulsar.ConsumerType.Shared,
@@ -35,6 +37,7 @@ class PulsarLane:
         self._connected = True
         self._stopped = threading.Event()
         self._closed = False
+        self._much = False
         self._go_on = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"kodo-{request.topic.rpartition('/')[2]}", daemon=True)
         self._thread.start()
@@ -89,6 +92,7 @@ class PulsarLane:
                 max_total_receiver_queue_size_across_partitions=request.queue,
                 initial_position=pulsar.InitialPosition.Earliest,
                 batch_index_ack_enabled=True,
+                batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, -1, _BATCH_WAIT),
             )
         except pulsar.PulsarException as problem:
             detail = f"{request.subscription} on {request.topic}: {problem}"
@@ -109,17 +113,26 @@ class PulsarLane:
                 self._sink.deliver([_copied(message) for message in messages])
 
     def _receive(self) -> list[Any]:
-        """One message as soon as it comes; when it was there already, a batch of what else is there."""
+        """One message as soon as it comes; when it was there already, what else is there; while much is, whole batches.
+
+        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to
+        be full, which a trickle must not.
+        """
+        if self._much:
+            messages: list[Any] = self._consumer.batch_receive()
+            self._much = len(messages) >= _MUCH
+            return messages
         receive = self._consumer.receive
-        messages: list[Any] = []
+        messages = []
         began = time.monotonic()
         try:
             messages.append(receive(_WAIT))
-            if time.monotonic() - began < _BACKLOG:
-                while len(messages) < self._request.batch:
+            if time.monotonic() - began < _AT_ONCE:
+                while len(messages) < min(_MUCH, self._request.batch):
                     messages.append(receive(0))
         except pulsar.Timeout:
-            pass
+            return messages
+        self._much = len(messages) >= _MUCH
         return messages
 
     def _reopen(self, problem: Exception) -> None:
@@ -147,12 +160,12 @@ def _copied(message: Any) -> Delivery:
     token = message.message_id()
     payload = message.data()
     return Delivery(
-        id=token.serialize(),
-        token=token,
-        payload=payload if payload or not message.has_null_value() else None,
-        properties=message.properties(),
-        key=message.partition_key(),
-        ordering_key=message.ordering_key(),
-        event_time=message.event_timestamp(),
-        publish_time=message.publish_timestamp(),
+        token.serialize(),
+        token,
+        payload if payload or not message.has_null_value() else None,
+        message.properties(),
+        message.partition_key(),
+        message.ordering_key(),
+        message.event_timestamp(),
+        message.publish_timestamp(),
     )

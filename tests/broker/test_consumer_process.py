@@ -164,7 +164,7 @@ def test_a_second_signal_ends_at_once(setting: Setting) -> None:
     create_topics(setting.broker, str(setting.file))
     setting.send(1)
     with setting.run(pause=60) as process:
-        eventually(lambda: setting.left())
+        eventually(setting.left)
         eventually(lambda: _unacknowledged(setting))
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()

@@ -113,8 +113,6 @@ def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:
     assert identity(delivery(1), FRESH) == "7:1:0:-1"
 
 
-def test_a_delivery_knows_its_size_and_partition() -> None:
-    assert delivery(1, None).size == 0
-    assert delivery(1, b"abc").size == 3
+def test_a_delivery_knows_its_partition() -> None:
     assert delivery(1).partition == "0"
     assert delivery(1)._replace(token="odd").partition == ""
