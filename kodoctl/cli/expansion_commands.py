@@ -78,7 +78,7 @@ def expand(
     from kodoctl.topology.document import expansion_document
 
     expansions, chosen = load_expansions(paths, environment)
-    width = min(120, max(60, shutil.get_terminal_size().columns)) if sys.stdout.isatty() else WIDTH
+    width = min(120, max(60, shutil.get_terminal_size().columns)) if is_output_terminal() else WIDTH
     say(RENDERERS[output.value](expansion_document(expansions, chosen, explain=explain), width))
 
 
@@ -117,11 +117,16 @@ def graph(
         write_picture(draw(lanes, chosen.value), file)
 
 
+def is_output_terminal() -> bool:
+    """Whether a person reads standard output."""
+    return sys.stdout.isatty()
+
+
 def write_picture(picture: bytes, file: str | None) -> None:
     """Bytes to a file, or to standard output that is no terminal."""
     if file is not None:
         write_file(file, picture)
-    elif sys.stdout.isatty():
+    elif is_output_terminal():
         raise UsageError(error("K020", "a picture on a terminal", "name a file: --output FILE"))
     else:
         sys.stdout.buffer.write(picture)

@@ -8,7 +8,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.errors import Diagnostic, UsageError, Where, error
 from kodoctl.topology.fmt import format_text
 from kodoctl.topology.fmt_tree import CannotFormatError
 from kodoctl.topology.load import SourceFile, load_set
@@ -56,7 +56,10 @@ def format_file(file: SourceFile) -> Formatted | Refused:
 def replace_file(path: Path, text: str) -> None:
     """Writes the text beside the file and puts it in the file's place: whoever reads sees the old one or the new one."""
     target = path.resolve()  # a link stays a link
-    descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    except OSError as problem:
+        raise _unwritten(path, problem) from None
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
             stream.write(text)
@@ -64,6 +67,10 @@ def replace_file(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
         Path(name).chmod(target.stat().st_mode & 0o7777)
         Path(name).replace(target)
-    except BaseException:
+    except OSError as problem:
         Path(name).unlink(missing_ok=True)
-        raise
+        raise _unwritten(path, problem) from None
+
+
+def _unwritten(path: Path, problem: OSError) -> UsageError:
+    return UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}: it stays as it was"))

@@ -138,13 +138,13 @@ def init(
         text = example(chosen, shape.value)
     except InvalidNameError as problem:
         raise UsageError(error("K101", "name that Pulsar refuses", str(problem))) from None
+    if path.exists():
+        detail = f"{path} is there already and stays as it is: name another file, or remove it"
+        raise UsageError(error("K020", "file exists", detail))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as stream:
             stream.write(text)
-    except FileExistsError:
-        detail = f"{path} is there already and stays as it is: name another file, or remove it"
-        raise UsageError(error("K020", "file exists", detail)) from None
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
     quoted = shlex.quote(str(path))

@@ -46,11 +46,18 @@ def tree(document: Json, width: int = WIDTH) -> str:
 
 def totals(document: Json) -> str:
     """How many of each kind, in one line."""
-    kinds = [entry["kind"] for entry in document["resources"].values()]
-    partitions = sum(entry["partitions"] for entry in document["resources"].values() if entry["kind"] == "topic")
-    counts = [(kind, kinds.count(kind)) for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema")]
-    parts = [f"{number} {kind}{'' if number == 1 else 's'}" for kind, number in counts if number]
-    return ", ".join(parts).replace(" topics", f" topics with {partitions} partitions") + "." if parts else "Nothing."
+    entries = list(document["resources"].values())
+    parts = []
+    for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema"):
+        found = [entry for entry in entries if entry["kind"] == kind]
+        if found:
+            inside = f" with {_many(sum(one['partitions'] for one in found), 'partition')}" if kind == "topic" else ""
+            parts.append(f"{_many(len(found), kind)}{inside}")
+    return f"{', '.join(parts)}." if parts else "Nothing."
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _head(document: Json, topology: Json) -> Iterator[str]:

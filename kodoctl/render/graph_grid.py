@@ -6,7 +6,6 @@ All lengths are inches, y downwards.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -135,12 +134,3 @@ def _name_lines(lane: Lane) -> list[str]:
         head, _, tail = name.rpartition("-")
         lines = [head, f"-{tail}"]
     return [*lines, "(draining)"] if lane.draining else lines
-
-
-def corners(points: list[Point]) -> Iterator[Point]:
-    """The points without those that lie on a straight line between their neighbours."""
-    for number, point in enumerate(points):
-        inner = 0 < number < len(points) - 1
-        if inner and any(points[number - 1][axis] == point[axis] == points[number + 1][axis] for axis in (0, 1)):
-            continue
-        yield point

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from kodoctl.render.graph_grid import BOX_HEIGHT, LABEL_POINTS, PAD, Box, Line, Point, corners, text_width
+from kodoctl.render.graph_grid import BOX_HEIGHT, LABEL_POINTS, PAD, Box, Line, Point, text_width
 
 _TRACK: Final = 0.11  # between two vertical lines
 _LINE_HEIGHT: Final = LABEL_POINTS * 1.25 / 72
@@ -219,8 +219,7 @@ class Router:
     def draw(self) -> None:
         """Corners and labels of every line."""
         for route in self.routes:
-            points, route.line.label_at = self.corners(route)
-            route.line.points = list(corners(points))
+            route.line.points, route.line.label_at = self.corners(route)
 
     def corners(self, route: _Route) -> tuple[list[Point], Point]:
         """The points of a line, and the middle of its label."""

@@ -31,6 +31,9 @@ CASES = [
     (SUB % "tenant_weights: {§u1: ~}", "K015 topics.orders.subscriptions.billing.tenant_weights.u1 has no value: write a whole number"),
     (SUB % "states: [§null]", "K015 topics.orders.subscriptions.billing.states[0] has no value"),
     # wrong kinds
+    ("topics: {orders: {description: §{a: b}}}", "K004 topics.orders.description: a map, should be a text"),
+    ("topics: {orders: {description: §true}}", "K004 topics.orders.description: true, should be a text"),
+    ("topics: {orders: {description: §1.5}}", "K004 topics.orders.description: the number 1.5, should be a text"),
     ("topics: §[]", "K004 topics: a list, should be a map"),
     ("topics: {orders: §5}", "K004 topics.orders: the number 5, should be a map"),
     ("topics: {orders: {partitions: §'4'}}", "K004 topics.orders.partitions: the text '4', should be a whole number"),

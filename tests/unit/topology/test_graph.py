@@ -134,6 +134,13 @@ def test_one_ground_topic_alone() -> None:
     assert {lane.topic.local for lane in lane_graph([expanded(body)], "J")} == {"J", "K"}
 
 
+def test_audit_records_are_no_messages_and_have_no_lane() -> None:
+    assert {
+        lane.topic.local
+        for lane in lane_graph([expanded("topics: {J: {subscriptions: {s: {states: [], audit: true}}}}")])
+    } == {"J", "J-s-DLQ"}
+
+
 def test_a_file_that_lint_refuses_is_still_drawn_as_far_as_it_goes() -> None:
     assert moves("topics: {a: {levels: [L2], subscriptions: {s: {}}}}") == set()
     assert moves("topics: {a: {levels: double, subscriptions: {s: {}}}, a-L2: {subscriptions: {s: {}}}}")
