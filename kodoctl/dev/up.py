@@ -102,6 +102,7 @@ def _start_with_patience(job: _Job, there: Instance | None) -> Up:
             if not (death.port_taken and may_choose):
                 raise
             job.tell(Step("A port was taken in the meantime; choosing others"))
+            there = record.read(job.folder)  # ours by now, with data that is nobody's
     return _start(job, there)
 
 
