@@ -16,9 +16,8 @@ from kodoctl.plan.inventory import ClusterIdentity, Desired, Found, Live, TopicF
 from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.plan.owners import HELD, OwnerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
-from kodoctl.topology.expand import Expansion
-from kodoctl.topology.lint import check_set
-from kodoctl.topology.load import source_of
+from kodoctl.topology.expand import Expansion, expand
+from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
@@ -36,11 +35,11 @@ def topology(
 
 
 def expanded(*texts: str, environment: str | None = None) -> tuple[Expansion, ...]:
-    """Expansions of files; findings of rules do not matter here."""
+    """Expansions of files; rules are not run."""
     files = [source_of(text.encode(), f"file{number}.yaml") for number, text in enumerate(texts)]
-    expansions, findings = check_set(files, environment)
-    assert len(expansions) == len(texts), findings
-    return expansions
+    loaded = load_set(files, environment)
+    assert not loaded.findings, loaded.findings
+    return tuple(expand(topology) for topology in loaded.topologies)
 
 
 def wanted(*texts: str, environment: str | None = None, sources: Mapping[str, Source] | None = None) -> Desired:

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import normal
-from kodoctl.plan.order import write_order
+from kodoctl.plan.write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import NOT_SENT, Admin, must, namespace_path, topic_path
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
@@ -59,17 +59,17 @@ def update_namespace(admin: Admin, name: NamespaceName, fields: tuple[FieldChang
     if moved:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
     path = namespace_path(name)
-    for policy, value in write_order(dict(changed), {}, by_time=False):
+    for step in write_order(changed, {}, by_time=False):
 
-        def there(policy: str = policy, value: Any = value) -> bool:
-            return normal(read_policies(admin, name, cluster).get(policy)) == normal(value)
+        def there(step: PolicyWrite = step) -> bool:
+            return normal(read_policies(admin, name, cluster).get(step.name)) == normal(step.after)
 
-        for one in namespace_writes(policy, value, changed[policy][0]):
+        for one in namespace_writes(step.name, step.after, step.before):
             body = one.body if one.has_body else NOT_SENT
             write(admin, one.method, f"{path}/{one.path}", body, query=dict(one.query) or None, done=there)
         if not wait_until(there):
-            shown = read_policies(admin, name, cluster).get(policy)
-            raise WriteFailedError(f"{policy}: written {value}, the broker shows {shown}")
+            shown = read_policies(admin, name, cluster).get(step.name)
+            raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {shown}")
 
 
 def delete_namespace(admin: Admin, name: NamespaceName) -> None:

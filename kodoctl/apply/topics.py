@@ -6,12 +6,11 @@ Every function carries out one change and raises WriteFailedError with a reason 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any, Final
 
 from kodoctl.plan.changes import Delete, FieldChange
-from kodoctl.plan.compare import NEVER_UNSET, Levels, normal
-from kodoctl.plan.order import write_order
+from kodoctl.plan.compare import Levels, same
+from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
 from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, subscription_path, topic_path
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.pulsar.stats import TopicReading, read_topic
@@ -52,7 +51,7 @@ def update_topic(
     policies = {field.policy: (field.before, field.after) for field in fields if field.policy}
     for name, (old, _) in policies.items():
         now = read_policy(admin, after.name, name)
-        if normal(now) != normal(old) and not (old is None and now == NEVER_UNSET.get(name, object())):
+        if not same(name, now, old):
             raise WriteFailedError(f"{name} changed since the plan: planned from {old}, now {now}; plan again")
     set_policies(admin, after.name, policies, levels)
     if "delayed_delivery" in names:
@@ -61,21 +60,17 @@ def update_topic(
         write(admin, "PUT", f"{path}/unload", done=lambda: True)
 
 
-def set_policies(
-    admin: Admin, topic: TopicName, changed: Mapping[str, tuple[PolicyValue | None, PolicyValue | None]], levels: Levels
-) -> None:
+def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Levels) -> None:
     """Policy writes of one topic, one after the other, in an order the broker accepts."""
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
-    for name, value in write_order(dict(changed), beneath, by_time=True):
-        for one in topic_writes(name, value, changed[name][0]):
-            write(
-                admin,
-                one.method,
-                f"{topic_path(topic)}/{one.path}",
-                one.body if one.has_body else NOT_SENT,
-                query=dict(one.query) or None,
-                done=lambda name=name, value=value: read_policy(admin, topic, name) == value,  # type: ignore[misc]
-            )
+    for step in write_order(changed, beneath, by_time=True):
+
+        def there(step: PolicyWrite = step) -> bool:
+            return same(step.name, read_policy(admin, topic, step.name), step.after)
+
+        for one in topic_writes(step.name, step.after, step.before):
+            body = one.body if one.has_body else NOT_SENT
+            write(admin, one.method, f"{topic_path(topic)}/{one.path}", body, query=dict(one.query) or None, done=there)
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
@@ -202,13 +197,18 @@ def delete_topic(admin: Admin, change: Delete, *, allowed: bool) -> None:
 def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
     """What the plan did not show stops a delete: clients that came, messages that arrived."""
     facts = reading.facts
-    if facts.busy_partitions and not (allowed and change.about.dangers):
+    if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
         where = ", ".join(map(str, facts.busy_partitions))
         raise WriteFailedError(
-            f"clients are connected on partition {where}: no request was sent; stop them, then apply again"
+            f"clients are connected on partition {where}: no request was sent; stop them, or plan again and allow it"
         )
     if (facts.backlog_bytes or facts.storage_bytes) and not allowed:
         raise WriteFailedError("it holds messages that nobody allowed to destroy: plan again")
+
+
+def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
+    """`force` cuts clients off: only where the plan named them and somebody allowed it."""
+    return allowed and bool(change.about.evidence.get("clients"))
 
 
 def _what_is_left(admin: Admin, topic: TopicResource) -> str:
@@ -227,8 +227,8 @@ def delete_subscription(admin: Admin, change: Delete, *, allowed: bool) -> None:
     found = next((s for s in reading.subscriptions if s.name == subscription.name), None) if reading else None
     if found is None:
         return
-    if found.facts.consumers and not (allowed and change.about.dangers):
-        raise WriteFailedError("consumers are connected: no request was sent; stop them, then apply again")
+    if found.facts.consumers and not _reviewed_clients(change, allowed=allowed):
+        raise WriteFailedError("consumers are connected: no request was sent; stop them, or plan again and allow it")
     if found.facts.backlog_entries and not allowed:
         raise WriteFailedError(
             f"it holds {found.facts.backlog_entries} unread entries that nobody allowed to destroy: plan again"

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
-from kodoctl.plan.compare import NEVER_UNSET, Levels, normal, validates
+from kodoctl.plan.compare import Levels, same, validates
 from kodoctl.plan.order import Step
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
@@ -54,7 +54,7 @@ class Verifier:
         }
         for step, topic, changed in wanted:
             shown = readings[topic.namespace].of(topic)
-            late = [name for name, value in changed.items() if not _same(name, shown.get(name), value)]
+            late = [name for name, value in changed.items() if not same(name, shown.get(name), value)]
             for name in late:
                 if not self._shows(topic, name, changed[name]):
                     now = read_policy(self._admin, topic, name)
@@ -66,7 +66,7 @@ class Verifier:
         return validates(levels.namespace_after, levels.broker)
 
     def _shows(self, topic: TopicName, name: str, wanted: object) -> bool:
-        return wait_until(lambda: _same(name, read_policy(self._admin, topic, name), wanted))
+        return wait_until(lambda: same(name, read_policy(self._admin, topic, name), wanted))
 
     def _subscriptions(self, steps: Sequence[Step], pool: ThreadPoolExecutor) -> Iterator[Problem]:
         found = [
@@ -125,10 +125,6 @@ def _written_policies(step: Step) -> Policies:
             return {field.policy: field.after for field in fields if field.policy}
         case _:
             return {}
-
-
-def _same(name: str, shown: object, wanted: object) -> bool:
-    return normal(shown) == normal(wanted) or (wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name])
 
 
 def _everywhere(reading: TopicReading | None, subscription: SubscriptionResource) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Effective, FieldChange
 from kodoctl.plan.inventory import Found, Wanted
-from kodoctl.topology.policies import ONLY_WHERE_NAMED, TOPIC_POLICY_NAMES, Policies, PolicyValue
+from kodoctl.topology.policies import ONLY_WHERE_NAMED, TOPIC_POLICY_NAMES, AutoTopicCreation, Policies, PolicyValue
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,
@@ -66,9 +66,7 @@ def topic_fields(wanted: Wanted, found: Found, levels: Levels, unsupported: froz
         old, new = before.policies.get(name), after.policies.get(name)
         if name in wanted.ignore or name in unsupported or (new is None and name in ONLY_WHERE_NAMED):
             continue
-        if new is None and name in NEVER_UNSET and old == NEVER_UNSET[name]:
-            continue
-        if normal(old) != normal(new):
+        if not same(name, old, new):
             fields.append(
                 FieldChange(
                     f"policies.{name}",
@@ -145,6 +143,19 @@ def schema_fields(after: SchemaResource, before: SchemaResource) -> tuple[FieldC
     return () if same else (FieldChange("definition", before.definition, after.definition),)
 
 
+def same(name: str, shown: PolicyValue | None, wanted: PolicyValue | None) -> bool:
+    """Whether the broker shows what was wanted; a value that cannot be unset is as good as unset at its default."""
+    return normal(shown) == normal(wanted) or (wanted is None and name in NEVER_UNSET and shown == NEVER_UNSET[name])
+
+
 def normal(value: PolicyValue | None) -> PolicyValue | None:
-    """Values that mean the same compare equal: a list of clusters has no order."""
-    return frozenset(value) if isinstance(value, tuple) else value
+    """Values that mean the same compare equal: a list of clusters has no order, one partition is the default."""
+    match value:
+        case tuple():
+            return frozenset(value)
+        case AutoTopicCreation(type="non-partitioned"):
+            return True
+        case AutoTopicCreation(partitions=None):
+            return AutoTopicCreation(type="partitioned", partitions=1)
+        case _:
+            return value

@@ -14,20 +14,30 @@ from kodoctl.errors import Diagnostic, Severity, warning
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
 from kodoctl.plan.evidence import DAY_MS, Evidence
 from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
+from kodoctl.plan.write_order import PULSAR_DEFAULTS
 from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
 
-# What counts where neither topic nor namespace nor the broker's configuration (unreadable) says: Pulsar's own defaults.
-PULSAR_DEFAULTS: Mapping[str, PolicyValue] = {
-    "retention": Retention(time=Duration(0), size=Size(0)),
-    "ttl": UNLIMITED,
-    "subscription_expiry": UNLIMITED,
-    "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
-}
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
 K405 = "partitions grown under an ordered subscription"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What else a plan does: objects it deletes, and (topic, policy) that it changes on the topic itself."""
+
+    gone: frozenset[Address]
+    own: frozenset[tuple[Address, str | None]]
+
+
+def _rest_of(changes: Iterable[Change]) -> Rest:
+    updates = [change for change in changes if isinstance(change, Update) and isinstance(change.after, TopicResource)]
+    return Rest(
+        frozenset(change.address for change in changes if isinstance(change, Delete)),
+        frozenset((update.address, field.policy) for update in updates for field in update.fields),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +53,18 @@ class Judge:
     def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
         """The changes with their dangers and the figures behind them."""
         all_changes = tuple(changes)
-        topics_gone = {change.address for change in all_changes if isinstance(change, Delete)}
-        return tuple(self._judged(change, topics_gone) for change in all_changes)
+        rest = _rest_of(all_changes)
+        return tuple(self._judged(change, rest) for change in all_changes)
 
-    def _judged(self, change: Change, topics_gone: set[Address]) -> Change:
+    def _judged(self, change: Change, rest: Rest) -> Change:
         dangers: list[Diagnostic] = []
         match change:
             case Delete(before=TopicResource()):
                 dangers += self._deleted(change.address)
-            case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in topics_gone:
+            case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
                 dangers += self._deleted(change.address)
             case Update():
-                dangers += self._updated(change)
+                dangers += self._updated(change, rest)
             case _:
                 pass
         shown = self._shown(change.address)
@@ -93,21 +103,21 @@ class Judge:
 
     # --- K402, K405
 
-    def _updated(self, change: Update) -> Iterator[Diagnostic]:
+    def _updated(self, change: Update, rest: Rest) -> Iterator[Diagnostic]:
         for field in change.fields:
             if field.name == "partitions":
                 if change.address in self.ordered:
                     shown = f"{change.address}: {field.before} → {field.after}"
                     yield warning("K405", K405, f"{shown}: keys move to other partitions, their order breaks once")
             elif field.policy in PULSAR_DEFAULTS or field.policy == "inactive_topic":
-                yield from self._lowered(change, field)
+                yield from self._lowered(change, field, rest)
 
-    def _lowered(self, change: Update, field: FieldChange) -> Iterator[Diagnostic]:
+    def _lowered(self, change: Update, field: FieldChange, rest: Rest) -> Iterator[Diagnostic]:
         assert field.policy is not None
         before, after = (self._effective(field, after=False), self._effective(field, after=True))
         losses = [
             (address, loss)
-            for address in self._affected(change, field.policy)
+            for address in self._affected(change, field.policy, rest)
             if (loss := self._loss(field.policy, before, after, address))
         ]
         if not losses:
@@ -122,8 +132,10 @@ class Judge:
         value = effective.value if effective else (field.after if after else field.before)
         return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
 
-    def _affected(self, change: Update, policy: str) -> Iterator[Address]:
-        """The topic itself, or the topics of a namespace that have no value of their own."""
+    def _affected(self, change: Update, policy: str, rest: Rest) -> Iterator[Address]:
+        """The topic itself, or the topics of a namespace that have no value of their own; those whose own value the same
+        plan changes are judged there.
+        """
         if isinstance(change.before, TopicResource):
             yield change.address
         elif isinstance(change.before, NamespaceResource):
@@ -133,6 +145,7 @@ class Judge:
                     isinstance(topic, TopicResource)
                     and topic.name.namespace == change.before.name
                     and policy not in topic.policies
+                    and (address, policy) not in rest.own
                 ):
                     yield address
 

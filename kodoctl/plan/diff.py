@@ -110,7 +110,11 @@ class _Diff:
     # --- declared objects
 
     def _create(self, wanted: Wanted) -> None:
-        self.changes.append(Create(wanted.resource, About(wanted.owner, "declared, not there", wanted.where)))
+        resource = wanted.resource
+        if isinstance(resource, TopicResource) and self.live.unsupported & resource.policies.keys():
+            kept = {name: value for name, value in resource.policies.items() if name not in self.live.unsupported}
+            resource = replace(resource, policies=kept)
+        self.changes.append(Create(resource, About(wanted.owner, "declared, not there", wanted.where)))
 
     def _declared(self, address: Address, wanted: Wanted, found: Found) -> None:
         match wanted.resource:

@@ -8,15 +8,15 @@ because it writes no more than ledger and marker.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import networkx as nx
 
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.write_order import between
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import BacklogQuota, PolicyValue, Retention
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -26,14 +26,10 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TopicResource,
 )
-from kodoctl.topology.rules.keeping import quota_conflicts
-from kodoctl.topology.units import as_limit
-
-LATE_POLICIES = frozenset({"retention", "ttl", "subscription_expiry", "inactive_topic"})
 
 
 class Part(Enum):
-    """Which fields of a change a step writes."""
+    """Which fields of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
 
     ALL = "all"
     EARLY = "early"
@@ -57,11 +53,7 @@ class Step:
 
     def fields(self) -> tuple[FieldChange, ...]:
         """The fields this step writes."""
-        if not isinstance(self.change, Update):
-            return ()
-        if self.part is Part.ALL:
-            return self.change.fields
-        return tuple(field for field in self.change.fields if _is_late(field) is (self.part is Part.LATE))
+        return fields_of(self.change, self.part) if isinstance(self.change, Update) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,27 +90,9 @@ def _graph(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> nx.DiGraph[
 
 def _steps(change: Change) -> Iterator[Step]:
     if isinstance(change, Update) and isinstance(change.after, NamespaceResource):
-        late = [_is_late(field) for field in change.fields]
-        if not all(late):
-            yield Step(change, Part.EARLY)
-        if any(late):
-            yield Step(change, Part.LATE)
+        yield from (Step(change, part) for part in (Part.EARLY, Part.LATE) if fields_of(change, part))
     else:
         yield Step(change)
-
-
-def _is_late(field: FieldChange) -> bool:
-    """Whether a namespace's field keeps less than before: topics that take the old value over go first."""
-    if field.policy not in LATE_POLICIES:
-        return False
-    before = field.effective_before.value if field.effective_before else field.before
-    after = field.effective_after.value if field.effective_after else field.after
-    if isinstance(before, Retention) and isinstance(after, Retention):
-        limits = [(before.time or 0, after.time or 0), (before.size or 0, after.size or 0)]
-        return any(as_limit(new) < as_limit(old) for old, new in limits)
-    if isinstance(before, int | str) and isinstance(after, int | str):
-        return as_limit(after) < as_limit(before)  # type: ignore[arg-type]  # a Duration, or `unlimited`
-    return after is None or field.policy == "inactive_topic"
 
 
 def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
@@ -192,41 +166,17 @@ def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
             yield step, namespaces[namespace]
 
 
+def fields_of(change: Update, part: Part) -> tuple[FieldChange, ...]:
+    """All fields of a change, or what one part writes: up to the value between, and from there."""
+    match part:
+        case Part.ALL:
+            return change.fields
+        case Part.EARLY:
+            return tuple(replace(f, after=m) for f in change.fields if (m := between(f)) != f.before)
+        case Part.LATE:
+            return tuple(replace(f, before=m) for f in change.fields if (m := between(f)) != f.after)
+
+
 def resource_of(change: Change) -> Resource | None:
     """The object a change is about, as it will be or was."""
     return change.after if isinstance(change, Create | Update) else change.before
-
-
-def write_order(
-    changed: dict[str, tuple[PolicyValue | None, PolicyValue | None]],
-    beneath: dict[str, PolicyValue | None],
-    *,
-    by_time: bool,
-) -> list[tuple[str, PolicyValue | None]]:
-    """Policy writes of one object in an order that the broker accepts at each step.
-
-    `changed`: name -> (before, after); `beneath`: what counts for retention and backlog_quota where the object has none.
-    Raising: retention first; lowering: quota first; past each other: quota unset, retention, quota (pulsar-measured §1.3).
-    """
-    writes = [
-        (name, after) for name, (_, after) in sorted(changed.items()) if name not in ("retention", "backlog_quota")
-    ]
-    pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
-    if len(pair) < 2:
-        return [*writes, *((name, after) for name, (_, after) in pair.items())]
-    retention, quota = pair["retention"], pair["backlog_quota"]
-    if _accepted(quota[0], retention[1], beneath, by_time=by_time):
-        return [*writes, ("retention", retention[1]), ("backlog_quota", quota[1])]
-    if _accepted(quota[1], retention[0], beneath, by_time=by_time):
-        return [*writes, ("backlog_quota", quota[1]), ("retention", retention[1])]
-    return [*writes, ("backlog_quota", None), ("retention", retention[1]), ("backlog_quota", quota[1])]
-
-
-def _accepted(
-    quota: PolicyValue | None, retention: PolicyValue | None, beneath: dict[str, PolicyValue | None], *, by_time: bool
-) -> bool:
-    quota = quota if quota is not None else beneath.get("backlog_quota")
-    retention = retention if retention is not None else beneath.get("retention")
-    if not isinstance(quota, BacklogQuota) or not isinstance(retention, Retention):
-        return True
-    return not list(quota_conflicts(quota, retention, by_time=by_time))

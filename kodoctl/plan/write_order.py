@@ -1,0 +1,137 @@
+"""Policy values in an order that the broker accepts at every step, and under which no topic keeps less for a moment than
+before or after.
+
+Pulsar refuses a retention that is not above the backlog quota, on effective values, for the object written only: size at both
+levels, time at topics, each type of quota inherited on its own (pulsar-measured §1.3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kodoctl.plan.changes import Effective, FieldChange
+from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
+from kodoctl.topology.rules.keeping import quota_conflicts
+from kodoctl.topology.units import UNLIMITED, Duration, Size, Unlimited, as_limit
+
+Changed = Mapping[str, tuple[PolicyValue | None, PolicyValue | None]]  # policy -> before, after; None is unset
+# What holds where nobody says anything, and the broker's configuration may not be read: Pulsar's own defaults.
+PULSAR_DEFAULTS: Mapping[str, PolicyValue] = {
+    "retention": Retention(time=Duration(0), size=Size(0)),
+    "ttl": UNLIMITED,
+    "subscription_expiry": UNLIMITED,
+    "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+}
+_NO_QUOTA = BacklogQuota(size=UNLIMITED, time=UNLIMITED)
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyWrite:
+    """One policy from one value to the next; None is unset."""
+
+    name: str
+    before: PolicyValue | None
+    after: PolicyValue | None
+
+
+def write_order(changed: Changed, beneath: Mapping[str, PolicyValue | None], *, by_time: bool) -> list[PolicyWrite]:
+    """The writes of one object. `beneath`: what counts for retention and backlog_quota where the object says nothing.
+
+    Raising: retention first; lowering: quota first; past each other: no quota, retention, quota.
+    """
+    pair = {name: changed[name] for name in ("retention", "backlog_quota") if name in changed}
+    writes = [PolicyWrite(name, *values) for name, values in sorted(changed.items()) if name not in pair]
+    if len(pair) < 2:
+        return [*writes, *(PolicyWrite(name, *values) for name, values in pair.items())]
+    retention, quota = (
+        PolicyWrite("retention", *pair["retention"]),
+        PolicyWrite("backlog_quota", *pair["backlog_quota"]),
+    )
+    if _accepted(quota.before, retention.after, beneath, by_time=by_time):
+        return [*writes, retention, quota]
+    if _accepted(quota.after, retention.before, beneath, by_time=by_time):
+        return [*writes, quota, retention]
+    none, back = PolicyWrite(quota.name, quota.before, _NO_QUOTA), PolicyWrite(quota.name, _NO_QUOTA, quota.after)
+    return [*writes, none, retention, back]
+
+
+def _accepted(
+    quota: PolicyValue | None,
+    retention: PolicyValue | None,
+    beneath: Mapping[str, PolicyValue | None],
+    *,
+    by_time: bool,
+) -> bool:
+    kept = retention if retention is not None else beneath.get("retention")
+    limits = inherited_quota(quota, beneath.get("backlog_quota"))
+    if limits is None or not isinstance(kept, Retention):
+        return True
+    return not list(quota_conflicts(limits, kept, by_time=by_time))
+
+
+def inherited_quota(own: PolicyValue | None, beneath: PolicyValue | None) -> BacklogQuota | None:
+    """The quota that counts: each type that the object does not set comes from below."""
+    if not isinstance(own, BacklogQuota):
+        return beneath if isinstance(beneath, BacklogQuota) else None
+    if not isinstance(beneath, BacklogQuota):
+        return own
+    size, time = (own.size, own.time)
+    return BacklogQuota(
+        size=beneath.size if size is None else size,
+        time=beneath.time if time is None else time,
+        when_full=own.when_full,
+    )
+
+
+def between(field: FieldChange) -> PolicyValue | None:
+    """The value a namespace has while its topics change: it keeps at least as much as before and after, and its quota is
+    the one that refuses less, so that every topic's own write is accepted as it will be in the end. None is unset.
+    """
+    before, after = (
+        _effective(field, field.effective_before, field.before),
+        _effective(field, field.effective_after, field.after),
+    )
+    match before, after:
+        case Retention(), Retention():
+            return _wider(field, before, after)
+        case BacklogQuota(), BacklogQuota():
+            return _freer(field, before, after)
+        case (int() | str(), int() | str()) if field.policy in PULSAR_DEFAULTS:
+            return field.before if as_limit(after) < as_limit(before) else field.after  # type: ignore[arg-type]
+        case _, InactiveTopic() | None if field.policy == "inactive_topic":
+            return field.before  # topics that say for themselves what counted so far go first
+        case _:
+            return field.after
+
+
+def _effective(field: FieldChange, effective: Effective | None, own: PolicyValue | None) -> PolicyValue | None:
+    value = effective.value if effective else own
+    return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
+
+
+def _limit(value: int | Unlimited | None) -> float:
+    """Limits of a merged retention are always both there."""
+    assert value is not None
+    return as_limit(value)
+
+
+def _freer(field: FieldChange, before: BacklogQuota, after: BacklogQuota) -> PolicyValue | None:
+    """The quota that asks less of every retention, in both limits; where each asks less in one, none at all."""
+    pairs = list(zip(_asked(before), _asked(after), strict=True))
+    if all(new <= old for old, new in pairs):
+        return field.after
+    return field.before if all(old <= new for old, new in pairs) else _NO_QUOTA
+
+
+def _asked(quota: BacklogQuota) -> tuple[float, float]:
+    """What a retention must exceed; an unlimited quota asks nothing."""
+    size, time = ((0.0 if limit in (None, UNLIMITED) else float(limit)) for limit in (quota.size, quota.time))
+    return size, time
+
+
+def _wider(field: FieldChange, before: Retention, after: Retention) -> PolicyValue | None:
+    """Both limits at their larger value: one of the two ends where one is larger in both, else a value of its own."""
+    times, sizes = (before.time, after.time), (before.size, after.size)
+    both = Retention(time=max(times, key=_limit), size=max(sizes, key=_limit))
+    return field.after if both == after else field.before if both == before else both
