@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import assert_never
 
 from kodoctl.apply import namespaces, topics
@@ -239,8 +240,11 @@ class Executor:
             case _, NamespaceResource(name=name):
                 with self._lane(name):
                     namespaces.update_namespace(self._admin, name, step.fields(), self._plan.identity.cluster)
-            case _, SubscriptionResource() as after:
-                topics.put_subscription(self._admin, after, change.about.owner)
+            case (
+                _,
+                SubscriptionResource() as after,
+            ):  # heals partitions that lack it, and skips nothing that waits there
+                topics.put_subscription(self._admin, replace(after, start="earliest"), change.about.owner)
             case _, GrantResource() as after:
                 actions = next(field.after for field in change.fields if field.name == "actions")
                 self._grant(GrantResource(after.target, after.role, frozenset(actions)))

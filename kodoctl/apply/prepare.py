@@ -95,10 +95,17 @@ def topic_of(resource: Resource | None) -> TopicName | None:
 
 
 def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
-    """The plan with the dangers that its changes have on what is live now."""
+    """The plan with the dangers that its changes have on what is live now. The evidence stays the one that was reviewed:
+    clients that it does not name may not be cut off.
+    """
     evidence = _evidence(admin, plan.changes, live)
-    judge = Judge(frozenset(), live, evidence, plan.allowances.destroy, now)
-    return replace(plan, changes=judge.judge(plan.changes))
+    judged = Judge(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
+    pairs = zip(plan.changes, judged, strict=True)
+    return replace(plan, changes=tuple(_with_dangers(old, new.about.dangers) for old, new in pairs))
+
+
+def _with_dangers(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
+    return replace(change, about=replace(change.about, dangers=dangers))
 
 
 def _evidence(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:

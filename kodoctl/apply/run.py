@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from kodoctl.apply import namespaces
@@ -19,9 +19,9 @@ from kodoctl.plan.stale import other_cluster, staleness
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.lease import hold
 from kodoctl.pulsar.live import read_live
+from kodoctl.pulsar.server import read_server
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.writes import WriteFailedError
-from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import TenantResource
 
 
@@ -66,7 +66,7 @@ def run(
 
 def _check_identity(session: Session, plan: Plan) -> None:
     uuids = {tenant: read_control(session.admin, tenant).uuid for tenant in plan.identity.uuids}
-    findings = tuple(other_cluster(plan, plan.identity.cluster, uuids))
+    findings = tuple(other_cluster(plan, read_server(session.admin).cluster, uuids))
     if findings:
         raise RefusedError(*findings)
 
@@ -101,24 +101,14 @@ def _checked(session: Session, plan: Plan, live: Live) -> Plan:
 
 def _index(session: Session, plan: Plan, *, before: bool) -> None:
     """Where each topology lives, so that a later apply finds what it left behind: more before, less after."""
+    living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.leaves and not plan.destroying}
+    ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):
         known = read_control(session.admin, tenant).index
-        for name in sorted(
-            {owner.name for owner in plan.owners} | {old for owner in plan.owners for old in owner.replaces}
-        ):
-            wanted = (
-                set(known.get(name, ())) | set(_lives_in(plan, tenant, name))
-                if before
-                else set(_lives_in(plan, tenant, name))
-            )
-            if wanted != set(known.get(name, ())):
-                write_index(session.admin, tenant, name, wanted)
-
-
-def _lives_in(plan: Plan, tenant: str, name: str) -> Iterable[NamespaceName]:
-    gone = plan.destroying
-    return [
-        o.namespace
-        for o in plan.owners
-        if o.name == name and o.namespace.tenant == tenant and not o.leaves and not gone
-    ]
+        for name in sorted({name for namespace, name in living | ending if namespace.tenant == tenant}):
+            was = set(known.get(name, ()))
+            shall = was | {namespace for namespace, other in living if other == name and namespace.tenant == tenant}
+            if not before:
+                shall -= {namespace for namespace, other in ending if other == name}
+            if shall != was:
+                write_index(session.admin, tenant, name, shall)

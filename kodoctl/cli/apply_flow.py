@@ -71,7 +71,7 @@ def carry_out(session: Session, plan: Plan, lock_timeout: str, *, json_output: b
     finally:
         signal.signal(signal.SIGINT, previous)
     if json_output:
-        say(json.dumps(report_json(result), ensure_ascii=False))
+        say(json.dumps(report_json(result)))
     else:
         show_report(result)
     if result.interrupted:
@@ -124,6 +124,8 @@ def prepare_destroy(  # one for each flag
     allow_destroy: list[str] | None,
 ) -> Plan:
     """The plan that leaves nothing of the topologies named by files or by name."""
+    from dataclasses import replace
+
     from kodoctl.apply.prepare import prepare
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
@@ -134,16 +136,16 @@ def prepare_destroy(  # one for each flag
     except InvalidNameError as problem:
         raise UsageError(error("K503", "not a namespace", str(problem))) from None
     doomed = set(names or ())
-    environment = None
+    desired = Desired((), None, {})
     if paths:
         wanted = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
         doomed |= wanted.names
         spaces |= set(wanted.namespaces)
-        environment = wanted.environment
+        desired = Desired((), wanted.environment, {}, wanted.sources)
     if not doomed or not spaces:
         detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K503", "nothing named to destroy", detail))
-    desired = Desired((), environment, {}, destroyed=frozenset(doomed))
+    desired = replace(desired, destroyed=frozenset(doomed))
     plan = prepare(session, desired, Allowances(destroy=frozenset(allow_destroy or ())), namespaces=spaces).plan
     if not plan.owners:
         tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kodoctl.errors import Diagnostic, Where, error, note
 from kodoctl.plan.inventory import Desired, Found, Live
-from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
@@ -72,26 +72,29 @@ def _claim_of_namespace(holders: Mapping[str, Holding], ledgers: Mapping[str, Le
 
 
 def foreign_ledgers(desired: Desired, live: Live, *, take_over: bool) -> Iterator[Diagnostic]:
-    """The ledger holds one of our names from another source or environment: the whole plan is refused."""
-    for expansion in desired.expansions:
+    """The ledger holds one of our names from another source or environment: the whole plan is refused.
+
+    Names that are destroyed without their file are taken as they are: nothing says where they should be from.
+    """
+    places: dict[str, Where | None] = {e.name: e.topology.where("name") for e in desired.expansions}
+    places |= {name: None for name in sorted(desired.destroyed) if name in desired.sources}
+    for name, where in places.items():
         for namespace, ledgers in live.ledgers.items():
-            ledger = ledgers.get(expansion.name)
-            if ledger is not None:
-                yield from _compare(expansion.topology.where("name"), desired, namespace, ledger, take_over=take_over)
+            if (ledger := ledgers.get(name)) is not None and not take_over:
+                yield from _not_ours(where, desired, namespace, ledger)
 
 
-def _compare(
-    where: Where, desired: Desired, namespace: NamespaceName, ledger: Ledger, *, take_over: bool
-) -> Iterator[Diagnostic]:
-    ours = desired.sources.get(ledger.name)
-    if ledger.environment != desired.environment and not take_over:
+def _not_ours(where: Where | None, desired: Desired, namespace: NamespaceName, ledger: Ledger) -> Iterator[Diagnostic]:
+    way = "or --take-over" if where else "or `destroy --name` without the file"
+    if ledger.environment != desired.environment:
         here, there = desired.environment or "base", ledger.environment or "base"
-        detail = f"{namespace} holds {ledger.name!r} in environment {there}, this is {here}: use --env {there}, or --take-over"
+        detail = f"{namespace} holds {ledger.name!r} in environment {there}, this is {here}: use --env {there}, {way}"
         yield error("K414", "applied in another environment", detail, where)
-    if ours is None or ours.origin is None or ledger.source.origin is None:
+    ours = desired.sources.get(ledger.name, Source())
+    if ours.origin is None or ledger.source.origin is None:
         return
-    if ours.origin != ledger.source.origin and not take_over:
-        detail = f"{namespace} holds {ledger.name!r} from {ledger.source.origin}, this is {ours.origin}: rename this file, or --take-over"
+    if ours.origin != ledger.source.origin:
+        detail = f"{namespace} holds {ledger.name!r} from {ledger.source.origin}, this is {ours.origin}: rename this file, {way}"
         yield error("K415", "applied from another source", detail, where)
-    elif ours.origin == ledger.source.origin and ours.path != ledger.source.path:
+    elif ours.path != ledger.source.path:
         yield note("K416", "the file moved", f"{ledger.source.path} is now {ours.path}", where)

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from kodoctl.pulsar.admin import Admin, AdminError, LostReplyError, must, namespace_path
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.admin import NOT_SENT, Admin, must, namespace_path
+from kodoctl.pulsar.writes import WriteFailedError, write
 from kodoctl.topology.control import CONTROL_NAMESPACE, INDEX_PREFIX, UUID_PROPERTY
 from kodoctl.topology.names import NamespaceName
 
@@ -46,31 +48,34 @@ def read_control(admin: Admin, tenant: str) -> Control:
     if reply.missing:
         return Control()
     properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
-    index = {
-        key.removeprefix(INDEX_PREFIX): tuple(NamespaceName.parse(name) for name in json.loads(text))
-        for key, text in properties.items()
-        if key.startswith(INDEX_PREFIX)
-    }
+    try:
+        index = {
+            key.removeprefix(INDEX_PREFIX): tuple(NamespaceName.parse(name) for name in json.loads(text))
+            for key, text in properties.items()
+            if key.startswith(INDEX_PREFIX)
+        }
+    except (ValueError, TypeError, AttributeError) as problem:
+        detail = (
+            f"{control_namespace(tenant)}: a property {INDEX_PREFIX}… is damaged ({problem}): remove it and apply again"
+        )
+        raise ClusterError(error("K522", "index of topologies cannot be read", detail)) from None
     return Control(properties.get(UUID_PROPERTY), index)
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
     """Makes the namespace with a UUID unless it is there; returns the UUID that is. A namespace PUT has one winner."""
-    path = namespace_path(control_namespace(tenant))
-    existing = read_control(admin, tenant).uuid
-    if existing is not None:
+
+    def known() -> str | None:
+        return read_control(admin, tenant).uuid
+
+    if (existing := known()) is not None:
         return existing
-    body = {**_POLICIES, "properties": {UUID_PROPERTY: str(uuid.uuid4())}}
-    try:
-        reply = admin.call("PUT", path, body)
-        if not reply.ok and reply.status != 409:
-            raise AdminError(reply, f"creating kodoctl's control namespace in tenant {tenant}")
-    except LostReplyError:
-        pass  # read again below: it happened or it did not
-    existing = read_control(admin, tenant).uuid
-    if existing is None:  # made by somebody else, without the UUID
-        must(admin.call("PUT", f"{path}/properties", {UUID_PROPERTY: str(uuid.uuid4())}), "storing the cluster's UUID")
-        existing = read_control(admin, tenant).uuid
+    path, fresh = namespace_path(control_namespace(tenant)), {UUID_PROPERTY: str(uuid.uuid4())}
+    body, doing = {**_POLICIES, "properties": fresh}, f"preparing {control_namespace(tenant)}"
+    _write(admin, "PUT", path, body, done=lambda: known() is not None, doing=doing)
+    if known() is None:  # made by somebody else, without the UUID
+        _write(admin, "PUT", f"{path}/properties", fresh, done=lambda: known() is not None, doing=doing)
+    existing = known()
     assert existing is not None
     return existing
 
@@ -79,18 +84,30 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
     """The topic whose exclusive producer is the lease of a namespace; several creators are harmless."""
     local = f"journal-{namespace.namespace}"
     path = f"persistent/{control_namespace(namespace.tenant)}/{quote(local, safe='')}"
-    reply = admin.call("GET", f"{path}/partitions")
-    if reply.missing:
-        made = admin.call("PUT", path)
-        if not made.ok and made.status != 409:
-            raise AdminError(made, f"creating the lease topic of {namespace}")
+
+    def there() -> bool:
+        return not admin.call("GET", f"{path}/partitions").missing
+
+    if not there():
+        _write(admin, "PUT", path, NOT_SENT, done=there, doing=f"creating the lease topic of {namespace}")
     return f"persistent://{control_namespace(namespace.tenant)}/{local}"
 
 
 def write_index(admin: Admin, tenant: str, name: str, namespaces: Iterable[NamespaceName]) -> None:
     """Where a topology lives now; nowhere removes the entry (a null value makes a property disappear)."""
-    listed = sorted(str(namespace) for namespace in namespaces)
+    listed = tuple(sorted(namespaces))
+    body = {f"{INDEX_PREFIX}{name}": json.dumps([str(namespace) for namespace in listed]) if listed else None}
+
+    def there() -> bool:
+        return read_control(admin, tenant).index.get(name, ()) == listed
+
     path = f"{namespace_path(control_namespace(tenant))}/properties"
-    must(
-        admin.call("PUT", path, {f"{INDEX_PREFIX}{name}": json.dumps(listed) if listed else None}), "writing the index"
-    )
+    _write(admin, "PUT", path, body, done=there, doing=f"writing down where {name!r} lives")
+
+
+def _write(admin: Admin, method: str, path: str, body: Any, *, done: Callable[[], bool], doing: str) -> None:
+    """A write made sure of; somebody else having been first (409) is fine. Raises ClusterError."""
+    try:
+        write(admin, method, path, body, done=done, final=frozenset({409}))
+    except WriteFailedError as problem:
+        raise ClusterError(error("K519", "kodoctl's own records could not be written", f"{doing}: {problem}")) from None

@@ -25,6 +25,10 @@ class Server:
 def read_server(admin: Admin) -> Server:
     """Three requests that every role may try."""
     clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
+    if not isinstance(clusters, list):
+        raise ClusterError(
+            error("K523", "this is not Pulsar's admin API", "it answers, but does not know its clusters")
+        )
     runtime = admin.call("GET", "brokers/configuration/runtime")
     configuration = runtime.data if runtime.ok and isinstance(runtime.data, dict) else {}
     version = read_version(admin)
