@@ -116,7 +116,7 @@ def show_plan(plan: Plan, session: Session, output: PlanFormat) -> None:
         case PlanFormat.JSON:
             import json
 
-            say(json.dumps(data, indent=2, ensure_ascii=False))
+            say(json.dumps(data, indent=2))
         case PlanFormat.MARKDOWN:
             from kodoctl.render.plan_markdown import plan_markdown
 
@@ -229,7 +229,7 @@ def destroy(
         if not json_output:
             show_plan(planned, session, PlanFormat.TEXT)
         if planned.refused:
-            raise RefusedError
+            raise RefusedError(*(d for d in planned.all_findings() if json_output))
         if planned.empty:
             return
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Destroy all of this?")
@@ -245,19 +245,23 @@ def drift(
     unmanaged: Annotated[
         bool, typer.Option("--unmanaged", help="Objects that no file declares count as drift.")
     ] = False,
-    output: FormatOption = PlanFormat.TEXT,
+    output: Annotated[ApplyFormat, typer.Option("--format", help="text or json.")] = ApplyFormat.TEXT,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Compare the live cluster with what was applied: exit 3 when somebody changed it by hand."""
-    from kodoctl.plan.drift import split
+    import json
+
+    from kodoctl.plan.drift import split, to_json
     from kodoctl.render.drift import drift_lines
 
     with target.session() as session:
         prepared = _prepare(session, paths, env, None, None, take_over=False, verbose=verbose)
         found = split(prepared.plan, prepared.live, count_unmanaged=unmanaged)
-        if output is PlanFormat.TEXT:
-            show_lines(drift_lines(found, wiring.shown_target(session.connection)))
+        if output is ApplyFormat.JSON:
+            say(json.dumps(to_json(found), indent=2))
         else:
-            show_plan(prepared.plan, session, output)
+            show_lines(drift_lines(to_json(found), wiring.shown_target(session.connection)))
+    if found.refused:
+        finish(ExitCode.REFUSED)
     if found.drifted:
         finish(ExitCode.DRIFT)

@@ -110,7 +110,11 @@ def shown_target(connection: Connection) -> str:
 
 def who() -> str:
     """The holder of a lease, for others to read."""
-    return f"{getpass.getuser()}@{socket.gethostname()} pid {os.getpid()}"
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()} pid {os.getpid()}"
 
 
 def environment_of(connection: Connection, asked: str | None) -> str | None:

@@ -3,48 +3,68 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Final
 
+from kodoctl.errors import Diagnostic, Severity
+from kodoctl.plan import codec
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
+from kodoctl.plan.ledger import Holding
 from kodoctl.plan.plan import Plan
 from kodoctl.topology.resources import Address
+
+# Objects that differ in a way that no apply could put back: more partitions, a plain topic in a partitioned one's place.
+# Where a file changed since, its own doing looks the same: then they are conflicts, as in a plan.
+_BEYOND_REPAIR = frozenset({"K411", "K412"})
 
 
 @dataclass(frozen=True, slots=True)
 class Drift:
     """`by_hand`: certainly drift. `not_applied`: the file says something new. `either`: the file was not applied since it
-    changed, so that a differing value can be the file's or somebody's.
+    changed, so that a differing value can be the file's or somebody's. `beyond_repair`: differs, and apply cannot help.
     """
 
     by_hand: tuple[Change, ...]
     not_applied: tuple[Change, ...]
     either: tuple[Change, ...]
+    beyond_repair: tuple[Diagnostic, ...]
+    conflicts: tuple[Diagnostic, ...]  # what could not be compared: it is another topology's, environment's or source's
     unmanaged: tuple[Address, ...]
-    stale_files: tuple[str, ...]  # topologies whose file changed since their last apply
+    stale_topologies: tuple[str, ...]  # topologies whose file changed since their last apply
     count_unmanaged: bool
 
     @property
     def drifted(self) -> bool:
         """Whether the exit code is 3."""
-        return bool(self.by_hand or self.either or (self.count_unmanaged and self.unmanaged))
+        found = self.by_hand or self.either or self.beyond_repair
+        return bool(found or (self.count_unmanaged and self.unmanaged))
+
+    @property
+    def refused(self) -> bool:
+        """Whether something could not be compared (exit 4)."""
+        return any(finding.severity is Severity.ERROR for finding in self.conflicts)
 
 
 def split(plan: Plan, live: Live, *, count_unmanaged: bool) -> Drift:
     """By ledger: it knows what was applied (addresses) and whether the file has changed since (digest)."""
     applied: set[Address] = set()
     digests: dict[str, str] = {}
-    for ledgers in live.ledgers.values():
-        for name, ledger in ledgers.items():
+    for entries in live.ledgers.values():
+        for name, ledger in entries.items():
             digests[name] = ledger.digest
-            applied |= ledger.owned.keys() | ledger.grants.keys()
+            applied |= {address for address, holding in ledger.owned.items() if holding is not Holding.INTENT}
+            applied |= ledger.grants.keys()
     stale = {owner.name for owner in plan.owners if not owner.leaves and digests.get(owner.name) != owner.digest}
     groups: dict[str, list[Change]] = {"by_hand": [], "not_applied": [], "either": []}
     for change in plan.changes:
         groups[_group(change, applied, file_changed=change.about.owner in stale)].append(change)
+    beyond_repair = () if stale else tuple(finding for finding in plan.findings if finding.code in _BEYOND_REPAIR)
     return Drift(
         tuple(groups["by_hand"]),
         tuple(groups["not_applied"]),
         tuple(groups["either"]),
+        beyond_repair,
+        tuple(finding for finding in plan.findings if finding not in beyond_repair),
         plan.unmanaged,
         tuple(sorted(stale)),
         count_unmanaged,
@@ -63,3 +83,27 @@ def _group(change: Change, applied: set[Address], *, file_changed: bool) -> str:
             return "either" if file_changed else "by_hand"
         case Adopt() | Delete() | Forget():
             return "not_applied" if file_changed else "by_hand"
+
+
+FORMAT_VERSION: Final = 1
+
+
+def to_json(drift: Drift) -> dict[str, Any]:
+    """The machine form, from which views are drawn."""
+
+    def changes(group: tuple[Change, ...]) -> list[Any]:
+        return [codec.change_to_json(change) for change in group]
+
+    return {
+        "format_version": FORMAT_VERSION,
+        "drifted": drift.drifted,
+        "refused": drift.refused,
+        "by_hand": changes(drift.by_hand),
+        "either": changes(drift.either),
+        "not_applied": changes(drift.not_applied),
+        "beyond_repair": [codec.diagnostic_to_json(finding) for finding in drift.beyond_repair],
+        "conflicts": [codec.diagnostic_to_json(finding) for finding in drift.conflicts],
+        "unmanaged": list(drift.unmanaged),
+        "counts_unmanaged": drift.count_unmanaged,
+        "stale_topologies": list(drift.stale_topologies),
+    }

@@ -108,6 +108,9 @@ class HttpAdmin:
         if answer.status_code == 401 and (html or not answer.content):
             raise self._bad_token()
         data, reason = None, ""
+        if html and answer.ok:
+            detail = f"{self._connection.admin_url} answered {method} {path} with a web page: is it another server, or a login?"
+            raise ClusterError(error("K523", "this is not Pulsar's admin API", detail))
         if answer.content and not html:
             try:
                 data = answer.json()

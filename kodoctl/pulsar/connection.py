@@ -129,18 +129,29 @@ def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
         raise KodoctlError(error("K502", "cannot read configuration", str(problem), Where(str(file)))) from None
     problems = []
     found: dict[str, Context] = {}
-    for name, values in content.get("contexts", {}).items():
-        wrong = [key for key, value in values.items() if not isinstance(value, _CONTEXT_KEYS.get(key, ()))]
-        if wrong or "admin_url" not in values:
-            what = f"unknown or of the wrong type: {', '.join(wrong)}" if wrong else "admin_url is missing"
-            detail = f"[contexts.{name}] {what}; a context has {', '.join(_CONTEXT_KEYS)}"
+    tables, current = content.get("contexts", {}), content.get("current")
+    if not isinstance(tables, dict) or not isinstance(current, str | None):
+        detail = "`contexts` holds a table for each context, `current` names one of them"
+        raise KodoctlError(error("K502", "cannot read configuration", detail, Where(str(file))))
+    for name, values in tables.items():
+        if fault := _fault(values):
+            detail = f"[contexts.{name}] {fault}; a context has {', '.join(_CONTEXT_KEYS)}"
             problems.append(error("K502", "cannot read configuration", detail, Where(str(file))))
             continue
         token_file = file.parent / Path(values["token_file"]).expanduser() if "token_file" in values else None
         found[name] = Context(name, file, **{**values, "token_file": token_file})
     if problems:
         raise KodoctlError(*problems)
-    return found, content.get("current")
+    return found, current
+
+
+def _fault(values: Any) -> str | None:
+    if not isinstance(values, dict):
+        return "is no table"
+    wrong = [key for key, value in values.items() if not isinstance(value, _CONTEXT_KEYS.get(key, ()))]
+    if wrong:
+        return f"unknown or of the wrong type: {', '.join(wrong)}"
+    return None if "admin_url" in values else "admin_url is missing"
 
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
@@ -192,16 +203,18 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     if admin_url is None:
         detail = "name one with --context or --admin-url, or start one with `kodoctl dev up --use`"
         raise UsageError(error("K503", "no cluster named", detail))
-    token = _token(flags, env) or _file_token(context)
-    broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or (context.broker_url if context else None)
+    own_broker = context.broker_url if context else None
+    broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or own_broker
+    mixed = not flags.context and broker_url != own_broker  # the context's own token goes to its own addresses only
+    token = _token(flags, env) or (None if mixed else _file_token(context))
     return Connection(_checked(admin_url, ("http", "https")), _checked_broker(broker_url), token, context)
 
 
 def _token(flags: Flags, environ: Mapping[str, str]) -> Secret | None:
     if flags.token_file:
         return _read_token(Path(flags.token_file))
-    if environ.get("KODOCTL_TOKEN"):
-        return Secret(environ["KODOCTL_TOKEN"])
+    if text := environ.get("KODOCTL_TOKEN", "").strip():
+        return _checked_token(text, "KODOCTL_TOKEN")
     return _read_token(Path(environ["KODOCTL_TOKEN_FILE"])) if environ.get("KODOCTL_TOKEN_FILE") else None
 
 
@@ -211,16 +224,30 @@ def _file_token(context: Context | None) -> Secret | None:
 
 def _read_token(file: Path) -> Secret:
     try:
-        text = file.expanduser().read_text(encoding="ascii").strip()
+        text = file.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not a token"
         raise UsageError(error("K504", "cannot read token", reason, Where(str(file)))) from None
+    return _checked_token(text, str(file))
+
+
+def _checked_token(text: str, source: str) -> Secret:
+    """A token travels in a header: one word of printable ASCII. What is wrong with another is not told, nor any of it."""
+    if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
+        raise UsageError(
+            error("K504", "cannot read token", f"{source}: it is not a token, which is one word on one line")
+        )
     return Secret(text)
 
 
 def _checked(url: str, schemes: tuple[str, ...]) -> str:
-    parts = urlsplit(url)
-    if parts.scheme not in schemes or not parts.hostname or parts.username:
+    try:
+        parts = urlsplit(url)
+        good = parts.scheme in schemes and bool(parts.hostname) and not parts.username
+        good = good and (schemes[0] != "http" or parts.port != 0)  # asking for the port is what finds a wrong one
+    except ValueError:
+        good = False
+    if not good:
         raise UsageError(error("K505", "not an address", f"{_without_user(url)!r}: write {schemes[0]}://HOST:PORT"))
     return url.rstrip("/")
 

@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-from kodoctl.plan import codec
-from kodoctl.plan.changes import Change
-from kodoctl.plan.drift import Drift
-from kodoctl.render.plan_text import Line, change_lines
+from kodoctl.render import plan_words as words
+from kodoctl.render.plan_text import Line, change_lines, finding_lines
 from kodoctl.render.safe import one_line
 
+Json = dict[str, Any]
 
-def drift_lines(drift: Drift, target: str) -> Iterator[Line]:
+
+def drift_lines(document: Json, target: str) -> Iterator[Line]:
     """All groups that are not empty, then one verdict."""
     yield Line(target, "bold")
     yield Line()
-    yield from _group("Changed by hand (the next apply puts it back):", drift.by_hand, "bold red")
-    yield from _group(
-        "Different, by hand or by the file, which changed since its last apply:", drift.either, "bold yellow"
-    )
-    yield from _group("File not applied yet:", drift.not_applied, "bold")
-    if drift.unmanaged and drift.count_unmanaged:
+    yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red")
+    either = "Different, by hand or by the file, which changed since its last apply:"
+    yield from _changes(either, document["either"], "bold yellow")
+    yield from _changes("File not applied yet:", document["not_applied"], "bold")
+    beyond = "Changed by hand, and no apply can put it back:"
+    yield from _findings(beyond, document["beyond_repair"], "bold red")
+    yield from _findings("Not compared:" if document["refused"] else "Notes:", document["conflicts"], "bold")
+    if document["unmanaged"] and document["counts_unmanaged"]:
         yield Line("Unmanaged:", "bold yellow")
-        yield from (Line(f"    {one_line(name)}") for name in drift.unmanaged)
+        yield from (Line(f"    {one_line(name)}") for name in document["unmanaged"])
         yield Line()
-    yield Line(_verdict(drift), "bold red" if drift.drifted else "bold green")
+    clean = not document["drifted"] and not document["refused"]
+    yield Line(_verdict(document), "bold green" if clean else "bold red")
 
 
-def _group(title: str, changes: tuple[Change, ...], style: str) -> Iterator[Line]:
+def _changes(title: str, changes: list[Json], style: str) -> Iterator[Line]:
     if changes:
         yield Line(title, style)
         for change in changes:
-            yield from change_lines(codec.change_to_json(change))
+            yield from change_lines(change)
         yield Line()
 
 
-def _verdict(drift: Drift) -> str:
-    waiting = f"; not applied yet: {', '.join(drift.stale_files)}" if drift.stale_files else ""
-    unmanaged = (
-        f"; {len(drift.unmanaged)} unmanaged (--unmanaged counts them)"
-        if drift.unmanaged and not drift.count_unmanaged
-        else ""
-    )
-    if not drift.drifted:
-        return f"No drift{waiting}{unmanaged}."
-    counted = len(drift.by_hand) + len(drift.either) + (len(drift.unmanaged) if drift.count_unmanaged else 0)
-    return f"Drift: {counted} object{'' if counted == 1 else 's'}{waiting}{unmanaged}."
+def _findings(title: str, findings: list[Json], style: str) -> Iterator[Line]:
+    if findings:
+        yield Line(title, style)
+        for finding in findings:
+            yield from finding_lines(finding)
+        yield Line()
+
+
+def _verdict(document: Json) -> str:
+    stale, unmanaged = document["stale_topologies"], document["unmanaged"]
+    waiting = f"; not applied yet: {', '.join(one_line(name) for name in stale)}" if stale else ""
+    if not document["counts_unmanaged"] and unmanaged:
+        waiting += f"; {len(unmanaged)} unmanaged (--unmanaged counts them)"
+    if not document["drifted"]:
+        return f"{'Not everything could be compared' if document['refused'] else 'No drift'}{waiting}."
+    counted = sum(len(document[group]) for group in ("by_hand", "either", "beyond_repair"))
+    counted += len(unmanaged) if document["counts_unmanaged"] else 0
+    return f"Drift: {words.many(counted, 'object')}{waiting}."
