@@ -45,13 +45,15 @@ def is_terminal() -> bool:
 
 def report(diagnostics: Iterable[Diagnostic]) -> None:
     """Findings, one block each, on standard error."""
+    from kodoctl.render.safe import printable
+
     marks = {Severity.ERROR: "Error", Severity.WARNING: "Warning", Severity.NOTE: "Note"}
     for finding in diagnostics:
-        tell(f"{marks[finding.severity]}: {finding.summary} [{finding.code}]")
+        tell(printable(f"{marks[finding.severity]}: {finding.summary} [{finding.code}]"))
         if finding.where:
-            tell(f"  at {finding.where}")
-        for line in finding.detail.splitlines():
-            tell(f"  {line}")
+            tell(printable(f"  at {finding.where}"))
+        for line in finding.detail.split("\n"):
+            tell(printable(f"  {line}"))
 
 
 def finish(code: int) -> NoReturn:

@@ -40,7 +40,7 @@ class Progress:
         if self._json:
             import json
 
-            say(json.dumps(event_json(event), ensure_ascii=False))
+            say(json.dumps(event_json(event)))
         elif event.kind == "started":
             if self._live:
                 sys.stderr.write(f"\r\x1b[2K{event.number}/{event.total} {event.change.address}"[:120])

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 def digest(document: Any) -> str:
     """SHA-256 of a document's canonical JSON."""
-    text = json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -240,4 +240,4 @@ def describe(resource: Resource) -> str:
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)

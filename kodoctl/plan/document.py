@@ -67,7 +67,7 @@ def summary(plan: Plan) -> Json:
 
 def dumps(plan: Plan) -> str:
     """The plan file's text."""
-    return json.dumps(to_json(plan), indent=1, ensure_ascii=False)
+    return json.dumps(to_json(plan), indent=1)
 
 
 def loads(text: str, file: str) -> Plan:

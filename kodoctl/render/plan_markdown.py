@@ -1,64 +1,167 @@
-"""A plan for a pull request: fits one comment (65,536 characters), destructive items first and never cut."""
+"""A plan for a pull request: fits one comment (65,536), destructive items first and the last thing to be cut."""
 
 from __future__ import annotations
 
+import html
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.safe import code, markdown
+from kodoctl.render.safe import code, markdown, one_line
 
 Json = dict[str, Any]
-LIMIT: Final = 65_536
-_ROOM: Final = 400  # for the sentence that says what was cut
+LIMIT: Final = 65_536  # of UTF-8, so that it holds for whoever counts bytes
+_ROOM: Final = 2_000  # kept for the head's last lines and for the sentences that say what was cut
+_DETAIL: Final = 2_000
 
 
 def plan_markdown(document: Json, target: str, *, limit: int = LIMIT) -> str:
-    """Sections are added while they fit; what does not is counted and points to the artifact."""
-    head = "\n".join(_head(document, target))
-    parts, cut = [head], 0
-    used = len(head)
+    """Head, destructive changes, findings, then details folded by namespace: as much as fits, what is cut is counted."""
+    page = _Page(limit - _ROOM)
+    page.add(_head(document, target))
+    _destructive(page, document)
+    page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "findings")
     for title, rows in _sections(document):
-        block = "\n".join(["", "<details>", f"<summary>{title}</summary>", "", *rows, "", "</details>"])
-        if used + len(block) + _ROOM > limit:
-            cut += len(rows)
-            continue
-        parts.append(block)
-        used += len(block)
-    if cut:
-        parts.append(f"\n{cut} lines did not fit: the plan file (artifact) has all of them.")
-    return "\n".join(parts)
+        page.fold(title, rows)
+    for namespace, changes in _by_namespace(document["changes"]):
+        page.fold(f"{namespace}: {words.many(len(changes), 'change')}", _diff_rows(changes), fence="diff")
+    return page.text()
 
 
-def _head(document: Json, target: str) -> Iterator[str]:
-    verdict = "⛔ refused" if document["refused"] else "no changes" if not document["changes"] else "changes"
-    yield f"### kodoctl plan: {verdict}"
-    yield ""
-    yield markdown(words.cluster_line(document, target))
-    yield ""
-    yield f"**{words.summary_line(document)}**"
-    dangerous = [change for change in document["changes"] if change["action"] == "delete" or change["dangers"]]
-    if dangerous:
-        yield ""
-        yield "**Destructive**"
-        yield ""
-        for change in dangerous:
-            yield f"- {words.symbol(change)} {code(change['address'])} {words.VERBS[change['action']]}"
-            for danger in change["dangers"]:
-                yield f"  - {danger['code']} {danger['severity']}: {markdown(danger['detail'])}"
-    for finding in document["findings"]:
-        yield ""
-        yield f"- **{finding['severity']}** {finding['code']} {markdown(finding['summary'])}: {markdown(finding['detail'])}"
+class _Page:
+    """Markdown of a bounded size."""
+
+    def __init__(self, room: int) -> None:
+        self._room, self._parts, self._cut = room, [""], 0
+        self._warning = ""
+
+    def fits(self, text: str) -> bool:
+        return _size(text) + 2 <= self._room
+
+    def add(self, text: str) -> None:
+        self._parts.append(text)
+        self._room -= _size(text) + 2
+
+    def warn(self, text: str) -> None:
+        self._warning = text
+
+    def add_while_it_fits(self, blocks: Iterable[str], what: str) -> None:
+        """Blocks in their order; the rest is counted."""
+        rest = 0
+        for block in blocks:
+            if rest or not self.fits(block):
+                rest += 1
+            else:
+                self.add(block)
+        if rest:
+            self.add(f"… and {rest} more {what}.")
+            self._cut += rest
+
+    def fold(self, title: str, rows: list[str], *, fence: str = "") -> None:
+        """A section to unfold, with as many rows as fit."""
+        opened, closed = (f"```{fence}\n", "\n```") if fence else ("", "")
+        frame = f"<details>\n<summary>{html.escape(one_line(title))}</summary>\n\n{opened}{closed}\n\n</details>"
+        room = self._room - _size(frame) - 40
+        shown = 0
+        for row in rows:
+            room -= _size(row) + 1
+            if room < 0:
+                break
+            shown += 1
+        self._cut += len(rows) - shown
+        if not shown:
+            return
+        rest = [] if shown == len(rows) else [f"… and {len(rows) - shown} more lines"]
+        body = "\n".join([*rows[:shown], *rest])
+        self.add(frame.replace(f"\n\n{opened}{closed}\n\n", f"\n\n{opened}{body}{closed}\n\n", 1))
+
+    def text(self) -> str:
+        if self._cut:
+            self._parts.append(
+                f"{words.many(self._cut, 'line')} did not fit: the plan file (artifact) has all of them."
+            )
+        head, *rest = self._parts[1:]
+        return "\n\n".join([head, *([self._warning] if self._warning else []), *rest])
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
+
+
+def _head(document: Json, target: str) -> str:
+    verdict = "⛔ refused" if document["refused"] else "changes" if document["changes"] else "no changes"
+    lines = [
+        f"### kodoctl plan: {verdict}",
+        markdown(words.cluster_line(document, target)),
+        f"**{words.summary_line(document)}**",
+    ]
+    return "\n\n".join(lines)
+
+
+def _destructive(page: _Page, document: Json) -> None:
+    """In the fullest form that fits: with reasons, by address, by name alone; and if not even that, loudly cut."""
+    changes = list(_worth_naming(document["changes"]))
+    if not changes:
+        return
+    title = f"**Destructive: {words.many(len(changes), 'object')}**"
+    for form in (_with_reasons, _by_address, _by_name):
+        block = "\n".join([title, "", *form(changes)])
+        if page.fits(block):
+            page.add(block)
+            return
+    lines, shown = [title, ""], 0
+    for line in _by_address(changes):
+        if not page.fits("\n".join([*lines, line])):
+            break
+        lines.append(line)
+        shown += 1
+    page.add("\n".join(lines))
+    missing = words.many(len(changes) - shown, "destructive change")
+    page.warn(f"⚠️ **{missing} could not be listed in a comment: read the plan file (artifact) before you approve.**")
+
+
+def _worth_naming(changes: list[Json]) -> Iterator[Json]:
+    """Deletes and dangers; what simply goes with its topic is named by it."""
+    topics = {
+        words.topic_of(c["address"]) for c in changes if c["action"] == "delete" and c["address"].startswith("topic.")
+    }
+    for change in changes:
+        with_its_topic = words.topic_of(change["address"]) in topics and not change["address"].startswith("topic.")
+        if change["dangers"] or (change["action"] == "delete" and not with_its_topic):
+            yield change
+
+
+def _with_reasons(changes: list[Json]) -> Iterator[str]:
+    for change in changes:
+        yield f"- {words.symbol(change)} {code(change['address'])} {words.VERBS[change['action']]}"
+        for danger in change["dangers"]:
+            yield f"  - {markdown(danger['code'])} {danger['severity']}: {markdown(danger['detail'], _DETAIL)}"
+
+
+def _by_address(changes: list[Json]) -> Iterator[str]:
+    for change in changes:
+        codes = ", ".join(sorted({markdown(danger["code"]) for danger in change["dangers"]}))
+        yield f"- {words.symbol(change)} {code(change['address'])}{f' {codes}' if codes else ''}"
+
+
+def _by_name(changes: list[Json]) -> Iterator[str]:
+    for namespace, members in _by_namespace(changes):
+        verbs: dict[str, list[str]] = defaultdict(list)
+        for change in members:
+            kind, _, name = change["address"].partition(".")
+            short = name.removeprefix("persistent://").removeprefix(f"{namespace}/")
+            verbs[f"{words.symbol(change)} {kind}"].append(code(short))
+        for verb, names in sorted(verbs.items()):
+            yield f"- {markdown(namespace)} {verb}: {', '.join(names)}"
+
+
+def _finding(finding: Json) -> str:
+    said = f"{markdown(finding['summary'])}: {markdown(finding['detail'], _DETAIL)}"
+    return f"- **{finding['severity']}** {markdown(finding['code'])} {said}"
 
 
 def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
-    by_namespace: dict[str, list[Json]] = defaultdict(list)
-    for change in document["changes"]:
-        by_namespace[_namespace(change["address"])].append(change)
-    for namespace, changes in sorted(by_namespace.items()):
-        rows = ["```diff", *(line for change in changes for line in _diff(change)), "```"]
-        yield f"{markdown(namespace)}: {len(changes)} changes", rows
     if document["consumer_changes"]:
         rows = [
             f"- {code(change['subscription'])} {markdown(name)}: {code(words.value_text(before))} → {code(words.value_text(after))}"
@@ -67,28 +170,33 @@ def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
         ]
         yield "Only consumers read these: deploy them", rows
     if document["unmanaged"]:
-        yield f"{len(document['unmanaged'])} unmanaged objects", [f"- {code(name)}" for name in document["unmanaged"]]
+        yield (
+            words.many(len(document["unmanaged"]), "unmanaged object"),
+            [f"- {code(n)}" for n in document["unmanaged"]],
+        )
 
 
-def _namespace(address: str) -> str:
-    name = address.partition(".")[2].removeprefix("persistent://")
-    return "/".join(name.split("/")[:2])
+def _by_namespace(changes: list[Json]) -> list[tuple[str, list[Json]]]:
+    found: dict[str, list[Json]] = defaultdict(list)
+    for change in changes:
+        name = change["address"].partition(".")[2].removeprefix("persistent://")
+        found["/".join(name.split("/")[:2])].append(change)
+    return sorted(found.items())
+
+
+def _diff_rows(changes: list[Json]) -> list[str]:
+    return [_fenced(line) for change in changes for line in _diff(change)]
 
 
 def _diff(change: Json) -> Iterator[str]:
     mark = {"create": "+", "delete": "-", "update": "!", "adopt": "#", "forget": "#"}[change["action"]]
-    yield f"{mark} {_fenced(change['address'])} {words.VERBS[change['action']]}"
-    match change["action"]:
-        case "create":
-            if text := words.created_text(change["after"]):
-                yield f"{mark}     {_fenced(text)}"
-        case "update":
-            for field in change["fields"]:
-                yield f"{mark}     {words.field_name(field['name'])}: {_fenced(words.field_text(field))}"
-        case _:
-            pass
+    yield f"{mark} {change['address']} {words.VERBS[change['action']]}"
+    if change["action"] == "create" and (text := words.created_text(change["after"])):
+        yield f"{mark}     {text}"
+    for field in change.get("fields", ()):
+        yield f"{mark}     {words.field_name(field['name'])}: {words.field_text(field)}"
 
 
 def _fenced(text: str) -> str:
-    """Nothing inside may end the fence."""
-    return text.replace("```", "'''")
+    """One line that cannot end the fence."""
+    return one_line(text, _DETAIL).replace("```", "'''")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.safe import one_line
+from kodoctl.render.safe import one_line, printable
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}
@@ -20,6 +20,10 @@ class Line:
 
     text: str = ""
     style: str = ""
+
+    def __post_init__(self) -> None:
+        """Whatever got in, a line is one line, and no terminal obeys it."""
+        object.__setattr__(self, "text", printable(self.text))
 
 
 def plan_lines(document: Json, target: str) -> Iterator[Line]:
@@ -125,12 +129,15 @@ def _unmanaged(document: Json) -> Iterator[Line]:
 
 def _findings(document: Json) -> Iterator[Line]:
     for finding in document["findings"]:
-        style = {"error": "bold red", "warning": "yellow"}.get(finding["severity"], "dim")
-        place = f" at {finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
-        yield Line(
-            f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]{place}", style
-        )
-        yield Line(f"  {one_line(finding['detail'], 2000)}")
+        yield from finding_lines(finding)
     if document["refused"]:
         yield Line()
         yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")
+
+
+def finding_lines(finding: Json) -> Iterator[Line]:
+    """A finding with its place, and below it what to do."""
+    style = {"error": "bold red", "warning": "yellow"}.get(finding["severity"], "dim")
+    place = f" at {finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
+    yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]{place}", style)
+    yield Line(f"  {one_line(finding['detail'], 2000)}")

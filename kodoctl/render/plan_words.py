@@ -27,7 +27,7 @@ def cluster_line(document: Json, target: str) -> str:
     uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})
     identity = f", {', '.join(uuid[:8] for uuid in uuids)}" if uuids else ", first apply"
     environment = f", environment {document['environment']}" if document["environment"] else ""
-    return f"{target} (cluster {one_line(document['cluster']['name'])}{identity}){environment}"
+    return one_line(f"{target} (cluster {document['cluster']['name']}{identity}){environment}")
 
 
 def summary_line(document: Json) -> str:
@@ -102,7 +102,7 @@ def created_text(resource: Json) -> str:
     """What a new object will have, on one line."""
     match resource["kind"]:
         case "topic":
-            parts = [_many(resource["partitions"], "partition")]
+            parts = [many(resource["partitions"], "partition")]
             return "; ".join([*parts, *_policies(resource)])
         case "namespace":
             return "; ".join(_policies(resource)) or "bare"
@@ -120,8 +120,9 @@ def _policies(resource: Json) -> list[str]:
     return [f"{name} {value_text(value)}" for name, value in resource["policies"].items()]
 
 
-def _many(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+def many(number: int, noun: str) -> str:
+    """`1 change`, `2,000 changes`"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def elsewhere_line(document: Json) -> str:
@@ -129,7 +130,7 @@ def elsewhere_line(document: Json) -> str:
     others = document["elsewhere"]
     if not others:
         return ""
-    named = ", ".join(f"{one_line(name)} ({_many(count, 'object')})" for name, count in sorted(others.items()))
+    named = ", ".join(f"{one_line(name)} ({many(count, 'object')})" for name, count in sorted(others.items()))
     return (
         f"Not in these files, left alone: topologies {named}. If a file is gone for good: kodoctl destroy --name NAME."
     )

@@ -5,23 +5,30 @@ from __future__ import annotations
 import re
 from typing import Final
 
-# C0 and C1 controls, DEL, line and paragraph separators, directional overrides: nothing of it belongs on one line.
-_UNPRINTABLE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>#|~])")
 MAX_SHOWN: Final = 500
 
 
+def printable(text: str) -> str:
+    """Controls, line breaks, directional overrides and everything else that prints nothing of its own, as escapes."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
+
+
 def one_line(value: object, limit: int = MAX_SHOWN) -> str:
-    """A value on one line: controls as hexadecimal escapes, and no longer than `limit` characters."""
-    text = _UNPRINTABLE.sub(lambda m: f"\\x{ord(m[0]):02x}" if ord(m[0]) < 256 else f"\\u{ord(m[0]):04x}", str(value))
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+    """A value on one line, of at most `limit` of its characters."""
+    text = str(value)
+    return printable(text) if len(text) <= limit else f"{printable(text[: limit - 1])}…"
 
 
-def markdown(value: object) -> str:
-    """A value as plain text in Markdown, tables included."""
-    return _MARKDOWN.sub(r"\\\1", one_line(value)).replace("@", "@\u200b")
+def markdown(value: object, limit: int = MAX_SHOWN) -> str:
+    """A value as plain text in Markdown; it mentions nobody."""
+    return _MARKDOWN.sub(r"\\\1", one_line(value, limit)).replace("@", "@\u200b")
 
 
 def code(value: object) -> str:
-    """A value as inline code; backticks cannot end it, pipes cannot split a table row."""
-    return "`" + one_line(value).replace("`", "'").replace("|", "\\|") + "`"
+    """A value as inline code; backticks cannot end it."""
+    return "`" + one_line(value).replace("`", "'") + "`"
