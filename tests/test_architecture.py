@@ -1,0 +1,98 @@
+"""The rooms of the house: who may import whom, which libraries where, and that only the edge speaks."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
+
+ROOT = Path(__file__).parents[1]
+SOURCES = sorted([*ROOT.glob("kodoctl/**/*.py"), *ROOT.glob("consumer/**/*.py")])
+MAX_LINES = 400
+MAX_FUNCTION = 60
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _speaks(path: Path) -> bool:
+    """The edge: command lines; and of the consumer what a program of the user's calls instead of one."""
+    name = _name(path)
+    return name.startswith("kodoctl/cli/") or name in (
+        "consumer/cli.py",
+        "consumer/wiring.py",
+        "consumer/application.py",
+    )
+
+
+def test_imports_point_one_way(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    status = lint_imports(config_filename=str(ROOT / "pyproject.toml"), no_cache=True)
+    assert status == EXIT_STATUS_SUCCESS, capsys.readouterr().out
+
+
+def _calls(tree: ast.AST) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+        elif isinstance(node, ast.Attribute):
+            yield ast.unparse(node)
+
+
+@pytest.mark.parametrize("path", [path for path in SOURCES if not _speaks(path)], ids=_name)
+def test_nothing_below_the_edge_prints_asks_exits_or_reads_the_environment(path: Path) -> None:
+    forbidden = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "os.environ", "os.getenv", "os.environb"}
+    found = forbidden & set(_calls(ast.parse(path.read_text(encoding="utf-8"))))
+    assert not found, f"{_name(path)} uses {', '.join(sorted(found))}: pass it in, or do it in a cli module"
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=_name)
+def test_files_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MAX_LINES, f"{_name(path)}: more than {MAX_LINES} lines: two files"
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            assert length <= MAX_FUNCTION, f"{_name(path)}:{node.lineno} {node.name} has {length} lines"
+
+
+def _third_party() -> dict[str, set[str]]:
+    """Module of another distribution -> our files that import it."""
+    found: dict[str, set[str]] = {}
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level and node.module:
+                names = [node.module]
+            for name in names:
+                top = name.partition(".")[0]
+                if top not in sys.stdlib_module_names and top not in ("kodoctl", "consumer"):
+                    found.setdefault(top, set()).add(_name(path))
+    return found
+
+
+def _declared() -> tuple[set[str], set[str]]:
+    """(runtime dependencies, those of extras), by their distributions' names."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+    def names(lines: list[str]) -> set[str]:
+        return {line.split("[")[0].split(">")[0].split("=")[0].split("<")[0].strip().lower() for line in lines}
+
+    extras = [line for lines in project.get("optional-dependencies", {}).values() for line in lines]
+    return names(project["dependencies"]), names(extras)
+
+
+def test_every_library_that_is_imported_is_declared_and_every_declared_one_is_imported() -> None:
+    runtime, extras = _declared()
+    distributions = packages_distributions()
+    used = {dist.lower() for module in _third_party() for dist in distributions.get(module, [module])}
+    brought_along = {"pydantic_core"}  # pydantic's own other half
+    assert not {dist for dist in used if dist not in runtime | extras | brought_along}
+    assert not runtime - used, "declared, and nobody imports it"
