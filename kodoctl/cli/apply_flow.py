@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import threading
 from pathlib import Path
@@ -85,8 +86,10 @@ def _quiet(_: str) -> None:
 
 
 def _interrupt(stop: threading.Event) -> None:
-    if not stop.is_set():
-        tell("Interrupted: finishing the running calls, then stopping.")
+    if stop.is_set():
+        tell("Stopped at once. The next plan shows what is left.")
+        os._exit(ExitCode.INTERRUPTED)
+    tell("Interrupted: finishing the running calls, then stopping. Again to stop at once.")
     stop.set()
 
 
