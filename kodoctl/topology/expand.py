@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain
 from typing import assert_never
 
@@ -14,7 +14,7 @@ from kodoctl.errors import Where
 from kodoctl.topology import settings
 from kodoctl.topology.layers import DERIVED, Layer, derived_audit, derived_dead_letter, layer, merged
 from kodoctl.topology.load import LoadedTopology
-from kodoctl.topology.model import GroundTopic, Subscription
+from kodoctl.topology.model import GroundTopic, Subscription, Topology
 from kodoctl.topology.names import (
     HOLDER,
     WAITING_STATES,
@@ -27,7 +27,7 @@ from kodoctl.topology.names import (
     ready_name,
     state_name,
 )
-from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, is_set
+from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -100,6 +100,11 @@ class Expansion:
         """The place in the file that stands for each address."""
         return dict(_find_places(self))
 
+    def readers(self, topic: FamilyTopic) -> list[Subscription]:
+        """The subscriptions that read a topic: all of its ground's on ready topics, its own on the others."""
+        subscriptions = self.topology.spec.topics[topic.ground].subscriptions
+        return [*subscriptions.values()] if topic.subscription is None else [subscriptions[topic.subscription]]
+
     def partitions_path(self, topic: FamilyTopic) -> tuple[str, ...]:
         """Where the file gives a topic's number of partitions, or would."""
         if topic.state is State.DEAD and topic.subscription is not None:
@@ -110,43 +115,41 @@ class Expansion:
     @cached_property
     def distinct(self) -> tuple[FamilyTopic, ...]:
         """One topic for each group of topics that share their policies: enough to judge policies by."""
-        return tuple({id(topic.layers): topic for topic in reversed(self.topics)}.values())[::-1]
+        return tuple({id(topic.resource.policies): topic for topic in reversed(self.topics)}.values())[::-1]
 
 
 def expand(topology: LoadedTopology) -> Expansion:
     """Every object of the topology. Names and merged policies are as the file gives them: lint judges them, not expand."""
     spec = topology.spec
     namespace = NamespaceName(spec.tenant, spec.namespace)
-    topics = tuple(
-        topic for name, ground in spec.topics.items() for topic in _family(topology, namespace, name, ground)
+    base = layer(spec.defaults.policies, "defaults", "policies")
+    on_states = layer(spec.defaults.state_policies, "defaults", "state_policies")
+    topics = (
+        topic
+        for name, ground in spec.topics.items()
+        for topic in _family(_Group(namespace, name, frozenset(ground.ignore)), spec, ground, base, on_states)
     )
-    return Expansion(topology, namespace, topics)
+    return Expansion(topology, namespace, tuple(topics))
 
 
 def _family(
-    topology: LoadedTopology, namespace: NamespaceName, name: str, ground: GroundTopic
+    group: _Group, spec: Topology, ground: GroundTopic, base: Layer, base_on_states: Layer
 ) -> Iterator[FamilyTopic]:
     """Ready topics by level, then each subscription's states, dead letters and audit."""
-    defaults = topology.spec.defaults
-    common = (
-        layer(defaults.policies, "defaults", "policies"),
-        layer(ground.policies, "topics", name, "policies"),
-        *([Layer(("topics", name), {"replication": ground.replication})] if ground.replication else []),
-    )
-    on_states = (
-        layer(defaults.state_policies, "defaults", "state_policies"),
-        layer(ground.state_policies, "topics", name, "state_policies"),
-    )
-    parts = settings.partitions(topology.spec, ground)
+    name = group.ground
+    replication = {"replication": ground.replication} if ground.replication else {}
+    common = (base, layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
+    on_states = (base_on_states, layer(ground.state_policies, "topics", name, "state_policies"))
+    parts = settings.partitions(spec, ground)
     levels = settings.read_levels(ground)
-    group = _Group(namespace, name, frozenset(ground.ignore))
-    group.begin(None, parts, (_unacked(list(ground.subscriptions.values())), *common))
+    group.begin(None, parts, (_unacked(*settings.unacked_budget(ground.subscriptions.values())), *common))
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
         own = ("topics", name, "subscriptions", sub)
         for state in settings.read_states(subscription):
-            group.begin(sub, parts, (*common, _derived_state(subscription, state), *on_states))
+            budget = settings.unacked_budget([subscription])
+            group.begin(sub, parts, (*common, _derived_state(*budget, state), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
@@ -166,27 +169,29 @@ class _Group:
 
     def begin(self, subscription: str | None, partitions: int, layers: tuple[Layer, ...]) -> None:
         self.subscription, self.partitions, self.layers = subscription, partitions, layers
-        self.policies = {name: value for name, value in merged(layers).items() if name not in self.ignore}
+        policies = merged(layers)
+        self.policies = {name: policies[name] for name in policies if name not in self.ignore}
 
     def topic(self, local: str, level: Level | None, state: State | None) -> FamilyTopic:
         resource = TopicResource(TopicName(self.namespace, local), self.partitions, self.policies)
         return FamilyTopic(resource, self.ground, level, state, self.subscription, self.layers, self.ignore)
 
 
-def _unacked(subscriptions: list[Subscription]) -> Layer:
+@cache
+def _unacked(consumer: int, together: int) -> Layer:
     """Unacknowledged limits that the look-ahead needs, where the broker's defaults are too small."""
-    consumer, together = settings.unacked_budget(subscriptions)
-    values: dict[str, int] = {}
+    values: dict[str, PolicyValue] = {}
     if consumer > settings.BROKER_UNACKED_PER_CONSUMER:
         values["max_unacked_per_consumer"] = consumer
     if together > settings.BROKER_UNACKED_PER_SUBSCRIPTION:
         values["max_unacked_per_subscription"] = together
-    return Layer(DERIVED, dict(values), dict.fromkeys(values, "the look-ahead needs more than the broker's default"))
+    return Layer(DERIVED, values, dict.fromkeys(values, "the look-ahead needs more than the broker's default"))
 
 
-def _derived_state(subscription: Subscription, state: State) -> Layer:
+@cache
+def _derived_state(consumer: int, together: int, state: State) -> Layer:
     """State topics take messages of any schema version; RETRYING is where recall sends, exactly once by deduplication."""
-    unacked = _unacked([subscription])
+    unacked = _unacked(consumer, together)
     values = {**unacked.values, "schema_validation": False}
     why = {**unacked.why, "schema_validation": "messages come in any schema version"}
     if state is State.RETRYING:

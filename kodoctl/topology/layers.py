@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kodoctl.topology.policies import (
+    TOPIC_POLICY_NAMES,
     BacklogQuota,
     InactiveTopic,
     Policies,
@@ -38,8 +39,10 @@ class Layer:
 
 def layer(policies: TopicPolicies, *origin: str) -> Layer:
     """The policies that a map of the file mentions."""
-    mentioned = policies.model_fields_set & TopicPolicies.model_fields.keys()
-    return Layer(origin, {name: getattr(policies, name) for name in mentioned})
+    return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
+
+
+_NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
 
 
 def merged(layers: Iterable[Layer]) -> Policies:

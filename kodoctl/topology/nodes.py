@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol
 
 import yaml
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
@@ -156,20 +156,20 @@ class _Builder:
             self.findings.append(error("K001", "empty file", "`kodoctl init` writes an example", Where(self.file)))
         return root
 
-    def _event(self) -> yaml.Event:
-        event = self.parser.get_event()
-        assert event is not None  # the loop ends with the stream's end
-        return event
+    def _event(self) -> Any:
+        """The next event, of the types that yaml.events has; untyped here, because checks cost a third of the reading."""
+        return self.parser.get_event()
 
-    def _node(self, event: yaml.Event) -> Node:
+    def _node(self, event: Any) -> Node:
         """The node that begins with `event`, read to its end."""
         root = self._begin(event)
         if not isinstance(event, yaml.CollectionStartEvent):
             return root
+        next_event = self.parser.get_event
         stack: list[tuple[Node, str | None]] = [(root, event.anchor)]
         while stack:
             parent, anchor = stack[-1]
-            event = self._event()
+            event = next_event()
             if isinstance(event, yaml.CollectionEndEvent):
                 _end_collection(parent, event)
                 self._close(parent, anchor)
@@ -178,9 +178,9 @@ class _Builder:
                     stack[-1][0].size += parent.size
                 continue
             key = None
-            if isinstance(parent.value, dict):
+            if type(parent.value) is dict:
                 key = self._key(event)
-                event = self._event()
+                event = next_event()
             child = self._begin(event)
             self._attach(parent, key, child)
             if isinstance(event, yaml.CollectionStartEvent):
@@ -191,41 +191,45 @@ class _Builder:
                 parent.size += child.size
         return root
 
-    def _begin(self, event: yaml.Event) -> Node:
+    def _begin(self, event: Any) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event)
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
-        self._refuse_tag(event)
+        if event.tag is not None:
+            self._refuse_tag(event)
         self.nodes += 1
         if self.nodes > MAX_NODES:
             self._hopeless(event, "K008", "too many values", f"more than {MAX_NODES:,}: split the file")
-        line, column = _place(event.start_mark)
+        start = event.start_mark
         if isinstance(event, yaml.ScalarEvent):
-            self._refuse_control(event)
-            plain = event.implicit[0]
-            node = Node(_resolve(event.value) if plain else event.value, self.file, line, column)
-            node.end_line, node.end_column = _place(event.end_mark)
-            if node.end_column == 1 and node.end_line > line:  # a block text ends before the next line begins
-                node.end_line -= 1
-            if event.anchor:
-                self.anchors[event.anchor] = node
-            return node
+            return self._scalar(event, start.line + 1, start.column + 1)
         if event.anchor:
             self.open_anchors.add(event.anchor)
-        return Node({} if isinstance(event, yaml.MappingStartEvent) else [], self.file, line, column)
+        value: dict[str, Node] | list[Node] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        return Node(value, self.file, start.line + 1, start.column + 1)
 
-    def _refuse_tag(self, event: yaml.ScalarEvent | yaml.CollectionStartEvent) -> None:
-        if event.tag is not None:
-            detail = f"{event.tag}: remove it, and quote the value to make it a text"
-            self._note(event, "K013", "tags are not allowed", detail)
+    def _scalar(self, event: Any, line: int, column: int) -> Node:
+        if event.style == '"':
+            self._refuse_control(event)
+        node = Node(_resolve(event.value) if event.implicit[0] else event.value, self.file, line, column)
+        end = event.end_mark
+        node.end_line, node.end_column = end.line + 1, end.column + 1
+        if node.end_column == 1 and node.end_line > line:  # a block text ends before the next line begins
+            node.end_line -= 1
+        if event.anchor:
+            self.anchors[event.anchor] = node
+        return node
 
-    def _refuse_control(self, event: yaml.ScalarEvent) -> None:
+    def _refuse_tag(self, event: Any) -> None:
+        detail = f"{event.tag}: remove it, and quote the value to make it a text"
+        self._note(event, "K013", "tags are not allowed", detail)
+
+    def _refuse_control(self, event: Any) -> None:
         """A name with an escape sequence in it could forge what a terminal shows."""
-        if event.style == '"' and (match := _CONTROL.search(event.value)):
+        if match := _CONTROL.search(event.value):
             detail = f"the text holds U+{ord(match[0]):04X}, written as an escape: remove it"
             self._note(event, "K012", "control character", detail)
 
-    def _alias(self, event: yaml.AliasEvent) -> Node:
+    def _alias(self, event: Any) -> Node:
         name = event.anchor
         if name in self.open_anchors or name not in self.anchors:
             why = "it would contain itself" if name in self.open_anchors else "no such anchor before this place"
@@ -237,33 +241,34 @@ class _Builder:
             self._hopeless(event, "K008", "aliases beyond the budget", detail)
         return node.twin()
 
-    def _key(self, event: yaml.Event) -> yaml.ScalarEvent:
+    def _key(self, event: Any) -> Any:
         if not isinstance(event, yaml.ScalarEvent):
             self._hopeless(event, "K001", "a key that is not a text", "lists, maps and aliases cannot be keys")
-        self._refuse_tag(event)
-        self._refuse_control(event)
+        if event.tag is not None:
+            self._refuse_tag(event)
+        if event.style == '"':
+            self._refuse_control(event)
         if "\n" in event.value:
             self._note(event, "K001", "a key of several lines", "write it on one line, without \\n")
         return event
 
-    def _attach(self, parent: Node, key: yaml.ScalarEvent | None, child: Node) -> None:
-        assert isinstance(parent.value, dict | list)
-        if len(parent.value) >= MAX_ITEMS:
+    def _attach(self, parent: Node, key: Any, child: Node) -> None:
+        siblings: Any = parent.value
+        if len(siblings) >= MAX_ITEMS:
             raise self._too_long(child)
-        if isinstance(parent.value, list):
-            parent.value.append(child)
+        if key is None:
+            siblings.append(child)
             return
-        assert key is not None
         text = key.value
         if text == "<<" and key.implicit[0]:
             self._note(key, "K011", "merge keys are not allowed", "write the keys out, or use `defaults`")
-            return
-        if text in parent.value:
-            first = parent.value[text].key_line
+        elif text in siblings:
+            first = siblings[text].key_line
             self._note(key, "K002", "duplicate key", f"{text!r} stands on line {first} already")
-            return
-        child.key_line, child.key_column = _place(key.start_mark)
-        parent.value[text] = child
+        else:
+            start = key.start_mark
+            child.key_line, child.key_column = start.line + 1, start.column + 1
+            siblings[text] = child
 
     def _too_long(self, item: Node) -> _HopelessError:
         self.findings.append(
@@ -291,9 +296,11 @@ def _end_collection(node: Node, event: yaml.Event) -> None:
     start, end = _place(event.start_mark), _place(event.end_mark)
     if start != end:
         node.end_line, node.end_column = end
-    else:
-        for child in node.children():
-            node.end_line, node.end_column = max((node.end_line, node.end_column), (child.end_line, child.end_column))
+    elif node.value:
+        children: Any = node.value
+        last: Node = children[-1] if isinstance(children, list) else next(reversed(children.values()))
+        # an alias has the place of its anchor, which is above
+        node.end_line, node.end_column = max((last.end_line, last.end_column), (last.key_line, last.key_column))
 
 
 def _resolve(text: str) -> Scalar:

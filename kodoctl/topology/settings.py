@@ -5,6 +5,7 @@ Used by expand, lint, the consumer and the drawings, so that a default exists on
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -199,7 +200,7 @@ def longest_life(ground: GroundTopic, subscription: Subscription) -> Duration:
     return Duration(total)
 
 
-def unacked_budget(subscriptions: list[Subscription]) -> tuple[int, int]:
+def unacked_budget(subscriptions: Collection[Subscription]) -> tuple[int, int]:
     """(per consumer, per subscription) unacknowledged messages that these subscriptions' look-ahead needs on a topic."""
     consumer = max((s.lookahead.messages for s in subscriptions), default=0)
     together = max((s.lookahead.messages * 2 * s.expected_workers for s in subscriptions), default=0)

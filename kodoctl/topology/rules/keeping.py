@@ -76,8 +76,7 @@ def horizons(scope: Scope) -> Iterator[Found]:
         ground = expansion.topology.spec.topics[topic.ground]
         if not bounds or not _holds_waiting(topic, ground):
             continue
-        readers = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
-        horizon = Duration(max((settings.horizon(ground, s) for s in readers), default=0))
+        horizon = Duration(max((settings.horizon(ground, s) for s in expansion.readers(topic)), default=0))
         # in whole minutes, which every policy can store
         enough = Duration(-(-(horizon + settings.JITTER) // MINUTE) * MINUTE)
         for policy, member, bound, way_out in bounds:

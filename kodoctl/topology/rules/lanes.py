@@ -182,13 +182,15 @@ def starved(scope: Scope) -> Iterator[Found]:
         for topic in expansion.distinct:
             if topic.state in (State.DEAD, None):
                 continue
-            ground = expansion.topology.spec.topics[topic.ground]
-            readers = [s for name, s in ground.subscriptions.items() if topic.subscription in (None, name)]
-            needed = max((s.lookahead.messages for s in readers), default=0)
-            together = max((s.lookahead.messages * s.expected_workers for s in readers), default=0)
-            for policy, need in (("max_unacked_per_consumer", needed), ("max_unacked_per_subscription", together)):
+            for policy, all_workers in (("max_unacked_per_consumer", False), ("max_unacked_per_subscription", True)):
                 limit = scope.effective(topic, policy)
-                if limit is not None and limit != UNLIMITED and limit < need:
+                if limit is None or limit == UNLIMITED:
+                    continue
+                readers = expansion.readers(topic)
+                need = max(
+                    (s.lookahead.messages * (s.expected_workers if all_workers else 1) for s in readers), default=0
+                )
+                if limit < need:
                     detail = (
                         f"{policy} {limit} is less than the {need} messages the look-ahead holds:"
                         " raise it, or lower `lookahead.messages`"

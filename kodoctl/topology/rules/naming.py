@@ -7,8 +7,8 @@ from itertools import chain
 
 from kodoctl.errors import Severity
 from kodoctl.topology.control import CONTROL_NAMESPACE, PREFIX
-from kodoctl.topology.expand import Expansion
-from kodoctl.topology.names import reserved_suffix, why_not_pulsar_name
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
 from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
 from kodoctl.topology.rules.registry import Found, Scope, rule
 
@@ -65,13 +65,16 @@ def declared_twice(scope: Scope) -> Iterator[Found]:
 
 
 def _inside(expansion: Expansion) -> Iterator[Found]:
-    seen: dict[Address, str] = {}
+    seen: dict[TopicName, FamilyTopic] = {}
     for topic in expansion.topics:
-        what = f"{topic.ground}" + (f", subscription {topic.subscription}" if topic.subscription else "")
-        first = seen.setdefault(topic.resource.address, what)
-        if first != what:
+        first = seen.setdefault(topic.name, topic)
+        if first is not topic:
             where = expansion.topology.where_key("topics", topic.ground)
-            yield Found(where, f"{topic.name} belongs to {first} and to {what}: rename one")
+            yield Found(where, f"{topic.name} belongs to {_owner(first)} and to {_owner(topic)}: rename one")
+
+
+def _owner(topic: FamilyTopic) -> str:
+    return topic.ground + (f", subscription {topic.subscription}" if topic.subscription else "")
 
 
 def _across(scope: Scope) -> Iterator[Found]:
