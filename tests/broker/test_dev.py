@@ -13,77 +13,25 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
 import pulsar
 import pytest
-import requests
 
-from kodoctl.dev import jars, ports, process, service, shared, versions
-from kodoctl.dev import up as up_module
+from kodoctl.dev import jars, ports, service, shared, versions
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.dev.progress import Step, quiet
+from kodoctl.dev.progress import quiet
 from kodoctl.dev.settle import Asked
+from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
+from tests.dev_user import CACHE, VERSION, User, admin, alive, client, until
 
 pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("dev")]
 
-VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
-CACHE = platformdirs.user_cache_path("kodoctl")
 TOPIC = "persistent://public/default/kept"
-
-
-@dataclass(frozen=True)
-class Told:
-    """What a command answered."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self):
-        return json.loads(self.out)
-
-
-class User:
-    """Somebody with a home of their own (with a space in its name), who types commands."""
-
-    def __init__(self, folder: Path) -> None:
-        self.home, self.config = folder / "my home", folder / "kodoctl.toml"
-        own = {"KODOCTL_DEV_HOME": str(self.home), "KODOCTL_CONFIG": str(self.config)}
-        self.environ = {**os.environ, **own}
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "kodoctl", "dev", *arguments]
-
-    def types(self, *arguments: str, **environ: str) -> Told:
-        told = subprocess.run(
-            self.command(*arguments), env={**self.environ, **environ}, capture_output=True, text=True, check=False
-        )
-        return Told(told.returncode, told.stdout, told.stderr)
-
-    def gets(self, *arguments: str) -> dict:
-        told = self.types(*arguments, "--format", "json")
-        assert told.code == 0, told.err
-        return told.json
-
-    def starts(self, *arguments: str) -> dict:
-        base = shared.unusual_ports()
-        named = ("--admin-port", base.admin), ("--broker-port", base.broker), ("--bookie-port", base.bookie)
-        chosen = [part for option, port in named if option not in arguments for part in (option, str(port))]
-        return self.gets("up", "--engine", "java", "--version", VERSION, *chosen, *arguments)
-
-    def pid(self, name: str) -> int:
-        return next(
-            one["pid"] for one in self.types("status", "--format", "json").json["instances"] if one["name"] == name
-        )
 
 
 @pytest.fixture(scope="module")
@@ -107,20 +55,6 @@ def closed(user, dev):
     return user.starts("--name", "closed", "--auth", "token")
 
 
-def admin(instance: dict, method: str, path: str, body: object = None, token: str | None = None) -> requests.Response:
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return requests.request(method, f"{instance['admin_url']}/admin/v2/{path}", json=body, headers=headers, timeout=30)
-
-
-def client(instance: dict, token: str | None = None) -> pulsar.Client:
-    return pulsar.Client(
-        instance["broker_url"],
-        authentication=pulsar.AuthenticationToken(token) if token else None,
-        operation_timeout_seconds=10,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
-    )
-
-
 def publish(instance: dict, texts: list[str]) -> None:
     with_client = client(instance)
     producer = with_client.create_producer(TOPIC)
@@ -137,18 +71,6 @@ def waiting(instance: dict) -> list[str]:
     while reader.has_message_available():
         found.append(reader.read_next(10_000).data().decode())
     with_client.close()
-    return found
-
-
-def alive(pid: int) -> bool:
-    return process.identify(pid) is not None
-
-
-def until(condition, seconds: float = 60):
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.05)
     return found
 
 
@@ -440,105 +362,6 @@ class TestTokens:
         assert told.out == ""
 
 
-class TestMissing:
-    """What a machine may lack. Nothing starts here."""
-
-    def only(self, folder: Path, *programs: str) -> str:
-        folder.mkdir()
-        for program in programs:
-            found = shutil.which(program)
-            assert found
-            (folder / program).symlink_to(found)
-        return str(folder)
-
-    @pytest.fixture
-    def somebody(self, tmp_path):
-        return User(tmp_path)
-
-    def test_no_java(self, somebody, tmp_path):
-        told = somebody.types("up", PATH=self.only(tmp_path / "bin"), JAVA_HOME="")
-        assert told.code == 1
-        assert "K601" in told.err
-        assert "Traceback" not in told.err
-
-    def test_java_too_old(self, somebody, tmp_path):
-        old = tmp_path / "java"
-        old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.22\" 2024-01-16' >&2\n")
-        old.chmod(0o755)
-        told = somebody.types("up", PATH=f"{tmp_path}:/usr/bin:/bin", JAVA_HOME="")
-        assert told.code == 1
-        assert "is Java 11; Pulsar needs 17 or newer" in told.err
-
-    def test_no_maven(self, somebody, tmp_path):
-        told = somebody.types("up", PATH=self.only(tmp_path / "bin", "java"), XDG_CACHE_HOME=str(tmp_path / "cache"))
-        assert told.code == 1
-        assert "K603" in told.err
-
-    def test_no_network(self, somebody, tmp_path):
-        """The user's real Maven with an empty repository of its own, and a proxy where nobody listens."""
-        settings = tmp_path / ".m2" / "settings.xml"
-        settings.parent.mkdir()
-        settings.write_text(
-            "<settings><mirrors><mirror><id>corp</id><mirrorOf>*</mirrorOf>"
-            "<url>http://127.0.0.1:9/private-mirror</url></mirror></mirrors></settings>"
-        )
-        told = somebody.types(
-            "up", "--engine", "java", XDG_CACHE_HOME=str(tmp_path / "cache"), MAVEN_OPTS=f"-Duser.home={tmp_path}"
-        )
-        assert told.code == 1
-        assert "K606" in told.err
-        assert "the Maven repository cannot be reached" in told.err
-        assert "private-mirror" not in told.err
-        assert "corp" not in told.err
-        log = re.search(r"full log: (.*)", told.err)
-        assert log
-        assert "private-mirror" in Path(log[1]).read_text()
-        assert "No instances" in somebody.types("status").out
-
-    @pytest.fixture
-    def tiny_disk(self, tmp_path):
-        place = tmp_path / "tiny"
-        place.mkdir()
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=20m", "tmpfs", place], check=False, capture_output=True
-        )
-        if mounted.returncode != 0:
-            pytest.skip("mounting a small disk needs root")
-        yield place
-        subprocess.run(["umount", place], check=True)
-
-    def test_disk_full(self, somebody, tiny_disk):
-        told = somebody.types("up", "--engine", "java", KODOCTL_DEV_HOME=str(tiny_disk))
-        assert told.code == 1
-        assert "K607" in told.err
-        assert "20 MB are free" in told.err
-        (tiny_disk / "fill").write_bytes(b"x" * (20 * 2**20 - 64 * 1024))
-        with pytest.raises(OSError, match="No space left"):
-            (tiny_disk / "more").write_bytes(b"x" * 2**20)
-        told = somebody.types("up", "--engine", "java", KODOCTL_DEV_HOME=str(tiny_disk))
-        assert told.code == 1
-        assert "K607" in told.err
-        assert "Traceback" not in told.err
-
-
-def test_a_port_taken_at_the_last_moment_is_chosen_anew(tmp_path, monkeypatch):
-    """The check says free, and a stranger is quicker: the broker dies of it, and others are tried."""
-    base = shared.unusual_ports()
-    homes = Homes(tmp_path, CACHE)
-    told = []
-    with socket.create_server(("127.0.0.1", base.bookie)):
-        lies = iter([True])
-        honest = ports.is_free
-        monkeypatch.setattr(ports, "is_free", lambda port: honest(port) or (port == base.bookie and next(lies, False)))
-        asked = Asked("racer", VERSION, engine=EngineName.JAVA, preferred=base)
-        try:
-            result = up_module.up(homes, os.environ, asked, told.append)
-            assert result.instance.ports.bookie != base.bookie
-            assert Step("A port was taken in the meantime; choosing others") in told
-        finally:
-            service.reset(homes, os.environ, "racer")
-
-
 def test_another_broker_on_the_port_is_not_taken_for_ours(dev, user, tmp_path, monkeypatch):
     monkeypatch.setattr(ports, "is_free", lambda port: True)
     base = shared.unusual_ports()
@@ -546,72 +369,6 @@ def test_another_broker_on_the_port_is_not_taken_for_ours(dev, user, tmp_path, m
     asked = Asked("fooled", VERSION, engine=EngineName.JAVA, ports=AskedPorts(taken, base.broker, base.bookie))
     homes = Homes(tmp_path, CACHE)
     with pytest.raises(KodoctlError, match=r"(?s)K608.*quicker to take one of its ports"):
-        up_module.up(homes, os.environ, asked)
+        up(homes, os.environ, asked)
     assert not any(one.state is service.State.RUNNING for one in service.status(homes, os.environ))
     assert admin(dev, "GET", "brokers/health").text == "ok"
-
-
-SHARING = """
-import os, pathlib, pytest
-
-@pytest.mark.parametrize("number", range(4))
-def test_it(broker, namespace, number):
-    assert broker.admin("GET", "namespaces/" + namespace).ok
-    pathlib.Path(os.environ["OUT"], f"{number}-{os.getpid()}").write_text(broker.admin_url)
-    if number == 3 and "HANG" in os.environ:
-        import time
-        time.sleep(600)
-"""
-
-
-class TestSharing:
-    """The fixture `broker` of a run, tried in runs of their own."""
-
-    @pytest.fixture
-    def run(self, tmp_path):
-        root = Path(__file__).parents[2]
-        shutil.copy(root / "tests" / "conftest.py", tmp_path)
-        (tmp_path / "test_sharing.py").write_text(SHARING)
-        (tmp_path / "out").mkdir()
-        environ = {
-            k: v
-            for k, v in os.environ.items()
-            if not k.startswith(("KODOCTL_TEST_ADMIN", "KODOCTL_TEST_BROKER", "PYTEST_"))
-        }
-        config = ["-c", str(root / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
-        base = [sys.executable, "-m", "pytest", "-q", *config, str(tmp_path)]
-
-        def start(*options: str, **more: str) -> subprocess.Popen[str]:
-            return subprocess.Popen(
-                [*base, *options],
-                env={**environ, "OUT": str(tmp_path / "out"), **more},
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-
-        return start
-
-    def outcome(self, tmp_path):
-        files = list((tmp_path / "out").iterdir())
-        return {file.name.split("-")[1] for file in files}, {file.read_text() for file in files}
-
-    def gone(self, url: str) -> bool:
-        return ports.is_free(int(url.rpartition(":")[2]))
-
-    def test_workers_share_one_and_it_ends_with_the_run(self, run, tmp_path):
-        with run("-n", "2") as pytest_process:
-            told, _ = pytest_process.communicate(timeout=240)
-        assert pytest_process.returncode == 0, told
-        workers, urls = self.outcome(tmp_path)
-        assert len(workers) == 2
-        assert len(urls) == 1
-        assert self.gone(urls.pop())
-
-    def test_it_ends_with_a_run_that_is_asked_to_end(self, run, tmp_path):
-        with run(HANG="1") as pytest_process:
-            until(lambda: len(list((tmp_path / "out").iterdir())) == 4, 200)
-            pytest_process.send_signal(signal.SIGTERM)
-            pytest_process.communicate(timeout=60)
-        assert pytest_process.returncode == 2  # as after Ctrl-C
-        _, urls = self.outcome(tmp_path)
-        assert self.gone(urls.pop())
