@@ -19,6 +19,7 @@ _WAIT: Final = 500  # ms a receive blocks: how soon a stopped lane's thread ends
 _AT_ONCE: Final = 0.0003  # seconds: a message that was there at once has others behind it
 _MUCH: Final = 32  # messages there at once: a backlog
 _BATCH_WAIT: Final = 5  # ms a batch waits to be full
+_GIVE_UP: Final = 15.0  # seconds without a connection before a new consumer is made
 _REOPEN: Final = 5.0  # seconds between two tries to subscribe again
 _TYPES: Final = {
     "shared": pulsar.ConsumerType.Shared,
@@ -34,9 +35,9 @@ class PulsarLane:
     def __init__(self, client: Any, request: LaneRequest, sink: LaneSink) -> None:
         self._client, self._request, self._sink = client, request, sink
         self._consumer = self._subscribe()
-        self._connected = True
+        self._lost_at: float | None = None
+        self._too_long = threading.Event()
         self._stopped = threading.Event()
-        self._closed = False
         self._much = False
         self._go_on = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"kodo-{request.topic.rpartition('/')[2]}", daemon=True)
@@ -62,23 +63,29 @@ class PulsarLane:
 
     def close(self) -> None:
         """See LaneReader."""
-        if self._closed:
-            return
-        self._closed = True
         self.stop()
-        try:
-            self._consumer.close()
-        except pulsar.PulsarException as problem:
-            log.debug("%s: %s", self._request.topic, problem)
+        self._close_consumer()  # ends a receive that waits
         self._thread.join()
+        self._close_consumer()  # one that was opened meanwhile
 
     def check_connection(self) -> None:
         """Tells the worker when the connection was lost. To be called more often than a reconnection takes."""
-        connected = self._consumer.is_connected()
-        lost = self._connected and not connected
-        self._connected = connected
-        if lost and not self._stopped.is_set():
-            self._sink.disconnected()
+        now = time.monotonic()
+        if self._consumer.is_connected():
+            self._lost_at = None
+        elif self._lost_at is None:
+            self._lost_at = now
+            if not self._stopped.is_set():
+                self._sink.disconnected()
+        elif now - self._lost_at > _GIVE_UP:
+            self._lost_at = now
+            self._too_long.set()
+
+    def _close_consumer(self) -> None:
+        try:
+            self._consumer.close()
+        except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
+            log.debug("%s: %s", self._request.topic, problem)
 
     def _subscribe(self) -> Any:
         request = self._request
@@ -107,8 +114,10 @@ class PulsarLane:
             try:
                 messages = self._receive()
             except pulsar.PulsarException as problem:
-                self._reopen(problem)
+                self._reopen(str(problem))
                 continue
+            if self._too_long.is_set():
+                self._reopen(f"no connection for {_GIVE_UP:.0f} s")
             if messages and not self._stopped.is_set():
                 self._sink.deliver([_copied(message) for message in messages])
 
@@ -135,24 +144,23 @@ class PulsarLane:
         self._much = len(messages) >= _MUCH
         return messages
 
-    def _reopen(self, problem: Exception) -> None:
-        """The subscription was closed under us (its topic was deleted, say): ask for it until it is there again."""
+    def _reopen(self, problem: str) -> None:
+        """The consumer is of no use any more (its topic was deleted, say): a new one, as soon as there can be one.
+
+        Left alone, the client would try by itself, but after up to a minute between two tries.
+        """
+        self._too_long.clear()
+        self._close_consumer()
+        self._sink.disconnected()
         while not self._stopped.is_set():
             log.error("%s: %s; subscribing again", self._request.topic, problem)
-            self._go_on.wait(_REOPEN)
-            if self._stopped.is_set():
-                return
-            try:
-                self._consumer.close()
-            except pulsar.PulsarException as closing:
-                log.debug("%s: %s", self._request.topic, closing)
             try:
                 self._consumer = self._subscribe()
             except ClusterError as again:
-                problem = again
-                continue
-            self._sink.disconnected()
-            return
+                problem = str(again)
+                self._stopped.wait(_REOPEN)
+            else:
+                return
 
 
 def _copied(message: Any) -> Delivery:

@@ -28,6 +28,11 @@ _NEVER: Final = {
     pulsar.Result.AuthorizationError: "not authorised",
     pulsar.Result.InvalidMessage: "invalid message",
 }
+_BROKEN: Final = {
+    pulsar.Result.AlreadyClosed, pulsar.Result.NotConnected, pulsar.Result.TopicNotFound, pulsar.Result.TopicTerminated,
+    pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
+}  # fmt: skip
+"""After these a producer may never work again, whatever becomes of its topic: a new one is made."""
 _NEVER_RAISED: Final = {
     pulsar.MessageTooBig: "too big",
     pulsar.IncompatibleSchema: "its schema does not fit",
@@ -96,6 +101,7 @@ class _Line:
     def __init__(self, client: Any, on_receipt: Callable[[int, Receipt], None], *, by_key: bool) -> None:
         self._client, self._on_receipt, self._by_key = client, on_receipt, by_key
         self._producers: dict[str, Any] = {}
+        self._broken: set[str] = set()
         self._not_before: dict[str, float] = {}
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._some = threading.Event()
@@ -156,6 +162,9 @@ class _Line:
         if self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
+        if topic in self._broken:
+            self._broken.discard(topic)
+            self._drop(topic)
         try:
             producer = self.open(topic)
         except pulsar.PulsarException:
@@ -163,7 +172,7 @@ class _Line:
             raise
         producer.send_async(
             message.payload,
-            partial(self._sent, ticket),
+            partial(self._sent, ticket, topic),
             properties=dict(message.properties),
             partition_key=message.key or None,
             ordering_key=message.ordering_key or None,
@@ -171,7 +180,13 @@ class _Line:
             deliver_at=message.deliver_at,
         )
 
-    def _sent(self, ticket: int, result: Any, position: Any) -> None:
+    def _drop(self, topic: str) -> None:
+        try:
+            self._producers.pop(topic).close()
+        except (KeyError, pulsar.PulsarException) as problem:
+            log.debug("%s: closing its producer: %s", topic, problem)
+
+    def _sent(self, ticket: int, topic: str, result: Any, position: Any) -> None:
         """On the client's thread: an exception that escaped would end the process."""
         try:
             if result == pulsar.Result.Ok:
@@ -179,6 +194,8 @@ class _Line:
             elif result in _NEVER:
                 self._on_receipt(ticket, NeverTaken(_NEVER[result]))
             else:
+                if result in _BROKEN:
+                    self._broken.add(topic)
                 self._on_receipt(ticket, Lost(result.name))
         except BaseException:
             log.exception("receipt lost")

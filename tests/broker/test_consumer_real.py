@@ -46,6 +46,10 @@ class Setting:
         finally:
             consumer.stop()
 
+    def delete(self, suffix: str) -> None:
+        path = self.topic(suffix).replace("://", "/")
+        assert self.broker.admin("DELETE", f"{path}/partitions", force="true").ok
+
     def topic(self, suffix: str = "") -> str:
         return f"persistent://{self.tenant}/ns/J{suffix}"
 
@@ -151,6 +155,46 @@ def test_what_no_topic_takes_is_parked_and_the_worker_goes_on(setting: Setting) 
         eventually(lambda: 5 in seen)
     assert backlog(setting.broker, setting.topic(), "s") == 1
     assert seen.count(len(almost_too_big)) == 1
+
+
+def test_a_topic_deleted_under_a_worker_is_read_again_when_it_is_back(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    setting.declare("in_place: []")
+    seen = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.data)
+
+    with setting.worker(handle):
+        with setting.producer() as producer:
+            producer.send(b"before", properties={"uid": "u"})
+        eventually(lambda: seen == [b"before"])
+        setting.delete("")
+        eventually(lambda: "subscribing again" in caplog.text)
+        create_topics(setting.broker, str(setting.file))
+        with setting.producer() as producer:
+            producer.send(b"after", properties={"uid": "u"})
+        eventually(lambda: seen == [b"before", b"after"], within=60)
+
+
+def test_while_a_target_is_missing_messages_are_kept_and_then_go_on(setting: Setting) -> None:
+    setting.declare("in_place: [], retrying: {delays: [1s]}")
+    seen = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.state)
+        if message.state == "ready":
+            raise ValueError
+
+    with setting.producer() as producer, setting.worker(handle) as consumer:
+        setting.delete("-s-RETRYING")
+        producer.send(b"x", properties={"uid": "u"})
+        eventually(lambda: consumer._running.worker.counts.republished)  # type: ignore[union-attr]
+        assert backlog(setting.broker, setting.topic(), "s") == 1
+        create_topics(setting.broker, str(setting.file))
+        eventually(lambda: seen == ["ready", "retrying"], within=60)
+        eventually(lambda: not backlog(setting.broker, setting.topic(), "s"))
 
 
 def test_several_workers_divide_the_work_and_share_a_limit(setting: Setting) -> None:
