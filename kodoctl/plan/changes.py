@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
 from kodoctl.errors import Diagnostic, Where
 from kodoctl.topology.resources import Address, Resource
@@ -148,3 +148,5 @@ def action_of(change: Change) -> Action:
             return Action.ADOPT
         case Forget():
             return Action.FORGET
+        case _:
+            assert_never(change)

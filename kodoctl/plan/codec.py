@@ -115,8 +115,8 @@ def resource_from_json(document: Json) -> Resource:
             return GrantResource(parsed, document["role"], frozenset(document["actions"]))
         case "schema":
             return SchemaResource(TopicName.parse(document["topic"]), document["type"], document["definition"])
-        case kind:
-            raise ValueError(f"unknown kind of resource: {kind!r}")
+        case _:
+            raise ValueError(f"unknown kind of resource: {document['kind']!r}")
 
 
 def field_to_json(field: FieldChange) -> Json:
@@ -227,8 +227,8 @@ def change_from_json(document: Json) -> Change:
             return Adopt(resource, about, document["taken_from"])
         case "forget", resource, None:
             return Forget(document["address"], resource, about)
-        case action, _, _:
-            raise ValueError(f"not a change: {action!r}")
+        case _:
+            raise ValueError(f"not a change: {document['action']!r}")
 
 
 def describe(resource: Resource) -> str:

@@ -123,7 +123,7 @@ class Judge:
         if not losses:
             return
         first = f"{losses[0][0]} {losses[0][1]}" if isinstance(change.before, NamespaceResource) else losses[0][1]
-        more = f" and {len(losses) - 1} more topics" if len(losses) > 1 else ""
+        more = f" and {len(losses) - 1} more topic{'s' * (len(losses) > 2)}" if len(losses) > 1 else ""
         stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
         yield self._refusal("K402", K402, change.address, stake)
 
@@ -138,16 +138,17 @@ class Judge:
         """
         if isinstance(change.before, TopicResource):
             yield change.address
-        elif isinstance(change.before, NamespaceResource):
-            for address, found in self.live.objects.items():
-                topic = found.resource
-                if (
-                    isinstance(topic, TopicResource)
-                    and topic.name.namespace == change.before.name
-                    and policy not in topic.policies
-                    and (address, policy) not in rest.own
-                ):
-                    yield address
+            return
+        assert isinstance(change.before, NamespaceResource)
+        for address, found in self.live.objects.items():
+            topic = found.resource
+            if (
+                isinstance(topic, TopicResource)
+                and topic.name.namespace == change.before.name
+                and policy not in topic.policies
+                and (address, policy) not in rest.own
+            ):
+                yield address
 
     def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
         """What of a topic's stored data would go; "" when nothing would. An upper bound, in whole ledgers."""
@@ -167,9 +168,7 @@ class Judge:
                     f", the oldest {_age(age)} old" if age else ""
                 )
             case "backlog_quota", _, BacklogQuota(when_full="evict") if _tighter_quota(before, after):
-                limit = as_limit(after.size) if after.size is not None else float("inf")
-                over = facts.backlog_bytes - limit
-                return f"up to {Size(int(over))} of unread messages" if over > 0 else ""
+                return _eviction(after, facts, evidence, self.now)
             case "subscription_expiry", _, Duration() if (
                 after < as_limit(before) and facts.backlog_bytes and not facts.consumers
             ):
@@ -194,10 +193,17 @@ def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
     return as_limit(sizes[1]) < as_limit(sizes[0]) or as_limit(times[1]) < as_limit(times[0])
 
 
+def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: int) -> str:
+    """What a quota that evicts would drop at once: all beyond its size, and, if the oldest is too old, who knows how much."""
+    over = facts.backlog_bytes - as_limit(after.size or UNLIMITED)
+    age = now - evidence.oldest if evidence.oldest else float("inf")
+    if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):
+        over = facts.backlog_bytes
+    return f"up to {Size(int(over))} of unread messages" if over > 0 else ""
+
+
 def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evidence: Evidence, now: int) -> str:
     """Retention keeps acknowledged data; Pulsar drops whole closed ledgers beyond either limit."""
-    if None in (before.time, before.size, after.time, after.size):
-        return ""
     assert before.time is not None
     assert before.size is not None
     assert after.time is not None

@@ -175,10 +175,9 @@ class _Diff:
                 return topic_fields(wanted, found, self.levels(name.namespace), self.live.unsupported)
             case NamespaceResource() as after, NamespaceResource() as before:
                 return namespace_fields(after, before, self._namespace_keys(after.name), self.live.broker_defaults)
-            case _, SubscriptionResource() as before:
-                return subscription_fields(before)
             case _:
-                return ()
+                assert isinstance(found.resource, SubscriptionResource)
+                return subscription_fields(found.resource)
 
     def _namespace_keys(self, namespace: NamespaceName) -> frozenset[str]:
         """Policies of the namespace that we set earlier."""

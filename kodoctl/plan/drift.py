@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan import codec
@@ -83,6 +83,8 @@ def _group(change: Change, applied: set[Address], *, file_changed: bool) -> str:
             return "either" if file_changed else "by_hand"
         case Adopt() | Delete() | Forget():
             return "not_applied" if file_changed else "by_hand"
+        case _:
+            assert_never(change)
 
 
 FORMAT_VERSION: Final = 1

@@ -10,6 +10,7 @@ from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
 
 DAY_MS = 86_400_000
+_KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age of what is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +37,11 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
         match change:
             case Delete(before=TopicResource() | SubscriptionResource()) if holds_something(change.address, live):
                 yield change.address
-            case Update(before=TopicResource()) if any(field.policy in ("retention", "ttl") for field in change.fields):
+            case Update(before=TopicResource()) if any(field.policy in _KEEPING for field in change.fields):
                 if holds_something(change.address, live):
                     yield change.address
             case Update(before=NamespaceResource(name=name)):
-                policies = {field.policy for field in change.fields} & {"retention", "ttl"}
+                policies = {field.policy for field in change.fields} & _KEEPING
                 for address, found in live.objects.items():
                     topic = found.resource
                     inherits = (

@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.plan.compare import ALWAYS_SET
+from kodoctl.plan.compare import ALWAYS_SET, same
 from kodoctl.topology.layers import Layer, derived_audit, derived_dead_letter, merged
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
 from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Policies, to_json
@@ -49,8 +49,9 @@ def _ground(ground: str, family: Family) -> Json:
     if family.topic.partitions != 1:
         found["partitions"] = family.topic.partitions
     found |= _levels(family.levels)
-    if family.topic.policies:
-        found["policies"] = _policies(family.topic.policies)
+    policies = {name: value for name, value in family.topic.policies.items() if not same(name, value, None)}
+    if policies:
+        found["policies"] = {name: to_json(policies[name]) for name in sorted(policies)}
     states = {
         local: (state, family.members[local])
         for name, reader in family.readers.items()
@@ -59,12 +60,10 @@ def _ground(ground: str, family: Family) -> Json:
         for state in reader.states
         for local in [state_name(ground, level, name, state)]
     }
-    if on_states := _state_policies(family.topic.policies, list(states.values())):
+    if on_states := _state_policies(policies, list(states.values())):
         found["state_policies"] = on_states
     if family.readers:
-        found["subscriptions"] = {
-            name: _reader(reader, family.topic.policies) for name, reader in family.readers.items()
-        }
+        found["subscriptions"] = {name: _reader(reader, policies) for name, reader in family.readers.items()}
     return found
 
 
@@ -83,10 +82,6 @@ def _levels(levels: Iterable[Level]) -> Json:
     return found
 
 
-def _policies(policies: Policies) -> Json:
-    return {name: to_json(policies[name]) for name in sorted(policies)}
-
-
 def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]) -> Json:
     """What must stand in `state_policies` so that merging gives the live values: the common case, others leave the file."""
     found: Json = {}
@@ -95,7 +90,7 @@ def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]
             (topic.policies.get(name), merged([Layer((), dict(ground)), _derived(state)]).get(name))
             for state, topic in members
         ]
-        if all(value == base for value, base in live):
+        if all(same(name, value, base) for value, base in live):
             continue
         values = [value for value, _ in live]
         usual = max(values, key=values.count)
@@ -133,7 +128,7 @@ def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
     found: Json = {}
     for name in TOPIC_POLICY_NAMES:
         live = topic.policies.get(name)
-        if live != base.get(name):
+        if not same(name, live, base.get(name)):
             found[name] = "inherit" if live is None else to_json(live)
     return found
 
@@ -153,8 +148,13 @@ def render(data: Json, left_out: Mapping[Address, str], findings: Mapping[int, s
         lines.insert(number - 1, f"{' ' * indent}# kodoctl: allow {', '.join(sorted(codes))} because found by import")
     if left_out:
         lines += ["", "# Left out, and never touched:"]
-        lines += [f"#   {address}: {reason}" for address, reason in sorted(left_out.items())]
+        lines += [f"#   {_in_a_comment(address)}: {reason}" for address, reason in sorted(left_out.items())]
     return "\n".join(lines) + "\n"
+
+
+def _in_a_comment(name: str) -> str:
+    """A name from the cluster cannot end the comment and go on as a part of the file."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
 
 
 def _flowing(value: Any, depth: int = 0) -> Any:

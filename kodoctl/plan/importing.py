@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from kodoctl.errors import KodoctlError
-from kodoctl.plan.changes import Adopt, Change, Create, Update
+from kodoctl.plan.changes import Adopt, Change, Update
 from kodoctl.plan.diff import diff
 from kodoctl.plan.import_document import document, render
 from kodoctl.plan.inventory import Live, desired
@@ -111,24 +111,17 @@ def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
         raise KodoctlError(*findings)
     found: dict[int, set[str]] = {}
     for finding in findings:
-        if finding.where and finding.where.line:
-            found.setdefault(finding.where.line, set()).add(finding.code)
+        assert finding.where is not None
+        found.setdefault(finding.where.line, set()).add(finding.code)
     return expansions, found
 
 
 def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]:
     """Topics that the file would change, with what would change: they leave it."""
     for change in changes:
-        match change:
-            case Update(after=TopicResource(name=topic), fields=fields):
-                names = ", ".join(f.name.removeprefix("policies.") for f in fields)
-                yield topic, f"the format cannot say its {names} beside its family's"
-            case Create(after=SubscriptionResource(topic=topic, name=name)) if name != HOLDER:
-                yield topic, f"it lacks the subscription {name}"
-            case Create(after=TopicResource(name=topic)):
-                yield topic, "it is not there"
-            case _:
-                pass
+        if isinstance(change, Update) and isinstance(change.after, TopicResource):
+            names = ", ".join(field.name.removeprefix("policies.") for field in change.fields)
+            yield change.after.name, f"the format cannot say its {names} beside its family's"
 
 
 def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:

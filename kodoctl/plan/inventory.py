@@ -9,9 +9,9 @@ from functools import cached_property
 from kodoctl.errors import Where
 from kodoctl.plan.ledger import Ledger, Source
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.policies import Policies
-from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource, TopicResource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,14 +148,8 @@ class Live:
     identity: ClusterIdentity
     objects: Mapping[Address, Found] = field(repr=False)
     ledgers: Mapping[NamespaceName, Mapping[str, Ledger]] = field(default_factory=dict, repr=False)
-    others: Mapping[str, int] = field(default_factory=dict)  # topics of other topologies in these namespaces, by name
     namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
     broker_defaults: Policies = field(default_factory=dict)
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed
-
-    def topic(self, name: TopicName) -> TopicResource | None:
-        """A live topic by name."""
-        found = self.objects.get(f"topic.{name.full}")
-        return found.resource if found and isinstance(found.resource, TopicResource) else None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import assert_never
 
 import networkx as nx
 
@@ -175,6 +176,8 @@ def fields_of(change: Update, part: Part) -> tuple[FieldChange, ...]:
             return tuple(replace(f, after=m) for f in change.fields if (m := between(f)) != f.before)
         case Part.LATE:
             return tuple(replace(f, before=m) for f in change.fields if (m := between(f)) != f.after)
+        case _:
+            assert_never(part)
 
 
 def resource_of(change: Change) -> Resource | None:

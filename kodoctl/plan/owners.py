@@ -92,7 +92,7 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
         yield OwnerPlan(
             expansion.name,
             expansion.namespace,
-            desired.sources.get(expansion.name, Source()),
+            _source(desired, live.ledgers.get(expansion.namespace, {}).get(expansion.name), expansion.name),
             desired.environment,
             expansion_digest(expansion),
             frozenset(keys),
@@ -106,6 +106,12 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
                 yield OwnerPlan(
                     name, namespace, ledger.source, ledger.environment, "", frozenset(), {}, {}, leaves=True
                 )
+
+
+def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
+    """Where the file lives; a copy without git says nothing, and what is known stays known."""
+    ours = desired.sources.get(name, Source())
+    return ledger.source if ours.origin is None and ledger is not None else ours
 
 
 def expansion_digest(expansion: Expansion) -> str:
@@ -123,27 +129,9 @@ def ledger_pending(owners: Iterable[OwnerPlan], live: Live) -> bool:
 
 
 def _differs(owner: OwnerPlan, ledger: Ledger | None) -> bool:
-    if ledger is None:
-        return not owner.leaves
-    if owner.leaves or owner.replaces:
+    if ledger is None or owner.leaves or owner.replaces:
         return True
-    said = (
-        ledger.source,
-        ledger.environment,
-        ledger.digest,
-        ledger.namespace_keys,
-        dict(ledger.grants),
-        dict(ledger.consumers),
-    )
-    shall = (
-        owner.source,
-        owner.environment,
-        owner.digest,
-        owner.namespace_keys,
-        dict(owner.grants),
-        dict(owner.consumers),
-    )
-    return said != shall or Holding.INTENT in ledger.owned.values()
+    return ledger_after(owner, ledger.owned) != ledger or Holding.INTENT in ledger.owned.values()
 
 
 _CONSUMER_KEYS = (

@@ -53,7 +53,7 @@ def _now(address: Address, live: Live) -> str:
     found = live.objects.get(address)
     if found is None:
         return ABSENT
-    marker = f", marked {found.marker}" if found.marker else ""
+    marker = f", marked {found.marker!r}" if found.marker else ""
     return codec.describe(found.resource) + marker
 
 

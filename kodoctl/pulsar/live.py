@@ -63,7 +63,6 @@ class _Reading:
     objects: dict[Address, Found] = field(default_factory=dict)
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
     policies: dict[NamespaceName, Policies] = field(default_factory=dict)
-    others: dict[str, int] = field(default_factory=dict)
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
@@ -90,7 +89,6 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Repor
         identity=ClusterIdentity(server.cluster, reading.uuids),
         objects=reading.objects,
         ledgers=reading.ledgers,
-        others=reading.others,
         namespace_policies=reading.policies,
         broker_defaults=server.defaults,
         absent_tenants=frozenset(reading.absent_tenants),
@@ -185,8 +183,6 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     for topic in plain:
         _add(reading, [Found(TopicResource(topic, 0, {}))])
     wanted = [topic for topic in partitioned if topic in declared or scope.everything or topic not in foreign]
-    for topic in set(partitioned) - set(wanted):
-        reading.others[foreign[topic]] = reading.others.get(foreign[topic], 0) + 1
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
         namespace, wanted, validates=validates(reading.policies[namespace], reader.server.defaults)
     )
@@ -197,9 +193,9 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
 
 
-def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> dict[TopicName, str]:
+def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[TopicName]:
     return {
-        TopicName.parse(address.removeprefix("topic.")): name
+        TopicName.parse(address.removeprefix("topic."))
         for name, ledger in entries.items()
         if name not in scope.names
         for address in ledger.owned

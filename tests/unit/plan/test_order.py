@@ -278,3 +278,38 @@ def test_a_namespaces_policy_is_written_before_or_after_its_topics(
     start = applied(wanted(topology(head=f"namespace_policies: {{{policy}: {before}}}\n")))
     end = wanted(topology(head=f"namespace_policies: {{{policy}: {after}}}\n"))
     assert [step.part for level in schedule(difference(end, start).changes).levels for step in level] == parts
+
+
+def test_a_tenant_comes_before_its_namespaces_and_these_before_their_topics() -> None:
+    changes = difference(wanted(topology("{J: {}}", "create_tenant: {clusters: [standalone]}\n")), empty()).changes
+    assert [[s.change.address.partition(".")[0] for s in level] for level in schedule(changes).levels] == [
+        ["tenant"],
+        ["namespace"],
+        ["topic"],
+    ]
+
+
+def test_a_falling_namespace_waits_for_its_own_topics_only() -> None:
+    def texts(hours: int, own: str) -> tuple[str, str]:
+        head = f"namespace_policies: {{ttl: {hours}h}}\n"
+        return topology("{J: {}}", head), topology(f"{{K: {{policies: {own}}}}}", name="other", namespace="other")
+
+    start = applied(wanted(*texts(9, "{}")))
+    order = schedule(difference(wanted(*texts(1, "{ttl: 3h}")), start).changes)
+    [late] = [step for level in order.levels for step in level if step.part is Part.LATE]
+    assert order.waits_for[late.key] == frozenset()
+
+
+def test_a_quota_and_a_retention_that_go_past_each_other_need_a_moment_without_quota() -> None:
+    old = _read({"retention": {"time": "10m", "size": "2MiB"}, "backlog_quota": {"time": "5m", "size": "1MiB"}})
+    new = _read({"retention": {"time": "4m", "size": "9MiB"}, "backlog_quota": {"time": "2m", "size": "5MiB"}})
+    model = Model({}, {"t": old})
+    steps = write_order({name: (old[name], new[name]) for name in old}, {}, by_time=True)
+    assert [(s.name, str(s.after.time)) for s in steps] == [
+        ("backlog_quota", "unlimited"),
+        ("retention", "4m"),
+        ("backlog_quota", "2m"),
+    ]
+    for step in steps:
+        model.write("t", step.name, step.after)
+    assert model.topics["t"] == new

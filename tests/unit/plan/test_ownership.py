@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kodoctl.plan.changes import Adopt, Forget, Update
-from kodoctl.plan.inventory import Found
+from kodoctl.plan.diff import with_namespaces
+from kodoctl.plan.inventory import Desired, Found
 from kodoctl.plan.ledger import Holding, Source
 from kodoctl.plan.ownership import claim
 from kodoctl.topology.names import NamespaceName, TopicName
@@ -322,3 +323,44 @@ def test_a_topology_that_moves_leaves_its_old_namespace_and_deletes_there() -> N
     plan = planned(side, before)
     assert ("delete", "topic.J") in said(plan.changes)
     assert {(o.namespace, o.leaves) for o in plan.owners} == {(NamespaceName("acme", "new"), False), (HERE, True)}
+
+
+def test_a_grant_that_is_gone_already_is_forgotten() -> None:
+    before = applied(wanted(topology("{J: {producers: [anna]}}")))
+    found = difference(wanted(topology("{J: {}}")), changed(before, without=["grant.persistent://acme/ns/J/anna"]))
+    [change] = found.changes
+    assert isinstance(change, Forget)
+    assert change.about.reason == "is gone already"
+
+
+def test_the_same_source_says_nothing() -> None:
+    before = applied(wanted(PLAIN, sources={"trade": SOURCE}))
+    assert not difference(wanted(PLAIN, sources={"trade": SOURCE}), before).conflicts
+
+
+def test_destroying_from_a_file_of_another_environment_is_refused_and_by_name_is_not() -> None:
+    text = topology("{J: {}}", "environments: {prod: {}, dev: {}}\n")
+    before = applied(wanted(text, environment="prod"))
+    doomed = frozenset({"trade"})
+    [refusal] = difference(Desired((), "dev", {}, {"trade": Source()}, destroyed=doomed), before).conflicts
+    assert refusal.code == "K414"
+    assert "destroy --name" in refusal.detail
+    assert not difference(Desired((), None, {}, destroyed=doomed), before).conflicts
+
+
+def test_a_destroyed_topology_forgets_a_namespace_that_stays_and_deletes_one_that_is_empty() -> None:
+    gone = Desired((), None, {}, destroyed=frozenset({"trade"}))
+    alone = applied(wanted(PLAIN))
+    shared = applied(wanted(PLAIN, topology("{K: {}}", name="other")))
+    stays = [
+        with_namespaces(difference(gone, shared), gone.names, shared),
+        with_namespaces(difference(gone, changed(alone, _topic(X))), gone.names, changed(alone, _topic(X))),
+        with_namespaces(
+            difference(gone, changed(alone, without=["namespace.acme/ns"])),
+            gone.names,
+            changed(alone, without=["namespace.acme/ns"]),
+        ),
+    ]
+    for found in stays:
+        assert ("forget", "namespace.acme/ns") in said(found.changes)
+    assert ("delete", "namespace.acme/ns") in said(with_namespaces(difference(gone, alone), gone.names, alone).changes)

@@ -1,0 +1,193 @@
+"""Field by field: what counts as different, what cannot be done, what only looks different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kodoctl.plan.changes import Update
+from kodoctl.plan.inventory import Found
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import AutoTopicCreation, Foreign, Retention, from_json
+from kodoctl.topology.resources import NamespaceResource, SchemaResource, SubscriptionResource, TopicResource
+from kodoctl.topology.units import Duration, Size
+from tests.inventories import HERE, applied, changed, difference, live, planned, said, topology, wanted
+
+J = TopicName(HERE, "J")
+
+
+def _fields(text: str, found: Found, **options: Any) -> list[tuple[str, Any, Any]]:
+    """Fields of the one update that this object on the cluster would get."""
+    there = changed(applied(wanted(text)), found)
+    updates = [c for c in difference(wanted(text), there, **options).changes if isinstance(c, Update)]
+    return [(field.name, field.before, field.after) for update in updates for field in update.fields]
+
+
+def test_a_topic_is_owned_whole_and_what_the_file_does_not_say_is_unset() -> None:
+    found = Found(TopicResource(J, 1, {"ttl": Duration(1000), "max_producers": 3}), "trade")
+    text = topology("{J: {policies: {ttl: 2s}}}")
+    assert _fields(text, found) == [
+        ("policies.ttl", Duration(1000), Duration(2000)),
+        ("policies.max_producers", 3, None),
+    ]
+
+
+def test_an_ignored_policy_is_neither_shown_nor_touched() -> None:
+    found = Found(TopicResource(J, 1, {"ttl": Duration(1000)}), "trade")
+    assert _fields(topology("{J: {ignore: [ttl]}}"), found) == []
+
+
+def test_replication_is_managed_only_where_it_is_named_and_knows_no_order() -> None:
+    found = Found(TopicResource(J, 1, {"replication": ("east", "west")}), "trade")
+    assert _fields(topology("{J: {}}"), found) == []
+    assert _fields(topology("{J: {replication: [west, east]}}"), found) == []
+    assert [name for name, *_ in _fields(topology("{J: {replication: [east]}}"), found)] == ["policies.replication"]
+
+
+def test_a_value_the_format_cannot_say_differs_from_everything() -> None:
+    found = Found(TopicResource(J, 1, {"dispatch_rate": Foreign("{}")}), "trade")
+    assert _fields(topology("{J: {}}"), found) == [("policies.dispatch_rate", Foreign("{}"), None)]
+
+
+def test_schema_validation_that_is_false_is_as_good_as_unset_because_it_cannot_be_unset() -> None:
+    off, on = (Found(TopicResource(J, 1, {"schema_validation": value}), "trade") for value in (False, True))
+    assert _fields(topology("{J: {}}"), off) == []
+    assert _fields(topology("{J: {}}"), on) == [("policies.schema_validation", True, None)]
+    assert _fields(topology("{J: {policies: {schema_validation: false}}}"), off) == []
+
+
+def test_an_effective_value_is_told_with_the_level_it_comes_from() -> None:
+    before = applied(wanted(topology("{J: {policies: {ttl: 1h}}}", "namespace_policies: {ttl: 2h}\n")))
+    [update] = difference(wanted(topology("{J: {}}", "namespace_policies: {ttl: 3h}\n")), before).changes[1:]
+    assert isinstance(update, Update)
+    [field] = update.fields
+    assert (field.effective_before, field.effective_after) is not None
+    assert field.effective_after is not None
+    assert (str(field.effective_after.value), field.effective_after.source) == ("3h", "namespace")
+
+
+def test_a_topic_level_delayed_delivery_is_always_removed_and_needs_an_unload() -> None:
+    there = changed(applied(wanted(topology())), Found(TopicResource(J, 1, {}), "trade", stalls_delivery=True))
+    [update] = difference(wanted(topology()), there).changes
+    assert isinstance(update, Update)
+    assert update.unload
+    assert update.fields[0].name == "delayed_delivery"
+
+
+def test_a_subscription_that_some_partitions_lack_is_put_again() -> None:
+    half = Found(SubscriptionResource(J, "s", missing_on=(1, 2)), "trade")
+    assert _fields(topology(), half) == [("missing_on", (1, 2), ())]
+
+
+def test_partitions_grow_and_lost_ones_are_made_anew() -> None:
+    text = topology("{J: {partitions: 4}}")
+    assert _fields(text, Found(TopicResource(J, 2, {}), "trade")) == [("partitions", 2, 4)]
+    assert _fields(text, Found(TopicResource(J, 4, {}, (3,)), "trade")) == [("missing_partitions", (3,), ())]
+
+
+@pytest.mark.parametrize(
+    ("live_partitions", "code", "said"),
+    [(8, "K411", "partitions never shrink. Write 8"), (0, "K412", "is a plain topic and cannot become partitioned")],
+)
+def test_what_pulsar_cannot_do_is_refused_with_the_way_to_do_it_by_hand(
+    live_partitions: int, code: str, said: str
+) -> None:
+    text = topology("{J: {partitions: 4}}")
+    there = changed(applied(wanted(text)), Found(TopicResource(J, live_partitions, {}), "trade"))
+    found = difference(wanted(text), there)
+    [refusal] = found.conflicts
+    assert refusal.code == code
+    assert said in refusal.detail
+    assert not found.changes
+
+
+def test_a_new_version_of_a_payload_schema_is_an_update_and_one_without_owner_stays() -> None:
+    side = wanted(topology())
+    old, new = (SchemaResource(J, "AVRO", text) for text in ('"int"', '"long"'))
+    from dataclasses import replace
+
+    from kodoctl.plan.inventory import Wanted
+
+    side = replace(side, objects={**side.objects, new.address: Wanted(new, "trade")})
+    there = changed(applied(wanted(topology())), Found(old))
+    assert ("update", "schema.J") in said(difference(side, there).changes)
+    assert ("update", "schema.J") not in said(difference(side, changed(there, Found(new))).changes)
+    assert not difference(wanted(topology()), there).changes  # removing `payload` leaves the schema
+
+
+# --- namespaces
+
+
+def _namespace_fields(policies: str, live_policies: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    text = topology(head=f"namespace_policies: {policies}\n")
+    return _fields(text, Found(NamespaceResource(HERE, live_policies)), adopt=["namespace.acme/ns"])
+
+
+def test_on_a_namespace_only_the_keys_of_the_file_are_managed() -> None:
+    assert _namespace_fields("{ttl: 1h}", {"ttl": Duration(3_600_000), "max_topics": 3}) == []
+    assert _namespace_fields("{ttl: inherit}", {"ttl": Duration(1000), "max_topics": 3}) == [
+        ("policies.ttl", Duration(1000), None)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policies", "there"),
+    [
+        ("{schema_validation: inherit}", {"schema_validation": False}),
+        ("{encryption_required: inherit}", {"encryption_required": False}),
+        ("{allow_auto_update_schema: inherit}", {"allow_auto_update_schema": True}),
+        ("{auto_topic_creation: {type: partitioned}}", {"auto_topic_creation": AutoTopicCreation(type="partitioned", partitions=1)}),
+        ("{auto_topic_creation: {type: non-partitioned, partitions: 4}}", {"auto_topic_creation": True}),
+    ],
+)  # fmt: skip
+def test_values_that_pulsar_answers_otherwise_and_mean_the_same_are_no_difference(
+    policies: str, there: dict[str, Any]
+) -> None:
+    assert _namespace_fields(policies, there) == []
+
+
+def test_a_policy_that_this_broker_does_not_have_is_left_out() -> None:
+    from dataclasses import replace
+
+    old_broker = replace(live([], {}), unsupported=frozenset({"subscription_expiry"}))
+    side = wanted(topology())
+    creates = {c.address: c for c in difference(side, old_broker).changes}
+    letters = creates["topic.persistent://acme/ns/J-s-DLQ"]
+    assert "subscription_expiry" not in letters.after.policies  # type: ignore[union-attr]
+    assert "ttl" in letters.after.policies  # type: ignore[union-attr]
+    there = applied(side)
+    stripped = [
+        Found(TopicResource(r.name, r.partitions, {k: v for k, v in r.policies.items() if k != "subscription_expiry"}), "trade")
+        for r in (f.resource for f in there.objects.values())
+        if isinstance(r, TopicResource)
+    ]  # fmt: skip
+    assert not difference(side, replace(changed(there, *stripped), unsupported=old_broker.unsupported)).changes
+
+
+def test_brokers_defaults_are_shown_where_nothing_else_says_anything() -> None:
+    keep = from_json("retention", {"time": "1h", "size": "1GiB"})
+    there = applied(wanted(topology("{J: {policies: {retention: {time: 2h, size: 2GiB}}}}")))
+    known = live(there.objects.values(), there.ledgers, {"retention": keep})
+    for side, source in ((there, "broker default"), (known, "broker")):
+        [update] = difference(wanted(topology("{J: {}}")), side).changes
+        assert isinstance(update, Update)
+        assert update.fields[0].effective_after is not None
+        assert update.fields[0].effective_after.source == source
+
+
+def test_a_namespace_whose_tenant_is_missing_is_refused_unless_the_file_makes_it() -> None:
+    from dataclasses import replace
+
+    nowhere = replace(live([], {}), absent_tenants=frozenset({"acme"}))
+    [finding] = planned(wanted(topology()), nowhere).findings
+    assert finding.code == "K413"
+    assert "create_tenant: {clusters: [standalone]}" in finding.detail
+    assert not planned(wanted(topology(head="create_tenant: {clusters: [standalone]}\n")), nowhere).findings
+
+
+def test_zero_retention_differs_from_an_unset_one() -> None:
+    zero = Retention(time=Duration(0), size=Size(0))
+    assert _fields(topology("{J: {}}"), Found(TopicResource(J, 1, {"retention": zero}), "trade")) == [
+        ("policies.retention", zero, None)
+    ]

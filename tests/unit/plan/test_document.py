@@ -1,0 +1,215 @@
+"""The plan file: the same plan after a round trip, and nothing else than what kodoctl wrote."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, RefusedError, Severity, Where, warning
+from kodoctl.plan import codec
+from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, Effective, FieldChange, Forget, Update
+from kodoctl.plan.document import dumps, loads, to_json
+from kodoctl.plan.owners import ConsumerChange
+from kodoctl.plan.plan import Plan
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Foreign
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+from tests.inventories import HERE, applied, empty, planned, policy_values, topology, topology_texts, wanted
+
+J = TopicName(HERE, "J")
+
+
+def _plan(**parts: Any) -> Plan:
+    return replace(planned(wanted(topology()), empty()), **parts)
+
+
+@given(topology_texts(), topology_texts())
+@settings(deadline=None, max_examples=50)
+def test_a_plan_reads_back_as_it_was_written(one: str, other: str) -> None:
+    plan = planned(wanted(one), applied(wanted(other)))
+    assert loads(dumps(plan), "plan.json") == plan
+
+
+_TEXT = st.text(max_size=10)
+_FINDINGS = st.builds(
+    Diagnostic, st.sampled_from(Severity), _TEXT, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9))
+)  # fmt: skip
+_ABOUT = st.builds(
+    About, _TEXT, _TEXT, st.none() | st.builds(Where, _TEXT, st.integers(0, 9), st.integers(0, 9)),
+    st.lists(_FINDINGS, max_size=2).map(tuple), st.dictionaries(_TEXT, st.none() | st.integers() | _TEXT, max_size=2),
+)  # fmt: skip
+
+
+@st.composite
+def _values(draw: st.DrawFn) -> tuple[str, Any]:
+    name = draw(st.sampled_from(TOPIC_POLICY_NAMES))
+    return name, draw(policy_values(name) | _TEXT.map(Foreign))
+
+
+_POLICIES = st.lists(_values(), max_size=3).map(dict)
+_RESOURCES = st.one_of(
+    st.builds(TopicResource, st.just(J), st.integers(0, 9), _POLICIES, st.sampled_from([(), (1, 2)])),
+    st.builds(
+        SubscriptionResource,
+        st.just(J),
+        st.just("s"),
+        st.sampled_from(["earliest", "latest"]),
+        st.sampled_from([(), (0,)]),
+    ),
+    st.builds(NamespaceResource, st.just(HERE), st.just({}), st.none() | st.frozensets(st.sampled_from(["ttl"]))),
+    st.builds(
+        GrantResource, st.sampled_from([J, HERE]), st.just("spiffe://a/b"), st.frozensets(st.sampled_from(["consume"]))
+    ),
+    st.builds(SchemaResource, st.just(J), st.just("AVRO"), _TEXT),
+    st.builds(TenantResource, st.just("acme"), st.frozensets(_TEXT), st.frozensets(_TEXT)),
+)
+
+
+@st.composite
+def _fields(draw: st.DrawFn) -> FieldChange:
+    kind = draw(
+        st.sampled_from(
+            ["policy", "partitions", "missing_on", "missing_partitions", "actions", "definition", "delayed_delivery"]
+        )
+    )
+    match kind:
+        case "policy":
+            name, value = draw(_values())
+            effective = Effective(draw(st.none() | st.just(value)), "namespace")
+            return FieldChange(f"policies.{name}", draw(st.none() | st.just(value)), value, effective, None)
+        case "partitions":
+            return FieldChange(kind, 1, 4)
+        case "actions":
+            return FieldChange(kind, frozenset(), frozenset({"consume"}))
+        case "missing_on" | "missing_partitions":
+            return FieldChange(kind, (1, 2), ())
+        case _:
+            return FieldChange(kind, "a", None)
+
+
+_CHANGES: st.SearchStrategy[Change] = st.one_of(
+    st.builds(Create, _RESOURCES, _ABOUT),
+    st.builds(
+        Update,
+        _RESOURCES,
+        _RESOURCES,
+        st.lists(_fields(), min_size=1, max_size=3).map(tuple),
+        _ABOUT,
+        st.booleans(),
+        st.booleans(),
+    ),
+    st.builds(Delete, _RESOURCES, _ABOUT),
+    st.builds(Adopt, _RESOURCES, _ABOUT, st.none() | _TEXT),
+    st.builds(Forget, _TEXT, st.none() | _RESOURCES, _ABOUT),
+)
+
+
+@given(_CHANGES)
+@settings(deadline=None)
+def test_every_kind_of_change_reads_back_as_it_was_written(change: Change) -> None:
+    again = codec.change_from_json(json.loads(json.dumps(codec.change_to_json(change))))
+    assert again == change
+    assert again.about.evidence == change.about.evidence
+    if isinstance(change, Create) and isinstance(change.after, SubscriptionResource):
+        assert isinstance(again, Create)
+        assert again.after.start == change.after.start  # type: ignore[union-attr]
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_a_plan_file_with_one_character_changed_is_refused(data: st.DataObject) -> None:
+    text = dumps(_plan())
+    position = data.draw(st.integers(0, len(text) - 1))
+    other = data.draw(st.characters(exclude_categories=["Cs"]))
+    edited = text[:position] + other + text[position + 1 :]
+    with contextlib.suppress(ValueError):
+        assume(json.loads(edited) != json.loads(text))  # white space means nothing
+    with pytest.raises(KodoctlError) as caught:
+        loads(edited, "plan.json")
+    assert caught.value.diagnostics[0].code in ("K530", "K531", "K532")
+
+
+def _edited(**parts: Any) -> str:
+    """A plan file that somebody edited and sealed again."""
+    document = to_json(_plan())
+    del document["seal"]
+    document |= parts
+    return json.dumps({**document, "seal": codec.digest(document)})
+
+
+def test_an_edited_plan_is_refused_even_where_the_edit_looks_harmless() -> None:
+    document = to_json(_plan(findings=(warning("K999", "careful"),)))
+    document["findings"] = []
+    with pytest.raises(RefusedError, match="does not match its seal"):
+        loads(json.dumps(document), "plan.json")
+
+
+def test_a_plan_of_another_format_is_refused_with_both_versions() -> None:
+    with pytest.raises(RefusedError, match=r"it has format 2, this kodoctl .* reads 1"):
+        loads(json.dumps({"format_version": 2}), "plan.json")
+
+
+def test_a_plan_of_another_kodoctl_is_refused_because_it_may_mean_something_else() -> None:
+    with pytest.raises(RefusedError, match=r"made by 0\.0\.0"):
+        loads(_edited(kodoctl_version="0.0.0"), "plan.json")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{}", "no json", "1", "[" * 100_000, '{"format_version": 1}'])
+def test_what_is_no_plan_file_is_called_so(text: str) -> None:
+    with pytest.raises(KodoctlError) as caught:
+        loads(text, "some.json")
+    assert caught.value.diagnostics[0].where == Where("some.json")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"changes": [{"action": "create"}]},
+        {"changes": [{**codec.change_to_json(Forget("topic.x", None, About("trade"))), "action": "explode"}]},
+        {
+            "changes": [
+                {**codec.change_to_json(Delete(TopicResource(J, 1, {}), About("trade"))), "before": {"kind": "moon"}}
+            ]
+        },
+        {"namespaces": ["no namespace"]},
+        {"owners": [{}]},
+        {"cluster": None},
+        {"changes": 5},
+    ],
+    ids=["no members", "unknown action", "unknown kind", "bad name", "bad owner", "no cluster", "no list"],
+)
+def test_a_sealed_file_that_says_nonsense_is_an_invalid_file_and_no_traceback(parts: dict[str, Any]) -> None:
+    with pytest.raises(InvalidFileError) as caught:
+        loads(_edited(**parts), "plan.json")
+    assert caught.value.diagnostics[0].code == "K530"
+
+
+def test_consumer_changes_and_paths_are_part_of_the_file() -> None:
+    plan = _plan(
+        consumer_changes=(ConsumerChange("J/s", (("weights", None, {"ready": 1}),)),),
+        paths=("topologies",),
+        elsewhere={"other": 3},
+        unmanaged=("topic.x",),
+        destroying=True,
+    )
+    assert loads(dumps(plan), "plan.json") == plan
+
+
+def test_a_resource_is_described_in_words_for_messages_about_stale_plans() -> None:
+    assert codec.describe(TopicResource(J, 3, {})) == "partitions 3"
+    assert codec.describe(SubscriptionResource(J, "s")) == "there"
+    assert codec.describe(GrantResource(J, "r", frozenset({"consume"}))) == 'actions ["consume"]'
+    assert codec.describe(SchemaResource(J, "AVRO", "{}")) == "type AVRO, definition {}"

@@ -1,0 +1,152 @@
+"""Whether the cluster is still what a plan saw: every touched object and ledger entry, all of them told at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from kodoctl.plan.inventory import ClusterIdentity, Found
+from kodoctl.plan.ledger import Ledger
+from kodoctl.plan.stale import other_cluster, staleness
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+from kodoctl.topology.units import Duration
+from tests.inventories import HERE, applied, changed, empty, live, planned, topology, wanted, with_ledger
+
+J = TopicName(HERE, "J")
+BEFORE = topology("{J: {producers: [anna], subscriptions: {s: {}}}}")
+AFTER = topology(
+    "{J: {partitions: 2, producers: [anna, ben], subscriptions: {s: {}, t: {}}}, K: {}}",
+    "namespace_policies: {ttl: 1h}\n",
+)
+
+
+def test_nothing_changed_is_not_stale() -> None:
+    start = applied(wanted(BEFORE))
+    assert staleness(planned(wanted(AFTER), start), start) == ()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Found(TopicResource(J, 1, {"ttl": Duration(60_000)}), "trade"), 'topic.persistent://acme/ns/J: planned update; was partitions 1; now partitions 1, policies {"ttl": "1m"}'),
+        (Found(TopicResource(J, 5, {}), "trade"), "now partitions 5"),
+        (Found(TopicResource(J, 1, {}), "other"), "now partitions 1, marked 'other'"),
+        (Found(TopicResource(J, 1, {}, (0,)), "trade"), "now partitions 1, missing [0]"),
+        (Found(TopicResource(J, 1, {}), "trade", stalls_delivery=True), "topic.persistent://acme/ns/J"),
+        (Found(TopicResource(TopicName(HERE, "K"), 1, {})), "planned create; was absent; now partitions 1"),
+        (Found(SubscriptionResource(J, "t")), "planned create; was absent; now there"),
+        (Found(GrantResource(J, "ben", frozenset({"consume"}))), 'planned create; was absent; now actions ["consume"]'),
+        (Found(NamespaceResource(HERE, {"ttl": Duration(60_000)})), "namespace.acme/ns: planned update"),
+    ],
+    ids=["policy", "partitions", "marker", "a partition gone", "stalling value", "topic made", "subscription made", "grant given", "namespace"],
+)  # fmt: skip
+def test_a_touched_object_that_changed_is_told_as_planned_was_and_now(found: Found, said: str) -> None:
+    start = applied(wanted(BEFORE))
+    plan = planned(wanted(AFTER), start)
+    [finding] = staleness(plan, changed(start, found))
+    assert finding.code == "K533"
+    assert said in finding.detail
+    assert finding.detail.endswith("nothing was written: plan again")
+
+
+def test_an_object_that_went_away_is_told() -> None:
+    start = applied(wanted(BEFORE))
+    [finding] = staleness(planned(wanted(AFTER), start), changed(start, without=["topic.persistent://acme/ns/J"]))
+    assert "now absent" in finding.detail
+
+
+def test_a_name_from_the_cluster_cannot_add_a_line_to_the_message() -> None:
+    start = applied(wanted(BEFORE))
+    found = Found(TopicResource(J, 1, {}), "x\nError: all is well")
+    [finding] = staleness(planned(wanted(AFTER), start), changed(start, found))
+    assert "\nError" not in finding.detail
+
+
+def test_an_object_that_the_plan_does_not_touch_may_change() -> None:
+    start = applied(wanted(BEFORE))
+    beside = Found(TopicResource(TopicName(HERE, "beside"), 3, {}))
+    assert staleness(planned(wanted(AFTER), start), changed(start, beside)) == ()
+
+
+def test_data_and_clients_that_came_do_not_make_a_plan_stale() -> None:
+    start = applied(wanted(BEFORE))
+    from kodoctl.plan.inventory import TopicFacts
+
+    busy = Found(start.objects["topic.persistent://acme/ns/J"].resource, "trade", TopicFacts(producers=3))
+    assert staleness(planned(wanted(AFTER), start), changed(start, busy)) == ()
+
+
+def test_a_ledger_that_another_apply_wrote_is_told() -> None:
+    start = applied(wanted(BEFORE))
+    other = replace(start.ledgers[HERE]["trade"], digest="another")
+    [finding] = staleness(planned(wanted(AFTER), start), with_ledger(start, HERE, other))
+    assert "the ledger of acme/ns/trade was written by another apply" in finding.detail
+
+
+def test_a_ledger_that_a_take_over_writes_is_looked_at_too() -> None:
+    theirs = applied(wanted(topology(name="other")))
+    plan = planned(wanted(topology()), theirs, take_over=True)
+    changed_entry = replace(theirs.ledgers[HERE]["other"], digest="another")
+    [finding] = staleness(plan, with_ledger(theirs, HERE, changed_entry))
+    assert "acme/ns/other" in finding.detail
+
+
+def test_a_tenant_that_somebody_made_meanwhile_is_welcome() -> None:
+    text = topology(head="create_tenant: {clusters: [standalone]}\n")
+    plan = planned(wanted(text), replace(empty(), absent_tenants=frozenset({"acme"})))
+    now = live([Found(TenantResource("acme", frozenset({"standalone"}), frozenset()))], {})
+    assert staleness(plan, now) == ()
+
+
+def test_many_changed_objects_are_counted_after_the_first_twenty() -> None:
+    grounds = ", ".join(f"t{n}: {{}}" for n in range(30))
+    plan = planned(wanted(topology(f"{{{grounds}}}")), empty())
+    made = [Found(TopicResource(TopicName(HERE, f"t{n}"), 1, {})) for n in range(30)]
+    [finding] = staleness(plan, changed(empty(), *made))
+    assert len(finding.detail.splitlines()) == 22
+    assert "and 10 more" in finding.detail
+
+
+def test_a_ledger_entry_that_is_gone_is_told() -> None:
+    start = applied(wanted(BEFORE))
+    assert any(
+        "acme/ns/trade" in f.detail
+        for f in staleness(planned(wanted(AFTER), start), replace(start, ledgers={HERE: {}}))
+    )
+
+
+def test_another_entry_in_the_ledger_does_not_matter() -> None:
+    start = applied(wanted(BEFORE))
+    assert staleness(planned(wanted(AFTER), start), with_ledger(start, HERE, Ledger("stranger", HERE))) == ()
+
+
+# --- the cluster's identity
+
+
+@pytest.mark.parametrize(
+    ("cluster", "uuids", "said"),
+    [
+        ("standalone", {"acme": "11111111-2222-3333-4444-555555555555"}, None),
+        ("prod", {"acme": "11111111-2222-3333-4444-555555555555"}, "the plan is for 'standalone', this is 'prod'"),
+        ("standalone", {"acme": "99"}, "now 99"),
+        ("standalone", {}, "now none"),
+    ],
+)
+def test_a_plan_for_another_cluster_is_refused(cluster: str, uuids: dict[str, str | None], said: str | None) -> None:
+    found = [finding.detail for finding in other_cluster(planned(wanted(BEFORE), empty()), cluster, uuids)]
+    assert (said is None and not found) or (said is not None and said in found[0])
+
+
+def test_a_plan_made_before_the_first_apply_is_refused_after_it() -> None:
+    plan = replace(planned(wanted(BEFORE), empty()), identity=ClusterIdentity("standalone", {"acme": None}))
+    [finding] = other_cluster(plan, "standalone", {"acme": "11"})
+    assert "had no UUID yet when the plan was made, now 11" in finding.detail
+    assert not list(other_cluster(plan, "standalone", {"acme": None}))
