@@ -16,7 +16,7 @@ from random import Random
 from types import FrameType
 from typing import Any, Final, TypeVar, Unpack, cast
 
-from consumer.broker import Broker
+from consumer.broker import Broker, Cluster
 from consumer.clock import SystemClock
 from consumer.handlers import Handler, LoopRunner, ThreadRunner
 from consumer.message import Check, payload_check
@@ -39,6 +39,11 @@ class _Running:
     worker: Worker
     service: Service
     broker: Broker
+    cluster: Cluster
+
+    def close(self) -> None:
+        self.broker.close()
+        self.cluster.close()
 
 
 class Consumer:
@@ -115,12 +120,13 @@ class Consumer:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
         name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         service = Service(worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000)
+        running = _Running(worker, service, broker, cluster)
         try:
             service.start()
         except BaseException:
-            broker.close()
+            running.close()
             raise
-        self._running = _Running(worker, service, broker)
+        self._running = running
 
     def stop(self) -> None:
         """Drains and leaves. Raises what broke the worker, if anything did."""
@@ -128,7 +134,7 @@ class Consumer:
         try:
             self._running.service.stop()
         finally:
-            self._running.broker.close()
+            self._running.close()
 
     def summary(self) -> list[str]:
         """What was done since the start, for people."""

@@ -42,7 +42,9 @@ OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 
 @dataclass(frozen=True, slots=True)
 class LaneRequest:
-    """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch`: most handed over at once."""
+    """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`: most
+    handed over at once.
+    """
 
     topic: str
     subscription: str
@@ -50,6 +52,7 @@ class LaneRequest:
     consumer_name: str
     queue: int
     batch: int
+    batch_bytes: int
 
 
 class LaneSink(Protocol):
@@ -118,3 +121,6 @@ class Cluster(Protocol):
 
     def workers(self, topic: str, subscription: str) -> int | None:
         """Workers connected to a subscription; None: cannot be read."""
+
+    def close(self) -> None:
+        """Leaves."""

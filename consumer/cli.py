@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -89,18 +90,17 @@ def check(  # noqa: PLR0913, PLR0917
     from consumer.routes import policy_of
     from consumer.service import missing
     from consumer.wiring import Surroundings
-    from kodoctl.pulsar.admin_http import HttpAdmin
 
     surroundings = Surroundings.of(
         env=env, context=context, admin_url=admin_url, broker_url=broker_url, token_file=token_file
     )
     loaded = surroundings.topology(topology)
-    cluster = AdminCluster(HttpAdmin(surroundings.connection()))
     found = []
-    for ground, name in _subscriptions(loaded, topic, subscription):
-        findings = missing(policy_of(loaded, ground, name), cluster)
-        found += findings
-        _say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
+    with closing(AdminCluster(surroundings.connection())) as cluster:
+        for ground, name in _subscriptions(loaded, topic, subscription):
+            findings = missing(policy_of(loaded, ground, name), cluster)
+            found += findings
+            _say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))
 

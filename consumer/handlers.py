@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, Final
 
 from consumer.message import Message
@@ -42,17 +43,25 @@ class Complaints:
         return Failed(kind.__name__)
 
 
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One thread. `replaced`: its handler hangs, another thread has its place."""
+
+    thread: threading.Thread | None = None
+    message: Message | None = None
+    replaced: bool = False
+
+
 class ThreadRunner:
     """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back."""
 
     def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
-        self._handler, self._slots = handler, slots
+        self._handler, self._most = handler, slots
         self._complaints = Complaints()
         self._lock = threading.Lock()
         self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._desk: Desk | None = None
-        self._threads: set[threading.Thread] = set()
-        self._running: dict[threading.Thread, Message] = {}
+        self._slots: set[_Slot] = set()
         self._parked = 0
         self._stopping = False
 
@@ -66,63 +75,61 @@ class ThreadRunner:
             if self._parked:
                 self._parked -= 1
                 self._bells.put(None)
-            elif len(self._threads) < self._slots and not self._stopping:
-                self._add_thread()
+            elif len(self._slots) < self._most:
+                self._add_slot()
 
     def abandon(self, message: Message) -> None:
         """See Runner."""
         with self._lock:
-            hung = next((thread for thread, at in self._running.items() if at is message), None)
-            if hung is None or hung not in self._threads:
-                return
-            log.error("a handler hangs: its thread is replaced")
-            self._threads.discard(hung)
-            if not self._stopping:
-                self._add_thread()
+            for slot in [slot for slot in self._slots if slot.message is message]:
+                log.error("a handler hangs: its thread is replaced")
+                slot.replaced = True
+                self._slots.discard(slot)
+                self._add_slot()
 
     def stop(self) -> None:
         """See Runner."""
         with self._lock:
             self._stopping = True
-            waiting = [thread for thread in self._threads if thread not in self._running]
+            waiting = [slot.thread for slot in self._slots if slot.message is None]
             for _ in range(self._parked):
                 self._bells.put(None)
             self._parked = 0
         for thread in waiting:
-            thread.join(_JOIN)
+            if thread is not None:
+                thread.join(_JOIN)
 
-    def _add_thread(self) -> None:
-        thread = threading.Thread(target=self._work, name=f"kodo-handler-{len(self._threads)}", daemon=True)
-        self._threads.add(thread)
-        thread.start()
+    def _add_slot(self) -> None:
+        if self._stopping:
+            return
+        slot = _Slot()
+        slot.thread = threading.Thread(target=self._work, args=(slot,), name="kodo-handler", daemon=True)
+        self._slots.add(slot)
+        slot.thread.start()
 
-    def _work(self) -> None:
+    def _work(self, slot: _Slot) -> None:
         desk = self._desk
         assert desk is not None
         try:
-            self._turns(threading.current_thread(), desk)
+            self._turns(slot, desk)
         except BaseException as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
             desk.broke(problem)
 
-    def _turns(self, me: threading.Thread, desk: Desk) -> None:
-        finished: Message | None = None
+    def _turns(self, slot: _Slot, desk: Desk) -> None:
         outcome: Outcome | None = None
-        while True:
+        finished: Message | None = None
+        while not slot.replaced:
             seen = desk.version
             finished = desk.turn(finished, outcome)
             if finished is None:
-                if not self._park(seen, desk):
-                    break
-                continue
-            if self._parked or len(self._threads) < self._slots:
+                if self._park(seen, desk):
+                    continue
+                return
+            if self._parked or len(self._slots) < self._most:
                 self.wake()
-            self._running[me] = finished
+            slot.message = finished
             outcome = self._run(finished)
-            del self._running[me]
-            if me not in self._threads:
-                break
-        with self._lock:
-            self._threads.discard(me)
+            slot.message = None
 
     def _run(self, message: Message) -> Outcome:
         try:

@@ -91,8 +91,8 @@ class RateGate(Gate):
 
     def far_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that comes after every promise."""
-        last = self._promised[-1][1] if self._promised else self._next_slot
-        return max(earliest, last)
+        last = self._promised[-1][1] if self._promised else earliest
+        return max(earliest, last, self._next_slot)
 
     def promise_far(self, slot: float) -> None:
         """Sets a far slot aside."""

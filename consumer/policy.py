@@ -175,6 +175,11 @@ class Policy:
         return max(1, min(500, self.queue // 2))
 
     @property
+    def batch_bytes(self) -> int:
+        """Bytes taken from a lane at once; a single message may be larger."""
+        return max(1, self.lookahead_bytes // (2 * max(1, len(self.lanes))))
+
+    @property
     def max_held(self) -> int:
         """Messages the worker itself may hold: the look-ahead without the receiver queues."""
         return max(1, self.lookahead_messages - self.queue * len(self.lanes))

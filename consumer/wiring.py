@@ -32,9 +32,8 @@ class Place(TypedDict, total=False):
 def reach(connection: Connection) -> tuple[PulsarBroker, AdminCluster]:
     """The real broker and its admin API. Raises ClusterError without an address of the binary port."""
     from consumer.pulsar_broker import AdminCluster, PulsarBroker
-    from kodoctl.pulsar.admin_http import HttpAdmin
 
-    return PulsarBroker(connection), AdminCluster(HttpAdmin(connection))
+    return PulsarBroker(connection), AdminCluster(connection)
 
 
 @dataclass(frozen=True, slots=True)

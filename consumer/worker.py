@@ -114,7 +114,15 @@ class Worker:
             self._publisher = self._broker.publisher(sorted(topics), self.receipts)
             for lane in policy.lanes:
                 kind = policy.subscription_type if lane.state is State.READY else "shared"
-                request = LaneRequest(lane.topic, policy.subscription, kind, consumer_name, policy.queue, policy.batch)
+                request = LaneRequest(
+                    topic=lane.topic,
+                    subscription=policy.subscription,
+                    type=kind,
+                    consumer_name=consumer_name,
+                    queue=policy.queue,
+                    batch=policy.batch,
+                    batch_bytes=policy.batch_bytes,
+                )
                 self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
         except BaseException:
             self.close()

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin import must, topic_path
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
 
 
 class AdminCluster:
     """consumer.broker.Cluster over kodoctl's admin port."""
 
-    def __init__(self, admin: Admin) -> None:
-        self._admin = admin
+    def __init__(self, connection: Connection) -> None:
+        self._admin = HttpAdmin(connection)
+
+    def close(self) -> None:
+        """See Cluster."""
+        self._admin.close()
 
     def partitions(self, topic: str) -> int | None:
         """See Cluster."""

@@ -99,7 +99,7 @@ class PulsarLane:
                 max_total_receiver_queue_size_across_partitions=request.queue,
                 initial_position=pulsar.InitialPosition.Earliest,
                 batch_index_ack_enabled=True,
-                batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, -1, _BATCH_WAIT),
+                batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
             )
         except pulsar.PulsarException as problem:
             detail = f"{request.subscription} on {request.topic}: {problem}"

@@ -75,7 +75,7 @@ class World:
     def open(
         self, topic: str, sink: Sink, subscription: str = "s", kind: SubscriptionType = "shared", name: str = "c"
     ) -> LaneReader:
-        lane = self.port.open(LaneRequest(topic, subscription, kind, name, 100, 50), sink)
+        lane = self.port.open(LaneRequest(topic, subscription, kind, name, 100, 50, 1 << 20), sink)
         self.lanes.append(lane)
         return lane
 

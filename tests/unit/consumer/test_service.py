@@ -38,6 +38,9 @@ class MemoryCluster:
     def subscriptions(self, name: str) -> frozenset[str]:
         return frozenset({"s"} if name in self.subscribed else ())
 
+    def close(self) -> None:
+        pass
+
     def workers(self, name: str, subscription: str) -> int | None:
         self.asked += 1
         if self.live is None:
