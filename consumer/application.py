@@ -27,7 +27,6 @@ from consumer.settings import Settings, read_settings
 from consumer.wiring import Place, Surroundings, reach
 from consumer.worker import Runner, Worker
 from kodoctl.errors import Diagnostic, ExitCode, UsageError, error
-from kodoctl.pulsar.connection import Connection
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Handler)
@@ -52,7 +51,7 @@ class Consumer:
     def __init__(
         self,
         policy: Policy,
-        connect: Callable[[], Connection],
+        connect: Callable[[], tuple[Broker, Cluster]],
         *,
         cautions: tuple[Diagnostic, ...] = (),
         settings: Settings | None = None,
@@ -76,7 +75,7 @@ class Consumer:
         topology = surroundings.topology(path)
         return cls(
             policy_of(topology, topic, subscription),
-            surroundings.connection,
+            lambda: reach(surroundings.connection()),
             cautions=tuple(cautions(topology, topic, subscription)),
             settings=read_settings(surroundings.environ, surroundings.folder),
         )
@@ -113,7 +112,7 @@ class Consumer:
         handler = self.handler_function
         for caution in self.cautions:
             log.warning("%s", caution)
-        broker, cluster = reach(self._connect())
+        broker, cluster = self._connect()
         rng = Random()  # noqa: S311  # spreads waits, no secret
         worker = Worker(self.policy, broker, self._runner(handler), SystemClock(), rng, self.payload_check)
         for limit in worker.engine.limits.too_small:

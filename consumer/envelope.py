@@ -10,9 +10,14 @@ from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from kodoctl.topology import control as names
+from kodoctl.topology.control import ID, PREFIX
 from kodoctl.topology.names import Level, State
+from kodoctl.topology.units import Duration, UnitError
 
-__all__ = ["CONTROL_NAMES", "FRESH", "BrokenControlError", "Control", "Delivery", "Envelope", "Level", "State"]
+__all__ = [
+    "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Control", "Delivery", "Duration", "Envelope", "Level",
+    "Outgoing", "State", "UnitError", "identity", "meant_for", "read_control", "rewritten", "transferred",
+]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
 _MAX_COUNT: Final = 1_000_000

@@ -6,10 +6,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from consumer.envelope import Control, Delivery, Level, State, identity
+from consumer.envelope import PREFIX, Control, Delivery, Level, State, identity
 from consumer.outcomes import InvalidPayloadError
 from consumer.policy import Lane
-from kodoctl.topology.control import PREFIX
 
 Check = Callable[[Any], None]
 

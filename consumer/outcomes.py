@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from consumer.envelope import Level, State
-from kodoctl.topology.units import Duration
+from consumer.envelope import Duration, Level, State
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,11 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
-from consumer.envelope import Level, Outgoing
+from consumer.envelope import ID, PREFIX, Level, Outgoing
 from consumer.message import Check, payload_check
 from consumer.outcomes import InvalidPayloadError
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import ClusterError, UsageError, error
-from kodoctl.topology.control import ID, PREFIX
 
 _RECEIPT_TIMEOUT: Final = 60.0  # seconds; the client gives a send up long before
 OnStored = Callable[[Receipt], None]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from consumer.envelope import Duration, UnitError
 from kodoctl.errors import KodoctlError, Where, error
-from kodoctl.topology.units import Duration, UnitError
 
 FILE: Final = "kodo-consumer.toml"
 _DRAIN: Final = "drain_timeout"

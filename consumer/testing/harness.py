@@ -11,14 +11,13 @@ from typing import Any, Final
 
 from consumer.application import Consumer
 from consumer.counts import Counts
-from consumer.envelope import Level, Outgoing, State
+from consumer.envelope import Duration, Level, Outgoing, State
 from consumer.handlers import Complaints, Handler
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome
 from consumer.testing.clock import ManualClock
 from consumer.testing.memory_broker import MemoryBroker, StoredMessage
 from consumer.worker import Desk, Worker
-from kodoctl.topology.units import Duration
 
 _MAX_STEPS: Final = 1_000_000
 
