@@ -81,7 +81,9 @@ def send_orders() -> None:
         for _ in range(3):
             order("eve", -1)
         producer.flush()
-    tell("sent: 3,000 orders of mega at once, then 20 of each quiet customer, 5 of acme (always fails), 3 with a negative amount")
+    tell(
+        "sent: 3,000 orders of mega at once, then 20 of each quiet customer, 5 of acme (always fails), 3 with a negative amount"
+    )
 
 
 def consume(log: Path) -> None:
@@ -107,7 +109,9 @@ def wait_until_it_consumes(worker: subprocess.Popen[bytes]) -> None:
     """Until the broker shows a consumer on every lane."""
     deadline = time.monotonic() + 60
     while worker.poll() is None and time.monotonic() < deadline:
-        found = subprocess.run([str(BIN / "kodoctl"), "status", "shop.yaml", "--format", "json"], stdout=subprocess.PIPE, check=True)
+        found = subprocess.run(
+            [str(BIN / "kodoctl"), "status", "shop.yaml", "--format", "json"], stdout=subprocess.PIPE, check=True
+        )
         lanes = json.loads(found.stdout)["topologies"][0]["lanes"]
         if all(lane["consumers"] for lane in lanes if lane["state"] != "dead"):
             return
@@ -137,7 +141,13 @@ def main() -> None:
         os.chdir(folder)
         os.environ["KODOCTL_CONFIG"] = str(folder / "kodoctl.toml")
         os.environ["KODOCTL_DEV_HOME"] = str(folder / "brokers")
-        for variable in ("KODOCTL_ADMIN_URL", "KODOCTL_BROKER_URL", "KODOCTL_TOKEN", "KODOCTL_TOKEN_FILE", "KODOCTL_CONTEXT"):
+        for variable in (
+            "KODOCTL_ADMIN_URL",
+            "KODOCTL_BROKER_URL",
+            "KODOCTL_TOKEN",
+            "KODOCTL_TOKEN_FILE",
+            "KODOCTL_CONTEXT",
+        ):
             os.environ.pop(variable, None)
         with broker() as admin_url:
             show(folder, admin_url)
@@ -167,7 +177,9 @@ def show(folder: Path, admin_url: str) -> None:
     )
     title("The file changes: the plan shows what that means")
     text = Path("shop.yaml").read_text()
-    Path("shop.yaml").write_text(text.replace("retention: {time: 1d, size: 5GiB}", "retention: {time: 7d, size: 5GiB}").replace("100/s", "200/s"))
+    Path("shop.yaml").write_text(
+        text.replace("retention: {time: 1d, size: 5GiB}", "retention: {time: 7d, size: 5GiB}").replace("100/s", "200/s")
+    )
     run("kodoctl plan shop.yaml")
     run("kodoctl apply shop.yaml --auto-approve", quiet=True)
     title("Somebody changes the cluster by hand: drift finds it")

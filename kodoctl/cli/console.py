@@ -16,10 +16,12 @@ from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageEr
 C = TypeVar("C", bound=Callable[..., Any])
 
 Paths = Annotated[
-    list[str] | None, typer.Argument(help="Topology files, or folders of them.", show_default="topologies/")
+    list[str] | None,
+    typer.Argument(help="Topology files, or folders of them.", show_default="topologies/", metavar="[PATH]..."),
 ]
 Environment = Annotated[
-    str | None, typer.Option("--env", help="Environment of the files; `base` is the file without overlay.")
+    str | None,
+    typer.Option("--env", help="Environment of the files; `base` is the file without overlay.", metavar="NAME"),
 ]
 
 

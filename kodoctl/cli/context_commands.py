@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="text or json.")]
-Name = Annotated[str | None, typer.Argument(help="The context.", show_default="the current one")]
+Name = Annotated[str | None, typer.Argument(help="The context.", show_default="the current one", metavar="[NAME]")]
 
 
 def register(app: typer.Typer) -> None:
@@ -75,7 +75,7 @@ def list_(output: FormatOption = Format.TEXT) -> None:
 
 
 @command
-def use(name: Annotated[str, typer.Argument(help="The context to make current.")]) -> None:
+def use(name: Annotated[str, typer.Argument(help="The context to make current.", metavar="NAME")]) -> None:
     """Make a context the current one (in the user's configuration)."""
     from kodoctl.pulsar.connection import use_context, user_config
 

@@ -41,7 +41,7 @@ def import_(
     target: Target,
     namespace: Annotated[str, typer.Argument(help="TENANT/NAMESPACE to import.", metavar="TENANT/NAMESPACE")],
     name: Annotated[
-        str | None, typer.Option("--name", help="Name of the topology.", show_default="the namespace's")
+        str | None, typer.Option("--name", help="Name of the topology.", show_default="the namespace's", metavar="NAME")
     ] = None,
     out: Annotated[
         str | None, typer.Option("--out", help="Write the file here instead of to standard output.", metavar="FILE")
@@ -78,11 +78,17 @@ def import_(
 def forget(
     target: Target,
     addresses: Annotated[
-        list[str] | None, typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.")
+        list[str] | None,
+        typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.", metavar="[ADDRESS]..."),
     ] = None,
-    name: Annotated[list[str] | None, typer.Option("--name", help="Everything of this topology (repeatable).")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option("--name", help="Everything of this topology (repeatable).", metavar="NAME")
+    ] = None,
     namespace: Annotated[
-        list[str] | None, typer.Option("--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).")
+        list[str] | None,
+        typer.Option(
+            "--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).", metavar="TENANT/NAMESPACE"
+        ),
     ] = None,
     auto_approve: wiring.AutoApprove = False,
     confirm_name: wiring.Confirm = None,

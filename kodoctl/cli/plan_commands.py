@@ -38,7 +38,9 @@ class ApplyFormat(StrEnum):
 
 
 Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when there is something to change.")]
-LockTimeout = Annotated[str, typer.Option("--lock-timeout", help="How long to wait for another apply, such as 10m.")]
+LockTimeout = Annotated[
+    str, typer.Option("--lock-timeout", help="How long to wait for another apply, such as 10m.", metavar="DURATION")
+]
 FormatOption = Annotated[PlanFormat, typer.Option("--format", help="How the plan is printed.")]
 ApplyFormatOption = Annotated[ApplyFormat, typer.Option("--format", help="text, or a stream of JSON lines.")]
 
@@ -143,7 +145,10 @@ def write_plan(plan: Plan, out: str) -> None:
 def apply(
     target: Target,
     paths: Annotated[
-        list[str] | None, typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/")
+        list[str] | None,
+        typer.Argument(
+            help="A plan file, or topology files and folders.", show_default="topologies/", metavar="[PATH]..."
+        ),
     ] = None,
     env: Environment = None,
     auto_approve: wiring.AutoApprove = False,
@@ -204,14 +209,20 @@ def _apply_file(session: Session, file: str, confirm_name: str | None, lock_time
 def destroy(
     target: Target,
     paths: Annotated[
-        list[str] | None, typer.Argument(help="Topology files whose objects go.", show_default=False)
+        list[str] | None,
+        typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="[PATH]..."),
     ] = None,
     name: Annotated[
-        list[str] | None, typer.Option("--name", help="A topology by name, its file may be gone (repeatable).")
+        list[str] | None,
+        typer.Option("--name", help="A topology by name, its file may be gone (repeatable).", metavar="NAME"),
     ] = None,
     namespace: Annotated[
         list[str] | None,
-        typer.Option("--namespace", help="TENANT/NAMESPACE to look in, with --name and without a file (repeatable)."),
+        typer.Option(
+            "--namespace",
+            help="TENANT/NAMESPACE to look in, with --name and without a file (repeatable).",
+            metavar="TENANT/NAMESPACE",
+        ),
     ] = None,
     env: Environment = None,
     auto_approve: wiring.AutoApprove = False,
