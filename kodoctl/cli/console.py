@@ -17,7 +17,7 @@ C = TypeVar("C", bound=Callable[..., Any])
 
 Paths = Annotated[
     list[str] | None,
-    typer.Argument(help="Topology files, or folders of them.", show_default="topologies/", metavar="[PATH]..."),
+    typer.Argument(help="Topology files, or folders of them.", show_default="topologies/", metavar="PATH"),
 ]
 Environment = Annotated[
     str | None,

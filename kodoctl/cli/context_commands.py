@@ -27,7 +27,7 @@ class Format(StrEnum):
 
 
 FormatOption = Annotated[Format, typer.Option("--format", help="text or json.")]
-Name = Annotated[str | None, typer.Argument(help="The context.", show_default="the current one", metavar="[NAME]")]
+Name = Annotated[str | None, typer.Argument(help="The context.", show_default="the current one", metavar="NAME")]
 
 
 def register(app: typer.Typer) -> None:

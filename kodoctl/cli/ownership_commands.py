@@ -79,7 +79,7 @@ def forget(
     target: Target,
     addresses: Annotated[
         list[str] | None,
-        typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.", metavar="[ADDRESS]..."),
+        typer.Argument(help="Objects to give up, such as topic.persistent://kodo/trade/old.", metavar="ADDRESS"),
     ] = None,
     name: Annotated[
         list[str] | None, typer.Option("--name", help="Everything of this topology (repeatable).", metavar="NAME")

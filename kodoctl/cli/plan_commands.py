@@ -147,7 +147,7 @@ def apply(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            help="A plan file, or topology files and folders.", show_default="topologies/", metavar="[PATH]..."
+            help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"
         ),
     ] = None,
     env: Environment = None,
@@ -210,7 +210,7 @@ def destroy(
     target: Target,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="[PATH]..."),
+        typer.Argument(help="Topology files whose objects go.", show_default=False, metavar="PATH"),
     ] = None,
     name: Annotated[
         list[str] | None,
