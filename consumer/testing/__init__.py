@@ -1,7 +1,8 @@
-"""For tests of handlers: a broker in memory, a clock moved by hand, and a harness around a consumer."""
+"""For tests of handlers: a broker in memory, a clock moved by hand, a harness around a consumer, messages to hand in."""
 
+from consumer.testing.builders import message
 from consumer.testing.clock import ManualClock
 from consumer.testing.harness import Harness
 from consumer.testing.memory_broker import MemoryBroker, StoredMessage
 
-__all__ = ["Harness", "ManualClock", "MemoryBroker", "StoredMessage"]
+__all__ = ["Harness", "ManualClock", "MemoryBroker", "StoredMessage", "message"]

@@ -8,6 +8,7 @@ from consumer.envelope import FRESH, Control, Delivery, Level, State
 from consumer.message import Message, payload_check
 from consumer.outcomes import InvalidPayloadError
 from consumer.policy import Lane
+from consumer.testing import message
 from tests.unit.consumer.making import delivery
 
 LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)
@@ -44,3 +45,12 @@ def test_a_tombstone_has_no_payload() -> None:
 def test_text_is_utf_8() -> None:
     with pytest.raises(InvalidPayloadError):
         _message(delivery(1, b"\xff")).text()
+
+
+def test_a_message_is_built_for_a_test_of_a_handler() -> None:
+    built = message({"amount": 1}, key="k", properties={"uid": "u"}, place=("L2", "retrying"), attempt=3, tenant="u")
+    assert (built.json(), built.key, built.properties, built.tenant) == ({"amount": 1}, "k", {"uid": "u"}, "u")
+    assert (built.level, built.state, built.attempt) == ("L2", "retrying", 3)
+    assert message(b"x").id != message(b"x").id
+    with pytest.raises(InvalidPayloadError):
+        message("text", schema={"type": "object"}).json()
