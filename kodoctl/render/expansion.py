@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
+from kodoctl.topology.expected import in_yaml
+
 Json = dict[str, Any]
 WIDTH: Final = 80  # where lines are folded when nobody says otherwise
 
@@ -186,15 +188,6 @@ def _source(source: Json | None) -> str:
 def origin(source: Json) -> str:
     """`file:line`, or why nobody wrote the value."""
     return f"derived: {source['derived']}" if "derived" in source else f"{source['file']}:{source['line']}"
-
-
-def in_yaml(value: Any) -> str:
-    """A policy's value on one line, as the file would have it."""
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{key}: {in_yaml(member)}" for key, member in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(in_yaml, value)) + "]"
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _facts(facts: list[Fact], width: int) -> list[str]:

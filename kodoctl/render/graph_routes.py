@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final
+from typing import Final, assert_never
 
 from kodoctl.render.graph_grid import BOX_HEIGHT, LABEL_POINTS, PAD, Box, Line, Point, text_width
 
@@ -142,6 +142,8 @@ class Router:
                 route.gap, route.channel = 0, self.above[source.rows[0]]
             case Way.STRAIGHT | Way.LEFT:
                 line.upright = route.way is Way.LEFT
+            case _:
+                assert_never(route.way)
         if route.channel is None and not line.upright:
             self.make_room(line)
         if route.channel is not None:
@@ -248,6 +250,8 @@ class Router:
             case Way.UNDER_RIGHT | Way.BACK | Way.BACK_OVER:
                 middle = [(start[0], along), (across, along), (across, end[1])]
                 label = self.label_x[source.column if route.way is Way.UNDER_RIGHT else source.column - 1]
+            case _:
+                assert_never(route.way)
         return [start, *middle, end], (label, along)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.topology.expected import Kind, advise_on_key, all_optional, describe_expected
 from kodoctl.topology.names import Level
 from kodoctl.topology.nodes import Node
-from kodoctl.topology.schema import all_optional, describe_expected, known_keys
 
 Path = tuple[str | int, ...]
 LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
@@ -48,14 +47,14 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
     shown = _show(path)
     match detail["type"]:
         case "extra_forbidden":
-            return _unknown_key(path, node)
+            advice = advise_on_key(_with_kinds(path[:-1], root), str(path[-1]))
+            return error("K003", "unknown key", f"{shown}: {advice}", node.key_where)
         case "missing":
-            key = detail["loc"][-1]
-            parent, parent_path = node_at(root, path)
-            expected = describe_expected((*parent_path, key))
-            return error(
-                "K006", "missing field", f"{_show((*parent_path, key))} is needed: {expected}", parent.key_where
-            )
+            needed = (*path, detail["loc"][-1])
+            expected = describe_expected((*_with_kinds(path, root), detail["loc"][-1]))
+            if expected.startswith("`"):
+                expected = f"write `{detail['loc'][-1]}: {expected[1:]}"
+            return error("K006", "missing field", f"{_show(needed)} is needed: {expected}", node.key_where)
         case "unit":
             return error("K005", "wrong unit", f"{shown}: {detail['ctx']['text']}", node.where)
         case "value":
@@ -76,9 +75,9 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
             text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
             return error("K004", "wrong value", text, node.where)
         case _:
-            return error(
-                "K004", "wrong value", f"{shown}: {_got(node)}, should be {describe_expected(path)}", node.where
-            )
+            expected = describe_expected(_with_kinds(path, root))
+            text = f"{shown}: {_got(node)}, should be {expected}{_quotes(node.value, expected)}"
+            return error("K004", "wrong value", text, node.where)
 
 
 def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
@@ -102,12 +101,22 @@ def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
 _BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency", "quota", "[key]"})
 
 
-def _unknown_key(path: Path, node: Node) -> Diagnostic:
-    key, parent = str(path[-1]), path[:-1]
-    known = known_keys(parent)
-    near = get_close_matches(key, known, n=1, cutoff=0.6)
-    advice = f"did you mean {near[0]!r}?" if near else f"known here: {', '.join(known)}"
-    return error("K003", "unknown key", f"{_show(path)}: {advice}", node.key_where)
+def _with_kinds(path: Path, root: Node) -> Path:
+    """The path with the `kind` of each list entry on it that has one: what may stand there depends on it."""
+    steps: list[str | int] = []
+    for number, step in enumerate(path, 1):
+        steps.append(step)
+        node, _ = node_at(root, path[:number])
+        if isinstance(step, int) and isinstance(node.value, dict) and (kind := node.value.get("kind")) is not None:
+            steps.append(Kind(kind.value))
+    return tuple(steps)
+
+
+def _quotes(value: object, expected: str) -> str:
+    """A word on quotes where they are the mistake."""
+    if isinstance(value, str) and value.isdecimal() and "a whole number" in expected:
+        return " (without quotes)"
+    return " (in quotes)" if isinstance(value, int | float) and "a text such as" in expected else ""
 
 
 def _wrong_kind(detail: ErrorDetails, node: Node, shown: str) -> Diagnostic:

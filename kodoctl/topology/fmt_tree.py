@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
 
-from kodoctl.topology.schema import subschemas
+from kodoctl.topology.expected import subschemas
 
 Place = tuple[int, int]  # line and column, both from 0
 Path = tuple[str | int, ...]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kodoctl.errors import Diagnostic, Severity, has_errors
+from kodoctl.errors import Diagnostic, Severity, Where, has_errors
 from kodoctl.topology.allow import apply_allows
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import SourceFile, TopologySet, environments_of, load_set
 from kodoctl.topology.overlay import changes_nothing
 from kodoctl.topology.payloads import PayloadFile
 from kodoctl.topology.rules import flow, keeping, lanes, naming, payloads
-from kodoctl.topology.rules.registry import RULES, Scope
+from kodoctl.topology.rules.registry import RULES, Judged, Scope
 
 _LOADED = (flow, keeping, lanes, naming, payloads)  # importing them registers their rules
 
@@ -39,16 +39,18 @@ class LintReport:
 Earlier = Mapping[tuple[str, str], PayloadFile]
 
 
-def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
+def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[Judged]]:
     """Expansions of one environment and what every rule finds in them; allow-comments are not applied yet."""
     expansions = tuple(expand(topology) for topology in topologies.topologies)
     scope = Scope(expansions, earlier or {})
-    return expansions, [*topologies.findings, *(finding for rule in RULES for finding in rule.run(scope))]
+    loading = [Judged(finding, finding.detail) for finding in topologies.findings]
+    return expansions, [*loading, *(judged for rule in RULES for judged in rule.run(scope))]
 
 
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
     """Expansions and findings of one environment, allow-comments applied: what plan and apply start from."""
-    expansions, findings = judge(load_set(files, environment))
+    expansions, judged = judge(load_set(files, environment))
+    findings = [one.finding for one in judged]
     allowed, _ = apply_allows(findings, [allow for file in files for allow in file.allows])
     return expansions, in_order(allowed)
 
@@ -59,19 +61,22 @@ def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintRep
     `earlier`: (file, ground topic) -> the payload schema before the change under review.
     """
     base = load_set(files, None)
-    found = judge(base, earlier)[1]
-    seen = {(f.where, f.code, f.detail) for f in found}
+    found: dict[tuple[Where | None, str, str], Diagnostic] = {}
+    for judged in judge(base, earlier)[1]:
+        found.setdefault(_key(judged), judged.finding)
     for environment in environments_of(files):
         if all(changes_nothing(file.root, environment) for file in files):
             continue
-        for finding in judge(load_set(files, environment, base), earlier)[1]:
-            key = (finding.where, finding.code, finding.detail)
-            if key not in seen:
-                seen.add(key)
-                found.append(replace(finding, detail=f"{finding.detail} (environment {environment})"))
-    allowed, stale = apply_allows(found, [allow for file in files for allow in file.allows])
+        for judged in judge(load_set(files, environment, base), earlier)[1]:
+            detail = f"{judged.finding.detail} (environment {environment})"
+            found.setdefault(_key(judged), replace(judged.finding, detail=detail))
+    allowed, stale = apply_allows(found.values(), [allow for file in files for allow in file.allows])
     grounds = sum(len(topology.spec.topics) for topology in base.topologies)
     return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds)
+
+
+def _key(judged: Judged) -> tuple[Where | None, str, str]:
+    return judged.finding.where, judged.finding.code, judged.cause
 
 
 def in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:

@@ -1,4 +1,4 @@
-"""The JSON Schema of the topology file, generated from the models: what editors, `kodoctl schema` and error texts use."""
+"""The JSON Schema of the topology file, generated from the models: what editors and `kodoctl schema` use."""
 
 from __future__ import annotations
 
@@ -58,6 +58,11 @@ def _forbid_null(schema: Any) -> None:
 class _Generator(GenerateJsonSchema):
     """Adds the attribute docstrings, which are not read at import because parsing sources costs 50 ms a start."""
 
+    def sort(self, value: JsonObject, parent_key: str | None = None) -> JsonObject:
+        """As the models have it: examples read best in the order they were written in."""
+        del parent_key
+        return value
+
     def model_schema(self, schema: Any) -> JsonObject:
         result: JsonObject = super().model_schema(schema)
         if issubclass(schema["cls"], TopicPolicies) and schema["cls"] is not TopicPolicies:
@@ -85,76 +90,3 @@ def attribute_docs(model: type[BaseModel]) -> dict[str, str]:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found[name] = inspect.cleandoc(text)
     return found
-
-
-def subschemas(path: tuple[str | int, ...]) -> list[JsonObject]:
-    """The alternatives that the schema allows at `path` (keys and list positions), `$ref`s resolved; [] if none."""
-    root = topology_schema()
-    here = _alternatives(root, root)
-    for step in path:
-        below: list[JsonObject] = []
-        for schema in here:
-            if isinstance(step, int):
-                below.append(schema.get("items", {}))
-            elif step in schema.get("properties", {}):
-                below.append(schema["properties"][step])
-            elif isinstance(schema.get("additionalProperties"), dict):
-                below.append(schema["additionalProperties"])
-        here = [alternative for schema in below for alternative in _alternatives(schema, root)]
-    return here
-
-
-def _alternatives(schema: JsonObject, root: JsonObject) -> list[JsonObject]:
-    if "$ref" in schema:
-        return _alternatives(root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
-    for key in ("anyOf", "oneOf"):
-        if key in schema:
-            return [found for option in schema[key] for found in _alternatives(option, root)]
-    return [schema]
-
-
-def known_keys(path: tuple[str | int, ...]) -> list[str]:
-    """The keys a map at `path` may have."""
-    return sorted({key for schema in subschemas(path) for key in schema.get("properties", {})})
-
-
-def all_optional(path: tuple[str | int, ...]) -> bool:
-    """Whether `{}` is a value for `path`: a map none of whose keys is needed."""
-    return any(schema.get("properties") and not schema.get("required") for schema in subschemas(path))
-
-
-def describe_expected(path: tuple[str | int, ...]) -> str:
-    """What a value at `path` may be, in words: "true or false, or a map"."""
-    words: list[str] = []
-    for schema in subschemas(path):
-        word = _describe(schema)
-        if word not in words:
-            words.append(word)
-    return ", or ".join(words) if words else "something else"
-
-
-def _describe(schema: JsonObject) -> str:
-    if "const" in schema:
-        return f"`{_as_yaml(schema['const'])}`"
-    if "enum" in schema:
-        return "one of " + ", ".join(_as_yaml(value) for value in schema["enum"])
-    match schema.get("type"):
-        case "boolean":
-            return "true or false"
-        case "integer":
-            low, high = schema.get("minimum"), schema.get("maximum")
-            bounds = f" from {low} to {high}" if low is not None and high is not None and high < 1 << 20 else ""
-            return f"a whole number{bounds}"
-        case "number":
-            return "a number"
-        case "string":
-            example = schema.get("examples", [None])[0]
-            return f"a text such as {example}" if example else "a text (quote it if it looks like a number)"
-        case "array":
-            return "a list"
-        case _:
-            return "a map"
-
-
-def _as_yaml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

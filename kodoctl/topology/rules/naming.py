@@ -1,14 +1,16 @@
-"""K101, K102: names that Pulsar refuses or that would be ambiguous, and objects declared twice."""
+"""K101, K102, K105: names that Pulsar refuses or that would be ambiguous, objects declared twice, names misspelt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from itertools import chain
 
 from kodoctl.errors import Severity
 from kodoctl.topology.control import CONTROL_NAMESPACE, PREFIX
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
+from kodoctl.topology.nodes import Node
 from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
 from kodoctl.topology.rules.registry import Found, Scope, rule
 
@@ -88,3 +90,28 @@ def _across(scope: Scope) -> Iterator[Found]:
             if isinstance(resource, NamespaceResource):
                 detail += ": one file of a namespace has `namespace_policies`"
             yield Found(expansion.places[resource.address], detail)
+
+
+@rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")
+def misspelt_in_overlays(scope: Scope) -> Iterator[Found]:
+    """A slip in an overlay's name is no unknown key: it quietly makes a new topic, and changes nothing of the old one."""
+    for expansion in scope.expansions:
+        topology = expansion.topology
+        before = _children(topology.source.root, "topics")
+        for name, ground in _children(topology.root, "topics").items():
+            if found := _almost(name, before):
+                yield Found(ground.key_where, f"topic {name!r}: the file has {found!r}; is it the one?")
+            subscriptions = _children(before.get(name), "subscriptions")
+            for subscription, node in _children(ground, "subscriptions").items():
+                if found := _almost(subscription, subscriptions):
+                    yield Found(node.key_where, f"subscription {subscription!r}: {name} has {found!r}; is it the one?")
+
+
+def _almost(name: str, known: Mapping[str, Node]) -> str | None:
+    near = get_close_matches(name, known, n=1, cutoff=0.85) if known and name not in known else []
+    return near[0] if near else None
+
+
+def _children(node: Node | None, key: str) -> dict[str, Node]:
+    below = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+    return below.value if below is not None and isinstance(below.value, dict) else {}

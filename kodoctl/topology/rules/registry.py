@@ -72,13 +72,22 @@ class Rule:
     summary: str
     check: Callable[[Scope], Iterator[Found]]
 
-    def run(self, scope: Scope) -> Iterator[Diagnostic]:
+    def run(self, scope: Scope) -> Iterator[Judged]:
         """Every finding of this rule, each cause once: topics that share a wrong value are named together."""
         together: dict[tuple[Where, str], list[str]] = {}
         for found in self.check(scope):
             together.setdefault((found.where, found.detail), []).append(found.topic)
         for (where, detail), topics in together.items():
-            yield Diagnostic(self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where)
+            finding = Diagnostic(self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where)
+            yield Judged(finding, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A finding, and its `cause` without the names of topics: in another environment it may concern others."""
+
+    finding: Diagnostic
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,4 +152,4 @@ def all_codes() -> dict[str, str]:
     return dict(sorted({**OTHER_CODES, **{known.code: known.summary for known in RULES}}.items()))
 
 
-__all__ = ["RULES", "Found", "Rule", "Scope", "all_codes", "rule"]
+__all__ = ["RULES", "Found", "Judged", "Rule", "Scope", "all_codes", "rule"]

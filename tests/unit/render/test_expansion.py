@@ -2,7 +2,7 @@
 
 import pytest
 
-from kodoctl.render.expansion import as_json, in_yaml, table, totals, tree
+from kodoctl.render.expansion import as_json, table, totals, tree
 from kodoctl.topology.document import expansion_document
 from tests.unit.topology.making import expanded
 
@@ -164,7 +164,3 @@ def test_a_schema_is_shown_where_it_is_uploaded() -> None:
 
 def test_the_machine_form_is_the_document() -> None:
     assert as_json({"a": "é"}) == '{\n  "a": "é"\n}'
-
-
-def test_values_are_shown_as_the_file_would_have_them() -> None:
-    assert in_yaml({"a": True, "b": ["x", 1]}) == "{a: true, b: [x, 1]}"

@@ -19,6 +19,10 @@ CASES = [
     (SUB % "limits: [{kind: rate, limit: 1/s, §windows: 5}]", "K003 topics.orders.subscriptions.billing.limits[0].windows: known here:"),
     (POLICY % "§retenton: {}", "K003 defaults.policies.retenton: did you mean 'retention'?"),
     (POLICY % "retention: {§times: 1d}", "K003 defaults.policies.retention.times: did you mean 'time'?"),
+    (SUB % "limits: [{kind: concurrency, limit: §8/s}]", "K004 topics.orders.subscriptions.billing.limits[0].limit: the text '8/s', should be a whole number"),
+    (SUB % "§delays: [1s]", "K003 topics.orders.subscriptions.billing.delays: it belongs into `backup` or `blocking` or `pending`"),
+    ("topics: {orders: {partitions: §'4'}}", "should be a whole number (without quotes)"),
+    ("topics: {orders: {fair_by: §5}}", "the number 5, should be a text such as uid (in quotes)"),
     # missing
     ("topics: {orders: {§payload: {type: json}}}", "K006 topics.orders.payload.schema is needed: a text such as ../schemas/payloads/order.schema.json"),
     (SUB % "limits: [§{limit: 1/s}]", "K006 topics.orders.subscriptions.billing.limits[0].kind is needed: rate, concurrency, quota"),
@@ -26,7 +30,7 @@ CASES = [
     (SUB % "routes: [§{to: L1}]", "K006 topics.orders.subscriptions.billing.routes[0].when is needed: a map"),
     # nothing
     ("topics: {§orders: }", "K015 topics.orders has no value: write a map ({} takes every default), or remove the key (null stands only in overlays)"),
-    ("§topics:", "K015 topics has no value: write a map, or remove the key"),
+    ("§topics:", "K015 topics has no value: write a map such as {orders: {subscriptions: {billing: {}}}}, or remove the key"),
     ("topics: {orders: {§levels: null}}", "K015 topics.orders.levels has no value: write one of single, double, or a list, or remove the key"),
     (SUB % "tenant_weights: {§u1: ~}", "K015 topics.orders.subscriptions.billing.tenant_weights.u1 has no value: write a whole number"),
     (SUB % "states: [§null]", "K015 topics.orders.subscriptions.billing.states[0] has no value"),
@@ -58,7 +62,7 @@ CASES = [
     (SUB % "limits: [{kind: §rates}]", "K004 topics.orders.subscriptions.billing.limits[0].kind: the text 'rates', should be one of rate, concurrency, quota"),
     (SUB % "limits: [{kind: §}]", "K004 topics.orders.subscriptions.billing.limits[0].kind: nothing, should be one of rate, concurrency, quota"),
     (SUB % "routes: [{when: {property: a, equals: §[1]}, to: L1}]", "K004 topics.orders.subscriptions.billing.routes[0].when.equals: a list, should be a text"),
-    (SUB % "routes: [{when: {property: a, at_least: §.nan}, to: L1}]", "K004 topics.orders.subscriptions.billing.routes[0].when.at_least: the number nan, should be a whole number, or a number"),
+    (SUB % "routes: [{when: {property: a, at_least: §.nan}, to: L1}]", "K004 topics.orders.subscriptions.billing.routes[0].when.at_least: the number nan, should be a number"),
     (POLICY % "persistence: {mark_delete_rate: §'1'}", "K004 defaults.policies.persistence.mark_delete_rate: the text '1', should be a number"),
     ("topics: {orders: §{policies: {replication: [a]}, replication: [b]}}", "K004 topics.orders: `replication` stands here and in `policies`: write it once"),
     ("topics: {}\nallow_destroy: [§orders]", "K004 allow_destroy[0]: the text 'orders', should be a text"),
@@ -123,12 +127,12 @@ REST = "name: n\ntenant: k\nnamespace: n\n"
         (f"version: true\n{REST}", "1:10 K007 version is a whole number: write `version: 1`"),
         (f"version: 1.0\n{REST}", "1:10 K007 version is a whole number: write `version: 1`"),
         (f"version: [1]\n{REST}", "1:10 K007 version is a whole number: write `version: 1`"),
-        (f"{REST}topics: {{}}", "1:1 K006 version is needed: `1`"),
+        (f"{REST}topics: {{}}", "1:1 K006 version is needed: write `version: 1`"),
         (
             f"version:\n{REST}topics: {{}}",
             "1:1 K015 version has no value: write `1`, or remove the key (null stands only in overlays)",
         ),
-        (f"version: 1\n{REST}", "1:1 K006 topics is needed: a map"),
+        (f"version: 1\n{REST}", "1:1 K006 topics is needed: a map such as {orders: {subscriptions: {billing: {}}}}"),
     ],
 )
 def test_a_file_that_is_no_topology_of_ours_is_one_finding(text: str, says: str) -> None:

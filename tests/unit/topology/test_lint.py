@@ -46,6 +46,12 @@ def test_what_only_an_environment_has_says_so_and_is_said_once() -> None:
     ]
 
 
+def test_a_cause_of_the_base_that_concerns_more_topics_in_an_environment_is_said_once() -> None:
+    body = "defaults: {policies: {ttl: 1m}}\ntopics: {a: {subscriptions: {s: {}}}}\n"
+    body += "environments: {prod: {topics: {zebra: {subscriptions: {s: {}}}}}}\n"
+    assert codes_in(body) == ["K202"]
+
+
 def test_plan_starts_from_the_findings_of_one_environment_with_allowances_applied() -> None:
     text = f"{HEAD}{EVICT} # kodoctl: allow K203 because it is a cache\nenvironments: {{prod: {{production: true}}}}\n"
     files = [source_of(text.encode(), FILE)]

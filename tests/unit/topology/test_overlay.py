@@ -97,7 +97,7 @@ def test_a_file_without_overlay_is_itself() -> None:
         ("{prod: {version: 1}}", "6:23 K017 environments.prod.version: version is the same everywhere (environment prod)"),
         ("{prod: {production: yes}}", "6:35 K004 environments.prod.production should be true or false (environment prod)"),
         ("{prod: {defaults: {partitons: 9}}}", "6:34 K003 defaults.partitons: did you mean 'partitions'? (environment prod)"),
-        ("{prod: {defaults: {partitions: '9'}}}", "6:46 K004 defaults.partitions: the text '9', should be a whole number (environment prod)"),
+        ("{prod: {defaults: {partitions: '9'}}}", "6:46 K004 defaults.partitions: the text '9', should be a whole number (without quotes) (environment prod)"),
         ("{prod: {tenant: null}}", "1:1 K006 tenant is needed: a text such as kodo (environment prod)"),
         ("{prod: {topics: {orders: {levels: [L2]}}}}", "6:41 K103 L1 is missing: it is the ground topic itself, and always part of the list (environment prod)"),
     ],

@@ -84,6 +84,9 @@ CASES = [
     ("K104", sub("pending: {delays: [§0s]}"), "0s does not rise above 0s", sub("pending: {delays: [1ms]}")),
     ("K104", sub("blocking: {delays: [1s, 2s, 3s], attempts: §2}"), "blocking: 2 attempts never reach the last of 3 delays", sub("blocking: {delays: [1s, 2s, 3s], attempts: 3}")),
     ("K104", sub("backup: {attempts: §3}"), "backup: 3 attempts never reach the last of 4 delays", sub("backup: {attempts: 4}")),
+    # K105
+    ("K105", ORDERS + "environments: {prod: {topics: {§order: {partitions: 2}}}}", "topic 'order': the file has 'orders'; is it the one?", ORDERS + "environments: {prod: {topics: {shipments: {partitions: 2}, orders: {partitions: 2}}}}"),
+    ("K105", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {§biling: {}}}}}}", "subscription 'biling': orders has 'billing'; is it the one?", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {mailing: {}}}}}}"),
     # K201
     ("K201", sub(DEAD + "dead_letter: {ttl: §6d}"), "orders-billing-DLQ: ttl 6d: at least 7d, better unlimited", sub(DEAD + "dead_letter: {ttl: 7d}")),
     ("K201", sub(DEAD + "dead_letter: {subscription_expiry: §90d}"), "subscription_expiry 90d would delete the holder", sub(DEAD + "dead_letter: {subscription_expiry: unlimited}")),

@@ -8,14 +8,7 @@ import jsonschema
 import pytest
 import yaml
 
-from kodoctl.topology.schema import (
-    all_optional,
-    describe_expected,
-    known_keys,
-    schema_text,
-    subschemas,
-    topology_schema,
-)
+from kodoctl.topology.schema import schema_text, topology_schema
 from tests.unit.topology.making import HEAD
 
 ROOT = Path(__file__).parents[3]
@@ -116,24 +109,3 @@ def test_the_overlay_form_says_nothing_twice() -> None:
     assert len(json.dumps(patches)) < len(json.dumps(schema)) / 3
     leaf = patches["PatchSubscription"]["properties"]["type"]
     assert leaf == {"anyOf": [{"$ref": "#/$defs/Subscription/properties/type"}, {"type": "null"}]}
-
-
-def test_error_texts_know_what_is_expected_at_a_path() -> None:
-    assert known_keys(("defaults",)) == ["partitions", "policies", "state_policies"]
-    assert describe_expected(("topics", "orders", "levels")) == "one of single, double, or a list"
-    assert (
-        describe_expected(("topics", "orders", "subscriptions", "billing", "weights", "ready"))
-        == "a whole number from 0 to 200"
-    )
-    assert (
-        describe_expected(("topics", "orders", "subscriptions", "billing", "limits", 0, "kind"))
-        == "`rate`, or `concurrency`, or `quota`"
-    )
-    assert describe_expected(("nowhere",)) == "something else"
-    assert subschemas(("name", "deeper")) == []
-
-
-def test_empty_maps_are_suggested_only_where_nothing_is_needed() -> None:
-    assert all_optional(("topics", "orders"))
-    assert not all_optional(("create_tenant",))
-    assert not all_optional(("name",))
