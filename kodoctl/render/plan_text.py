@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.safe import one_line, printable
+from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}
 MAX_UNMANAGED = 20
+_LONGEST = 4_000  # characters of a line; a change's fields take a line each
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +23,8 @@ class Line:
     style: str = ""
 
     def __post_init__(self) -> None:
-        """Whatever got in, a line is one line, and no terminal obeys it."""
-        object.__setattr__(self, "text", printable(self.text))
+        """Whatever got in, a line is one line that somebody can read, and no terminal obeys it."""
+        object.__setattr__(self, "text", one_line(self.text, _LONGEST))
 
 
 def plan_lines(document: Json, target: str) -> Iterator[Line]:

@@ -95,7 +95,7 @@ def short(change: Json) -> str:
     kind, _, name = change["address"].partition(".")
     rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
     text = created_text(change["after"]) if change["after"] else ""
-    return one_line(f"{kind} {rest}{f': {text}' if text else ''}")
+    return one_line(f"{kind} {rest}".strip() + (f": {text}" if text else ""))
 
 
 def created_text(resource: Json) -> str:

@@ -1,0 +1,175 @@
+"""Real HTTP servers for tests: one that answers as told, one that stands before a broker and breaks what it is told to."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client sent. `number` counts from 1."""
+
+    method: str
+    path: str
+    body: bytes
+    headers: Mapping[str, str]
+    number: int
+
+    @property
+    def is_write(self) -> bool:
+        return self.method != "GET"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server says. `cut`: the connection ends instead."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cut: bool = False
+
+
+def answer_json(document: Any, status: int = 200, **headers: str) -> Answer:
+    """An answer with a JSON body."""
+    return Answer(status, json.dumps(document).encode(), {"Content-Type": "application/json", **headers})
+
+
+def answer_html(text: str, status: int) -> Answer:
+    """An answer as Jetty makes it itself."""
+    return Answer(status, text.encode(), {"Content-Type": "text/html;charset=iso-8859-1"})
+
+
+class Server:
+    """Answers every request by a function, and remembers them."""
+
+    def __init__(self, answer: Callable[[Request], Answer]) -> None:
+        self.requests: list[Request] = []
+        self._lock = threading.Lock()
+        self._answer = answer
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version: ClassVar[str] = "HTTP/1.1"
+
+            def log_message(self, *_: object) -> None:
+                """Quiet."""
+
+            def handle_any(self) -> None:
+                server._handle(self)
+
+            do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self.host = f"127.0.0.1:{self._server.server_port}"
+        self.url = f"http://{self.host}"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def counted(self) -> Counter[str]:
+        """Requests by method."""
+        return Counter(request.method for request in self.requests)
+
+    @property
+    def writes(self) -> list[Request]:
+        return [request for request in self.requests if request.is_write]
+
+    def _handle(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        with self._lock:
+            number = len(self.requests) + 1
+            request = Request(handler.command, handler.path, body, dict(handler.headers), number)
+            self.requests.append(request)
+        answer = self._answer(request)
+        if answer.cut:
+            handler.close_connection = True
+            handler.connection.close()
+            return
+        handler.send_response(answer.status)
+        for name, value in answer.headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(answer.body)))
+        handler.end_headers()
+        handler.wfile.write(answer.body)
+
+
+@contextmanager
+def serving(answer: Callable[[Request], Answer]) -> Iterator[Server]:
+    """A server for the time of a test."""
+    server = Server(answer)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+class Fault(Enum):
+    """What a proxy does to a request: `BEFORE` the broker hears of it, or `AFTER` it has done it."""
+
+    CONFLICT_BEFORE = (409, False)
+    BUSY_BEFORE = (429, False)
+    ERROR_BEFORE = (500, False)
+    ERROR_AFTER = (500, True)
+    UNAVAILABLE_AFTER = (503, True)
+    CUT_BEFORE = (0, False)
+    CUT_AFTER = (0, True)
+    HANG_AFTER = (-1, True)
+
+    @property
+    def reaches_the_broker(self) -> bool:
+        return bool(self.value[1])
+
+
+class Proxy(Server):
+    """Stands before a broker's admin API. `choose` names the fault for a request, None lets it pass."""
+
+    def __init__(self, admin_url: str, choose: Callable[[Request], Fault | None] = lambda _: None) -> None:
+        self._target = urlsplit(admin_url).netloc
+        self.choose = choose
+        self.faults: list[tuple[Fault, Request]] = []
+        self.hang = threading.Event()
+        super().__init__(self._pass)
+
+    def _pass(self, request: Request) -> Answer:
+        fault = self.choose(request)
+        if fault is None:
+            return self._forward(request)
+        self.faults.append((fault, request))
+        if fault.reaches_the_broker:
+            self._forward(request)
+        status = fault.value[0]
+        if status > 0:
+            return answer_json({"reason": "made up by a test"}, status)
+        if status < 0:
+            self.hang.wait(30)
+        return Answer(cut=True)
+
+    def _forward(self, request: Request) -> Answer:
+        connection = http.client.HTTPConnection(self._target, timeout=60)
+        try:
+            headers = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "connection")}
+            connection.request(request.method, request.path, request.body or None, headers)
+            reply = connection.getresponse()
+            kept = {k: v for k, v in reply.getheaders() if k.lower() in ("content-type", "location")}
+            return Answer(reply.status, reply.read(), kept)
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self.hang.set()
+        super().close()

@@ -1,0 +1,213 @@
+"""Answers of the broker in our types: stats of a topic, what kind of broker it is, records of our own."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import ClusterError
+from kodoctl.plan.ledger import Ledger
+from kodoctl.pulsar.admin import Reply, RequestCount, must, partition_path, subscription_path, topic_path
+from kodoctl.pulsar.control import read_control
+from kodoctl.pulsar.live import grants_of, read_ledgers
+from kodoctl.pulsar.server import read_server, read_version
+from kodoctl.pulsar.stats import parse
+from kodoctl.topology.control import LEDGER_PREFIX
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import from_json
+from tests.inventories import HERE
+
+J = TopicName(HERE, "J")
+
+
+class Book:
+    """An admin port that answers GETs from a table; anything else is 404."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers = answers
+        self.traffic = RequestCount()
+
+    def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
+        answer = self.answers.get(path.replace("/", "_"), 404)
+        return Reply(method, path, answer, None, "no") if isinstance(answer, int) else Reply(method, path, 200, answer)
+
+
+# --- names in paths
+
+
+def test_names_are_encoded_once_and_nothing_in_them_leads_elsewhere() -> None:
+    odd = TopicName(HERE, "a b%41#?/../x")
+    assert topic_path(odd) == "persistent/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
+    assert partition_path(J, 2) == "persistent/acme/ns/J-partition-2"
+    assert subscription_path(J, "s/t\n") == "persistent/acme/ns/J/subscription/s%2Ft%0A"
+
+
+# --- stats
+
+
+def _part(subscriptions: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return {"subscriptions": subscriptions or {}, "publishers": [], "storageSize": 0, "backlogSize": 0, **more}
+
+
+def _stats(*parts: dict[str, Any] | None, **metadata: Any) -> dict[str, Any]:
+    named = {f"persistent://acme/ns/J-partition-{index}": part for index, part in enumerate(parts) if part is not None}
+    return {"metadata": {"partitions": len(parts), **metadata}, "partitions": named}
+
+
+def test_sizes_backlogs_and_clients_are_summed_over_partitions() -> None:
+    sub = {"msgBacklog": 2, "backlogSize": 10, "consumers": [{}], "subscriptionProperties": {"kodoctl": "trade"}}
+    one = _part({"s": sub}, publishers=[{}], storageSize=100, backlogSize=10, lastPublishTimeStamp=5)
+    other = _part({"s": {**sub, "consumers": []}}, storageSize=50, backlogSize=20, lastPublishTimeStamp=9)
+    found = parse(J, _stats(one, other, _part({"s": sub}), properties={"kodoctl": "trade"}))
+    assert (found.partitions, found.marker, found.missing) == (3, "trade", ())
+    facts = found.facts
+    assert (facts.storage_bytes, facts.backlog_bytes, facts.last_publish) == (150, 30, 9)
+    assert (facts.producers, facts.consumers, facts.busy_partitions) == (1, 1, (0, 2))
+    [reading] = found.subscriptions
+    assert (reading.name, reading.marker, reading.missing_on) == ("s", "trade", ())
+    assert (reading.facts.backlog_entries, reading.facts.backlog_bytes, reading.facts.consumers) == (6, 30, 1)
+
+
+def test_a_subscription_on_one_partition_of_four_lacks_the_others() -> None:
+    found = parse(J, _stats(_part(), _part({"s": {}}), _part(), _part()))
+    assert [(s.name, s.missing_on) for s in found.subscriptions] == [("s", (0, 2, 3))]
+
+
+def test_a_partition_that_is_not_there_is_missing_and_no_subscription_lacks_it() -> None:
+    found = parse(J, _stats(_part({"s": {}}), None, _part({"s": {}})))
+    assert found.missing == (1,)
+    assert [(s.name, s.missing_on) for s in found.subscriptions] == [("s", ())]
+
+
+@pytest.mark.parametrize("key", ["isDurable", "durable"])
+def test_readers_leave_nothing_that_counts(key: str) -> None:
+    found = parse(J, _stats(_part({"reader-1": {key: False, "msgBacklog": 9}, "s": {key: True}})))
+    assert [s.name for s in found.subscriptions] == ["s"]
+
+
+def test_live_orders_to_workers_are_seen_and_kept() -> None:
+    found = parse(J, _stats(_part({"s": {"subscriptionProperties": {"kodo-steer": "pause"}}})))
+    assert found.subscriptions[0].facts.steered == "pause"
+
+
+def test_an_answer_without_most_of_its_members_is_an_empty_topic() -> None:
+    found = parse(J, {})
+    assert (found.partitions, found.marker, found.subscriptions) == (0, None, ())
+    assert parse(J, {"metadata": None, "partitions": None}).facts.producers == 0
+
+
+# --- the broker
+
+
+CONFIG = {
+    "clusterName": "east",
+    "defaultRetentionTimeInMinutes": "60",
+    "defaultRetentionSizeInMB": "-1",
+    "ttlDurationDefaultInSeconds": "0",
+    "subscriptionExpirationTimeMinutes": "5",
+    "backlogQuotaDefaultLimitBytes": "1024",
+    "brokerDeleteInactiveTopicsEnabled": "true",
+    "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+    "brokerDeleteInactiveTopicsFrequencySeconds": "120",
+    "isSchemaValidationEnforced": "true",
+}
+
+
+def test_a_super_user_learns_the_cluster_and_the_brokers_defaults() -> None:
+    server = read_server(Book(clusters=["east", "west"], brokers_configuration_runtime=CONFIG, brokers_version="4.2.4"))
+    assert (server.cluster, server.version) == ("east", (4, 2, 4))
+    expected = {
+        "retention": {"time": "1h", "size": "unlimited"},
+        "ttl": "unlimited",
+        "subscription_expiry": "5m",
+        "backlog_quota": {"size": "1KiB", "time": "unlimited"},
+        "inactive_topic": {"delete": "caught_up", "after": "2m"},
+        "schema_validation": True,
+    }
+    assert server.defaults == {name: from_json(name, value) for name, value in expected.items()}
+    assert not server.unsupported
+
+
+def test_others_know_the_cluster_when_there_is_one_and_no_defaults() -> None:
+    server = read_server(Book(clusters=["east", "global"], brokers_configuration_runtime=401))
+    assert (server.cluster, dict(server.defaults)) == ("east", {})
+
+
+def test_several_clusters_cannot_be_told_apart_without_a_super_user() -> None:
+    with pytest.raises(ClusterError, match="knows east, west and only a super-user"):
+        read_server(Book(clusters=["east", "west"], brokers_configuration_runtime=401))
+
+
+def test_something_else_that_answers_is_not_taken_for_pulsar() -> None:
+    with pytest.raises(ClusterError) as caught:
+        read_server(Book(clusters={"hello": "world"}))
+    assert caught.value.diagnostics[0].code == "K523"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("4.0.7", (4, 0, 7)), ("5.1-SNAPSHOT", (5, 1, 0)), ("unknown", ()), ("", ())]
+)
+def test_a_version_is_read_or_unknown(text: str, version: tuple[int, ...]) -> None:
+    assert read_version(Book(brokers_version=text)) == version
+    assert read_version(Book()) == ()
+
+
+def test_an_old_broker_does_not_have_every_policy() -> None:
+    assert read_server(Book(clusters=["x"], brokers_version="4.0.7")).unsupported == {"subscription_expiry"}
+
+
+def test_inactive_topics_that_are_never_deleted_are_told() -> None:
+    server = read_server(
+        Book(clusters=["x"], brokers_configuration_runtime={"brokerDeleteInactiveTopicsEnabled": "false"})
+    )
+    assert server.defaults["inactive_topic"] == from_json("inactive_topic", {"delete": "never"})
+
+
+# --- records of our own
+
+
+def test_the_control_namespace_holds_the_uuid_and_where_topologies_live() -> None:
+    properties = {"kodoctl.uuid": "11", "kodoctl.index/trade": json.dumps(["acme/a", "acme/b"]), "other": "x"}
+    found = read_control(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
+    assert found.uuid == "11"
+    assert found.index == {"trade": (NamespaceName("acme", "a"), NamespaceName("acme", "b"))}
+
+
+def test_before_the_first_apply_there_is_neither() -> None:
+    assert read_control(Book(), "acme").uuid is None
+    assert read_control(Book(namespaces_acme_kodoctl={}), "acme").uuid is None
+
+
+@pytest.mark.parametrize("text", ["no json", "5", '["no namespace"]', "null"])
+def test_a_damaged_index_is_told_and_never_guessed_at(text: str) -> None:
+    with pytest.raises(ClusterError) as caught:
+        read_control(Book(namespaces_acme_kodoctl={"properties": {"kodoctl.index/trade": text}}), "acme")
+    assert caught.value.diagnostics[0].code == "K522"
+
+
+def test_a_ledger_that_cannot_be_read_stops_the_command() -> None:
+    with pytest.raises(ClusterError):
+        read_ledgers(HERE, {"properties": {f"{LEDGER_PREFIX}trade": "damaged"}})
+    assert read_ledgers(HERE, {"properties": {"something": "else"}}) == {}
+    assert read_ledgers(HERE, {}) == {}
+    assert isinstance(Ledger("x", HERE).owned, dict)
+
+
+def test_grants_stand_on_namespaces_and_on_persistent_topics() -> None:
+    auth = {
+        "namespace_auth": {"anna": ["consume"]},
+        "destination_auth": {
+            "persistent://acme/ns/J": {"ben": ["produce"]},
+            "non-persistent://acme/ns/x": {"cleo": ["produce"]},
+        },
+    }
+    found = {grant.address: grant.actions for grant in grants_of(HERE, {"auth_policies": auth})}
+    assert found == {"grant.acme/ns/anna": {"consume"}, "grant.persistent://acme/ns/J/ben": {"produce"}}
+    assert not list(grants_of(HERE, {}))
+
+
+def test_a_refused_request_says_what_it_was_for() -> None:
+    with pytest.raises(ClusterError, match=r"listing topics: GET x answered 500 \(no\)"):
+        must(Reply("GET", "x", 500, None, "no"), "listing topics")

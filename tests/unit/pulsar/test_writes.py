@@ -1,0 +1,104 @@
+"""A write that is made sure of: sent again only after reading showed that it did not happen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.admin import LostReplyError, Reply
+from kodoctl.pulsar.writes import TRIES, WriteFailedError, wait_until, write
+
+
+class Line:
+    """An admin port that answers from a list; an exception in it is raised."""
+
+    traffic: Any = None
+
+    def __init__(self, *answers: int | Exception) -> None:
+        self.answers = list(answers)
+        self.sent = 0
+
+    def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
+        answer = self.answers[min(self.sent, len(self.answers) - 1)]
+        self.sent += 1
+        if isinstance(answer, Exception):
+            raise answer
+        return Reply(method, path, answer, None, "reason" if answer >= 400 else "")
+
+
+LOST = LostReplyError(error("K515", "no answer to a write", "cut"))
+
+
+def _write(line: Line, done: Callable[[], bool] = lambda: False, **options: Any) -> tuple[Reply | None, list[float]]:
+    pauses: list[float] = []
+    return write(line, "PUT", "x", {}, done=done, pause=pauses.append, **options), pauses
+
+
+def test_an_accepted_write_is_sent_once_and_not_read_back_here() -> None:
+    line = Line(204)
+    reply, pauses = _write(line, lambda: pytest.fail("nobody asked"))
+    assert reply is not None
+    assert (line.sent, pauses) == (1, [])
+
+
+@pytest.mark.parametrize("answer", [409, 429, 500, 502, 503, 504, LOST])
+def test_a_busy_or_silent_broker_is_asked_what_happened_before_it_is_told_again(answer: int | Exception) -> None:
+    line = Line(answer, 204)
+    asked: list[int] = []
+
+    def done() -> bool:
+        asked.append(line.sent)
+        return False
+
+    reply, pauses = _write(line, done)
+    assert reply is not None
+    assert (line.sent, asked, len(pauses)) == (2, [1], 1)
+
+
+@pytest.mark.parametrize("answer", [409, 500, LOST])
+def test_a_write_that_happened_without_an_answer_is_not_sent_again(answer: int | Exception) -> None:
+    line = Line(answer)
+    reply, _ = _write(line, lambda: True)
+    assert reply is None
+    assert line.sent == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 412, 422])
+def test_an_answer_that_will_not_change_fails_at_once_with_the_brokers_words(status: int) -> None:
+    line = Line(status)
+    with pytest.raises(WriteFailedError, match=rf"PUT x answered {status} \(reason\)"):
+        _write(line)
+    assert line.sent == 1
+
+
+def test_an_answer_that_the_caller_understands_is_handed_back() -> None:
+    reply, _ = _write(Line(409), final=frozenset({409}))
+    assert reply is not None
+    assert reply.status == 409
+
+
+def test_a_broker_that_stays_busy_is_given_up_with_the_last_reason() -> None:
+    line = Line(503)
+    with pytest.raises(WriteFailedError, match=rf"answered 503 .* given up after {TRIES} tries"):
+        _write(line)
+    assert line.sent == TRIES
+
+
+def test_a_cluster_that_cannot_be_read_either_is_tried_again() -> None:
+    line = Line(LOST, 204)
+
+    def unreadable() -> bool:
+        raise ClusterError(error("K514", "no broker answers"))
+
+    reply, _ = _write(line, unreadable)
+    assert reply is not None
+    assert line.sent == 2
+
+
+def test_waiting_ends_when_it_came_true_or_when_time_is_up() -> None:
+    answers = iter([False, False, True])
+    assert wait_until(lambda: next(answers), pause=lambda _: None)
+    assert not wait_until(lambda: False, seconds=0.0, pause=lambda _: None)

@@ -1,0 +1,323 @@
+"""A plan as text and as Markdown: what a reader must see, what nobody may forge, and that it fits."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import error, note, warning
+from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.document import to_json
+from kodoctl.plan.drift import split
+from kodoctl.plan.drift import to_json as drift_json
+from kodoctl.plan.inventory import ClusterIdentity, Found
+from kodoctl.plan.owners import ConsumerChange
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.status import LaneStatus, OtherReaders, Status
+from kodoctl.render.drift import drift_lines
+from kodoctl.render.plan_markdown import LIMIT, plan_markdown
+from kodoctl.render.plan_text import plan_lines
+from kodoctl.render.status import status_json, status_lines
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import Foreign
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+from kodoctl.topology.units import Duration
+from tests.inventories import HERE, applied, changed, empty, planned, topology, wanted
+
+J = TopicName(HERE, "J")
+TARGET = "context dev, http://127.0.0.1:8080"
+ABOUT = About("trade")
+
+
+def _plan(*changes: Change, **parts: Any) -> Plan:
+    return replace(planned(wanted(topology()), empty()), changes=changes, findings=parts.pop("findings", ()), **parts)
+
+
+def _text(plan: Plan) -> str:
+    return "\n".join(line.text for line in plan_lines(to_json(plan), TARGET))
+
+
+def _markdown(plan: Plan, limit: int = LIMIT) -> str:
+    return plan_markdown(to_json(plan), TARGET, limit=limit)
+
+
+def _danger(address: str, code: str = "K401") -> About:
+    return About("trade", "no longer declared", None, (error(code, "deletes data", f"{address}: 5 unread messages"),))
+
+
+def test_the_head_says_which_cluster_and_environment() -> None:
+    plan = _plan(environment="prod")
+    assert _text(plan).startswith("context dev, http://127.0.0.1:8080 (cluster standalone, 11111111), environment prod")
+    first = _plan(identity=ClusterIdentity("standalone", {"acme": None}))
+    assert "(cluster standalone, first apply)" in _text(first)
+
+
+def test_every_kind_of_object_is_described_where_it_is_made() -> None:
+    created = [
+        TenantResource("acme", frozenset({"standalone"}), frozenset()),
+        NamespaceResource(HERE, {"ttl": Duration(60_000)}),
+        TopicResource(J, 4, {"ttl": Duration(60_000), "max_producers": 5}),
+        SubscriptionResource(J, "s", "latest"),
+        GrantResource(J, "anna", frozenset({"consume", "produce"})),
+        SchemaResource(J, "AVRO", "{}"),
+    ]
+    text = _text(_plan(*(Create(resource, ABOUT) for resource in created)))
+    for words in (
+        "+ tenant.acme", "clusters standalone", "+ namespace.acme/ns", "ttl 1m", "4 partitions; max_producers 5; ttl 1m",
+        "+ subscription s: from latest", "+ grant anna: consume, produce", "+ schema: AVRO",
+    ):  # fmt: skip
+        assert words in text, text
+    assert "Plan: 6 to create, 0 to update, 0 to delete, 0 to adopt, 0 unchanged." in text
+
+
+def test_an_update_shows_changed_fields_with_what_counts_and_where_it_comes_from() -> None:
+    start = applied(wanted(topology("{J: {policies: {ttl: 1h}}}", "namespace_policies: {ttl: 9h}\n")))
+    text = _text(
+        planned(wanted(topology("{J: {policies: {max_producers: 5}}}", "namespace_policies: {ttl: 9h}\n")), start)
+    )
+    assert re.search(r"~ topic\.persistent://acme/ns/J  \(file0\.yaml:\d+\)", text)
+    assert "ttl            1h → unset (namespace: 9h)" in text
+    assert "max_producers  unset (broker default) → 5" in text
+    assert "Plan: 0 to create, 1 to update, 0 to delete, 0 to adopt, 1 unchanged." in text
+
+
+def test_a_topic_that_must_be_unloaded_says_so() -> None:
+    fields = (FieldChange("delayed_delivery", "set", None), FieldChange("definition", "a", "b"))
+    text = _text(_plan(Update(TopicResource(J, 1, {}), TopicResource(J, 1, {}), fields, ABOUT, unload=True)))
+    assert "delayed delivery (topic level)  set → unset" in text
+    assert "schema                          a version → a version" in text
+    assert "the topic is unloaded once: its consumers reconnect" in text
+
+
+def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
+    address = "topic.persistent://acme/ns/K"
+    plan = _plan(
+        Create(TopicResource(J, 1, {}), ABOUT), Delete(TopicResource(TopicName(HERE, "K"), 1, {}), _danger(address))
+    )
+    text = _text(plan)
+    assert text.index("- topic.persistent://acme/ns/K") < text.index("+ topic.persistent://acme/ns/J")
+    assert "! K401 error: deletes data" in text
+    assert "This plan is refused" in text
+
+
+def test_adopting_and_forgetting_say_why() -> None:
+    text = _text(
+        _plan(
+            Adopt(TopicResource(J, 1, {}), About("trade", "there, and nobody's yet")),
+            Forget("topic.x", None, About("trade", "is gone already")),
+        )
+    )
+    assert "○ topic.persistent://acme/ns/J\n      there, and nobody's yet" in text
+    assert ". topic.x\n      is gone already" in text
+    assert "1 to forget" in text
+
+
+def test_what_only_consumers_read_what_is_unmanaged_and_what_is_elsewhere_is_told() -> None:
+    consumers = (ConsumerChange("J/s", (("concurrency", 8, None), ("weights", None, {"ready": 80}))),)
+    unmanaged = tuple(f"topic.persistent://acme/ns/x{n}" for n in range(30))
+    text = _text(
+        _plan(consumer_changes=consumers, unmanaged=unmanaged, elsewhere={"other": 1, "third": 2}, unchanged=7)
+    )
+    assert "J/s  concurrency  8 → default" in text
+    assert "J/s  weights  default → {ready: 80}" in text
+    assert "… and 10 more (--format json lists all)" in text
+    assert "topologies other (1 object), third (2 objects)" in text
+    assert text.endswith("No changes. 7 objects are as the files say.")
+
+
+def test_findings_carry_their_code_and_place() -> None:
+    from kodoctl.errors import Where
+
+    text = _text(
+        _plan(
+            findings=(
+                warning("K405", "grown", "1 → 4"),
+                note("K416", "the file moved", "a is now b", Where("t.yaml", 3, 1)),
+            )
+        )
+    )
+    assert "Warning: grown [K405]\n  1 → 4" in text
+    assert "Note: the file moved [K416] at t.yaml:3" in text
+
+
+def test_a_deleted_topic_and_what_goes_with_it_is_one_group() -> None:
+    changes = [Delete(TopicResource(J, 1, {}), ABOUT), Delete(SubscriptionResource(J, "s"), ABOUT)]
+    assert "  - topic.persistent://acme/ns/J\n      - subscription s" in _text(_plan(*changes))
+
+
+def test_markdown_folds_details_by_namespace() -> None:
+    other = TopicName(NamespaceName("acme", "other"), "K")
+    text = _markdown(_plan(Create(TopicResource(J, 1, {}), ABOUT), Create(TopicResource(other, 2, {}), ABOUT)))
+    assert text.startswith("### kodoctl plan: changes\n\n")
+    assert (
+        "<summary>acme/ns: 1 change</summary>\n\n```diff\n+ topic.persistent://acme/ns/J will be created\n+     1 partition\n```\n\n</details>"
+        in text
+    )
+    assert "<summary>acme/other: 1 change</summary>" in text
+    assert "did not fit" not in text
+
+
+def test_markdown_of_nothing_is_short() -> None:
+    assert _markdown(_plan(unchanged=3)).startswith("### kodoctl plan: no changes")
+
+
+def test_markdown_shows_every_section() -> None:
+    consumers = (ConsumerChange("J/s", (("concurrency", 8, None),)),)
+    update = Update(TopicResource(J, 1, {}), TopicResource(J, 4, {}), (FieldChange("partitions", 1, 4),), ABOUT)
+    plan = _plan(
+        update, consumer_changes=consumers, unmanaged=("topic.x",), findings=(error("K410", "not ours", "see"),)
+    )
+    text = _markdown(plan)
+    for words in (
+        "⛔ refused",
+        "**error** K410 not ours: see",
+        "`J/s` concurrency: `8` → `unset`",
+        "1 unmanaged object",
+        "!     partitions: 1 → 4",
+    ):
+        assert words in text, text
+
+
+# --- nobody may forge
+
+
+EVIL = (
+    "x\n\x1b[2J\x9b31m</details>```\n| a | b |\n# Plan: 0 to delete\u202e\u2028@all `code` <img src=x> \ud800"
+    + "y" * 1_000_000
+)
+EVIL_LINES = ("\n# Plan", "\n| a", "\x1b", "\x9b", "\u202e", "\u2028", "\ud800")
+
+
+def _hostile() -> Plan:
+    """Every text that a cluster or a plan file could bring along is hostile."""
+    evil = TopicName(HERE, EVIL)
+    topic = TopicResource(evil, 1, {"dispatch_rate": Foreign(EVIL)})
+    about = About(EVIL, EVIL, None, (error(EVIL, EVIL, EVIL),))
+    changes: list[Change] = [
+        Delete(topic, about), Delete(SubscriptionResource(J, EVIL), about), Create(topic, About(EVIL)), Adopt(topic, About(EVIL, EVIL), EVIL),
+        Update(topic, topic, (FieldChange("policies.dispatch_rate", Foreign(EVIL), None),), about), Forget(f"topic.{EVIL}", None, About(EVIL, EVIL)),
+        Create(GrantResource(J, EVIL, frozenset({"consume"})), About(EVIL)), Create(TenantResource(EVIL, frozenset({EVIL}), frozenset()), About(EVIL)),
+        Create(SchemaResource(J, EVIL, EVIL), About(EVIL)),  # type: ignore[arg-type]
+    ]  # fmt: skip
+    return _plan(
+        *changes,
+        findings=(error(EVIL, EVIL, EVIL),),
+        identity=ClusterIdentity(EVIL, {"acme": EVIL}),
+        environment=EVIL,
+        unmanaged=(f"topic.{EVIL}",),
+        elsewhere={EVIL: 3},
+        consumer_changes=(ConsumerChange(EVIL, ((EVIL, {EVIL: [EVIL]}, EVIL),)),),
+    )
+
+
+def test_hostile_names_and_values_are_escaped_in_text() -> None:
+    lines = list(plan_lines(to_json(_hostile()), TARGET))
+    assert all(line.text.isprintable() for line in lines)
+    assert not any(line.text.startswith(("# Plan", "Plan: 0 to delete", "| a")) for line in lines)
+    assert sum(len(line.text) for line in lines) < 100_000
+
+
+def test_hostile_names_and_values_are_escaped_in_markdown() -> None:
+    text = _markdown(_hostile())
+    for forged in EVIL_LINES:
+        assert forged not in text
+    assert len(text.encode()) <= LIMIT
+    lines = text.splitlines()
+    assert lines.count("<details>") == lines.count("</details>") > 0
+    outside = re.sub(r"```diff\n.*?\n```", "", text, flags=re.DOTALL)
+    assert not re.search(r"(?<!\\)<img", re.sub(r"`[^`\n]*`", "", outside))  # nothing but inline code holds it
+    assert text.count("```") % 2 == 0
+    for block in re.findall(r"```diff\n(.*?)\n```", text, flags=re.DOTALL):
+        assert all(re.match(r"[+\-!#…] ", line) for line in block.splitlines())
+
+
+def test_hostile_names_and_values_are_plain_ascii_in_json() -> None:
+    from kodoctl.plan.document import dumps
+
+    text = dumps(_hostile())
+    assert text.isascii()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
+    assert json.loads(text)["changes"]
+
+
+def test_hostile_drift_and_status_are_escaped() -> None:
+    there = changed(applied(wanted(topology())), Found(TopicResource(TopicName(HERE, EVIL), 1, {})))
+    document = drift_json(split(planned(wanted(topology()), there), there, count_unmanaged=True))
+    document["stale_topologies"] = [EVIL]
+    assert all(line.text.isprintable() for line in drift_lines(document, EVIL))
+    lane = LaneStatus("J", "s", "L1", "ready", "J", there=True)
+    status = status_json(
+        [Status(EVIL, EVIL, (replace(lane, ground=EVIL, subscription=EVIL),), (OtherReaders(EVIL, (EVIL,), 1),))], 0
+    )
+    assert all(line.text.isprintable() for line in status_lines(status))
+
+
+# --- it fits
+
+
+def _many(number: int, dangers: bool, name: str = "a-rather-long-name-of-a-topic-") -> Plan:
+    changes: list[Change] = []
+    for index in range(number):
+        topic = TopicName(HERE, f"{name}{index}")
+        changes.append(Delete(TopicResource(topic, 1, {}), _danger(f"topic.{topic}") if dangers else ABOUT))
+        changes += [Delete(SubscriptionResource(topic, f"s{n}"), ABOUT) for n in range(3)]
+    return _plan(*changes)
+
+
+@pytest.mark.parametrize("number", [10, 200, 600, 1200])
+@pytest.mark.parametrize("dangers", [True, False])
+def test_every_destroyed_topic_is_named_however_many_there_are(number: int, dangers: bool) -> None:
+    text = _markdown(_many(number, dangers))
+    assert len(text.encode()) <= LIMIT
+    outside = text.partition("<details>")[0]
+    for index in range(number):
+        assert re.search(rf"a-rather-long-name-of-a-topic-{index}`", outside), index
+    assert "could not be listed" not in text
+
+
+def test_more_than_any_comment_holds_is_said_loudly_and_first() -> None:
+    text = _markdown(_many(5000, dangers=True))
+    assert len(text.encode()) <= LIMIT
+    named = len(re.findall(r"^- - `topic\.", text, flags=re.MULTILINE))
+    assert named > 500
+    warning_line = text.split("\n\n")[3]
+    assert f"{5000 - named:,} destructive changes could not be listed" in warning_line
+    assert "before you approve" in warning_line
+
+
+def test_thousands_of_harmless_changes_are_cut_and_the_destructive_one_is_not() -> None:
+    creates = [
+        Create(TopicResource(TopicName(HERE, f"new-{n}"), 1, {"ttl": Duration(60_000)}), ABOUT) for n in range(4000)
+    ]
+    gone = Delete(TopicResource(J, 1, {}), _danger("topic.persistent://acme/ns/J"))
+    text = _markdown(_plan(*creates, gone))
+    assert len(text.encode()) <= LIMIT
+    assert "5 unread messages" in text.partition("<details>")[0]
+    cut = re.search(r"([\d,]+) lines did not fit: the plan file \(artifact\) has all of them", text)
+    assert cut
+    assert text.count("<details>") == text.count("</details>") == 1
+
+
+def test_thousands_of_findings_are_counted_when_they_do_not_fit() -> None:
+    text = _markdown(
+        _plan(findings=tuple(error("K417", "adoption would change it", f"topic {n} " + "x" * 100) for n in range(2000)))
+    )
+    assert len(text.encode()) <= LIMIT
+    assert re.search(r"… and [\d,]+ more findings", text)
+
+
+@pytest.mark.parametrize("limit", [3_000, 5_000, 20_000])
+def test_any_limit_is_kept(limit: int) -> None:
+    assert len(_markdown(_many(300, dangers=True), limit).encode()) <= limit
+    assert len(_markdown(_hostile(), limit).encode()) <= limit
