@@ -61,7 +61,7 @@ class _Page:
     def fold(self, title: str, rows: list[str], *, fence: str = "") -> None:
         """A section to unfold, with as many rows as fit."""
         opened, closed = (f"```{fence}\n", "\n```") if fence else ("", "")
-        frame = f"<details>\n<summary>{html.escape(one_line(title))}</summary>\n\n{opened}{closed}\n\n</details>"
+        frame = f"<details>\n<summary>{_title(title)}</summary>\n\n{opened}{closed}\n\n</details>"
         room = self._room - _size(frame) - 40
         shown = 0
         for row in rows:
@@ -83,6 +83,11 @@ class _Page:
             )
         head, *rest = self._parts[1:]
         return "\n\n".join([head, *([self._warning] if self._warning else []), *rest])
+
+
+def _title(text: str) -> str:
+    """Text inside HTML, where Markdown's escapes would show."""
+    return html.escape(one_line(text)).replace("`", "'")
 
 
 def _size(text: str) -> int:
