@@ -49,7 +49,13 @@ def run(*arguments: str) -> dict[str, object]:
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     traffic = next((line for line in done.stderr.splitlines() if " reads, " in line), "")
     last = done.stdout.strip().splitlines()[-1]
-    return {"wall_s": round(wall, 2), "cpu_s": round(cpu, 2), "peak_mib": after.ru_maxrss >> 10, "traffic": traffic, "last": last}
+    return {
+        "wall_s": round(wall, 2),
+        "cpu_s": round(cpu, 2),
+        "peak_mib": after.ru_maxrss >> 10,
+        "traffic": traffic,
+        "last": last,
+    }
 
 
 def floor(admin: str, name: str, topics: int) -> dict[str, float]:
@@ -105,7 +111,10 @@ def measure(topics: int, out: Path, *, with_floor: bool) -> None:
             record({"topics": topics, "step": step, "load": os.getloadavg()[0], **run(*arguments)}, out)
             if step.startswith("plan") and topics <= 1000:
                 broker, os.environ["KODOCTL_BROKER_URL"] = os.environ["KODOCTL_BROKER_URL"], ""
-                record({"topics": topics, "step": "plan, single requests", "load": os.getloadavg()[0], **run(*arguments)}, out)
+                record(
+                    {"topics": topics, "step": "plan, single requests", "load": os.getloadavg()[0], **run(*arguments)},
+                    out,
+                )
                 os.environ["KODOCTL_BROKER_URL"] = broker
         if with_floor:
             record({"topics": topics, "step": "floor", **floor(os.environ["KODOCTL_ADMIN_URL"], name, topics)}, out)
@@ -128,7 +137,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results.jsonl")
     parser.add_argument("--no-floor", action="store_true")
     options = parser.parse_args()
-    record({"machine": f"{os.cpu_count()} cores, Python {platform.python_version()}", "when": time.strftime("%Y-%m-%d")}, options.out)
+    record(
+        {"machine": f"{os.cpu_count()} cores, Python {platform.python_version()}", "when": time.strftime("%Y-%m-%d")},
+        options.out,
+    )
     for size in options.sizes.split(","):
         measure(int(size), options.out, with_floor=not options.no_floor)
 

@@ -146,9 +146,7 @@ def apply(
     target: Target,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"
-        ),
+        typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"),
     ] = None,
     env: Environment = None,
     auto_approve: wiring.AutoApprove = False,

@@ -112,14 +112,20 @@ class HttpAdmin:
             detail = f"{self._connection.admin_url} answered {method} {path} with a web page: is it another server, or a login?"
             raise ClusterError(error("K523", "this is not Pulsar's admin API", detail))
         if answer.content and not html:
+            text = self._masked(answer.text)
             try:
-                data = answer.json()
+                data = json.loads(text)
             except ValueError:
-                data = answer.text.strip()
+                data = text.strip()
         if not answer.ok:
             said = data.get("reason") if isinstance(data, dict) else data
             reason = next(iter(str(said or answer.reason or "").strip().splitlines()), "")[:500]
         return Reply(method, path, answer.status_code, data, reason)
+
+    def _masked(self, text: str) -> str:
+        """A server that repeats our headers must not bring the token into a message or a file."""
+        token = self._connection.token.reveal() if self._connection.token else None
+        return text.replace(token, "***") if token else text
 
     def _redirected(self, url: str, location: str) -> str:
         """Another broker owns the bundle. The token goes along, so only brokers of this cluster are followed."""

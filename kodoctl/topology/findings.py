@@ -71,6 +71,9 @@ def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
             expected = f"{describe_expected(path)}{empty}"
             text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
             return error("K015", "null outside an overlay", text, node.key_where)
+        case "string_too_short" | "string_too_long" if "[key]" in detail["loc"]:
+            text = f"{_show(path[:-1])}: {str(path[-1])[:20]!r} is no name: a name has 1 to 1024 characters"
+            return error("K004", "wrong value", text, node.key_where)
         case "greater_than_equal" | "less_than_equal" | "string_too_short" | "string_too_long":
             text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
             return error("K004", "wrong value", text, node.where)
