@@ -35,7 +35,7 @@ CASES = [
     (SUB % "tenant_weights: {§u1: ~}", "K015 topics.orders.subscriptions.billing.tenant_weights.u1 has no value: write a whole number"),
     (SUB % "states: [§null]", "K015 topics.orders.subscriptions.billing.states[0] has no value"),
     ("topics: {§'': {}}", "K004 topics: '' is no name: a name has 1 to 1024 characters"),
-    ("topics: {orders: {message_properties: {§" + "x" * 1025 + ": required}}}", "K004 topics.orders.message_properties: 'xxxxxxxxxxxxxxxxxxxx' is no name"),
+    ("topics: {orders: {message_properties: {? §" + "x" * 1025 + " : required}}}", "K004 topics.orders.message_properties: 'xxxxxxxxxxxxxxxxxxxx' is no name"),
     # wrong kinds
     ("topics: {orders: {description: §{a: b}}}", "K004 topics.orders.description: a map, should be a text"),
     ("topics: {orders: {description: §true}}", "K004 topics.orders.description: true, should be a text"),
