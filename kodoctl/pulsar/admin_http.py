@@ -25,6 +25,11 @@ _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _MAX_REDIRECTS: Final = 5
 
 
+def _only_reads(method: str, path: str) -> bool:
+    """Whether a call changes nothing, so that it may be sent again: analyzeBacklog is a POST that only counts."""
+    return method == "GET" or (method == "POST" and path.split("/")[4::2] == ["subscription", "analyzeBacklog"])
+
+
 class HttpAdmin:
     """One cluster's admin API. Safe to call from several threads."""
 
@@ -64,7 +69,7 @@ class HttpAdmin:
     ) -> Reply:
         """See Admin.call."""
         data = None if body is NOT_SENT else json.dumps(body).encode()
-        tries = READ_TRIES if method == "GET" else 1
+        tries = READ_TRIES if _only_reads(method, path) else 1
         for attempt in range(1, tries + 1):
             try:
                 reply = self._send(method, path, data, query, content_type)
@@ -96,7 +101,7 @@ class HttpAdmin:
 
     def _count(self, method: str, path: str) -> None:
         with self._lock:
-            if method == "GET":
+            if _only_reads(method, path):
                 self._traffic.reads += 1
             else:
                 self._traffic.writes += 1

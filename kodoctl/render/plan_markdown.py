@@ -169,7 +169,7 @@ def _finding(finding: Json) -> str:
 def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
     if document["consumer_changes"]:
         rows = [
-            f"- {code(change['subscription'])} {markdown(name)}: {code(words.value_text(before))} → {code(words.value_text(after))}"
+            f"- {code(change['subscription'])} {markdown(name)}: {code(words.setting_text(before, after))}"
             for change in document["consumer_changes"]
             for name, before, after in change["settings"]
         ]

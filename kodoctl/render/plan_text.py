@@ -17,10 +17,11 @@ _LONGEST = 4_000  # characters of a line; a change's fields take a line each
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text; the style is used on terminals only."""
+    """One line of text; the style is used on terminals only. Folded, it goes on at column `hang` (None: where it begins)."""
 
     text: str = ""
     style: str = ""
+    hang: int | None = None
 
     def __post_init__(self) -> None:
         """Whatever got in, a line is one line that somebody can read, and no terminal obeys it."""
@@ -47,20 +48,18 @@ def plan_lines(document: Json, target: str) -> Iterator[Line]:
 
 
 def grouped(changes: list[Json]) -> list[list[Json]]:
-    """Dangerous changes alone and first; then what frames the topics; then each topic with what hangs on it."""
-    dangerous = [[change] for change in changes if change["dangers"]]
+    """Each topic with what hangs on it, and alone what frames the topics; first of all where something is at stake."""
     groups: dict[str, list[Json]] = {}
     for change in changes:
-        if not change["dangers"]:
-            groups.setdefault(words.topic_of(change["address"]), []).append(change)
+        groups.setdefault(words.topic_of(change["address"]), []).append(change)
     frame = groups.pop("", [])
     for members in groups.values():
         members.sort(key=lambda change: (not change["address"].startswith("topic."), change["address"]))
-    return [
-        *dangerous,
-        *([change] for change in sorted(frame, key=lambda c: c["address"], reverse=True)),
-        *(groups[t] for t in sorted(groups)),
+    ordered = [
+        *([change] for change in sorted(frame, key=lambda change: change["address"], reverse=True)),
+        *(groups[topic] for topic in sorted(groups)),
     ]
+    return sorted(ordered, key=lambda group: not any(change["dangers"] for change in group))
 
 
 def _group(changes: list[Json]) -> Iterator[Line]:
@@ -107,13 +106,8 @@ def _consumers(document: Json) -> Iterator[Line]:
     yield Line("Only consumers read these; deploy them (nothing is written to topics):", "bold")
     for change in document["consumer_changes"]:
         for name, before, after in change["settings"]:
-            shown = f"{_default(before)} → {_default(after)}"
-            yield Line(f"    {one_line(change['subscription'])}  {name}  {shown}")
+            yield Line(f"    {one_line(change['subscription'])}  {name}  {words.setting_text(before, after)}")
     yield Line()
-
-
-def _default(value: Any) -> str:
-    return "default" if value is None else words.value_text(value)
 
 
 def _unmanaged(document: Json) -> Iterator[Line]:
@@ -131,8 +125,8 @@ def _unmanaged(document: Json) -> Iterator[Line]:
 def _findings(document: Json) -> Iterator[Line]:
     for finding in document["findings"]:
         yield from finding_lines(finding)
-    if document["refused"]:
         yield Line()
+    if document["refused"]:
         yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")
 
 

@@ -15,6 +15,7 @@ VERBS = {
     "adopt": "will be adopted",
     "forget": "will be forgotten",
 }
+DONE = {"create": "created", "update": "updated", "delete": "deleted", "adopt": "adopted", "forget": "forgot"}
 
 
 def symbol(change: Json) -> str:
@@ -70,6 +71,19 @@ def value_text(value: Any) -> str:
 def field_text(field: Json) -> str:
     """`7d → 3d`, and where an unset value comes from."""
     return f"{_side(field, 'before')} → {_side(field, 'after')}"
+
+
+def setting_text(before: Any, after: Any) -> str:
+    """A consumer's setting: `1m → 5m`; of a list of maps only the members that come (+) and go (-)."""
+    if _maps(before) and _maps(after):
+        gone = [f"- {value_text(member)}" for member in before if member not in after]
+        come = [f"+ {value_text(member)}" for member in after if member not in before]
+        return "  ".join([*gone, *come]) or "in another order"
+    return " → ".join("default" if side is None else value_text(side) for side in (before, after))
+
+
+def _maps(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(member, dict) for member in value)
 
 
 def _side(field: Json, side: str) -> str:

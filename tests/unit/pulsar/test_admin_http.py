@@ -310,3 +310,12 @@ def test_many_threads_share_kept_alive_connections() -> None:
         for thread in threads:
             thread.join()
     assert admin.traffic.reads == len(server.requests) == 80
+
+
+def test_counting_a_backlog_is_a_read_whatever_the_method_and_a_topic_of_that_name_is_not() -> None:
+    count = "persistent/t/ns/orders/subscription/billing/analyzeBacklog"
+    with serving(lambda _: FINE) as server, _admin(server.url) as (admin, _):
+        admin.call("POST", count, {})
+        admin.call("DELETE", "persistent/t/ns/analyzeBacklog")
+        admin.call("PUT", "persistent/t/ns/orders/subscription/analyzeBacklog", {})
+    assert (admin.traffic.reads, admin.traffic.writes) == (1, 2)

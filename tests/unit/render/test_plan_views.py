@@ -136,6 +136,14 @@ def test_what_only_consumers_read_what_is_unmanaged_and_what_is_elsewhere_is_tol
     assert text.endswith("No changes. 7 objects are as the files say.")
 
 
+def test_of_a_list_of_maps_only_what_comes_and_goes_is_shown() -> None:
+    rate, quota = {"kind": "rate", "limit": "1/s"}, {"kind": "quota", "limit": "5/h"}
+    changes = (ConsumerChange("J/s", (("limits", [rate], [dict(reversed(rate.items())), quota]),)),)
+    assert "J/s  limits  + {kind: quota, limit: 5/h}" in _text(_plan(consumer_changes=changes))
+    changes = (ConsumerChange("J/s", (("routes", [rate, quota], [quota, rate]),)),)
+    assert "J/s  routes  in another order" in _text(_plan(consumer_changes=changes))
+
+
 def test_findings_carry_their_code_and_place() -> None:
     from kodoctl.errors import Where
 
@@ -182,7 +190,7 @@ def test_markdown_shows_every_section() -> None:
     for words in (
         "⛔ refused",
         "**error** K410 not ours: see",
-        "`J/s` concurrency: `8` → `unset`",
+        "`J/s` concurrency: `8 → default`",
         "1 unmanaged object",
         "!     partitions: 1 → 4",
     ):
