@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -226,11 +227,19 @@ def normalised(text: str, tenant: str) -> str:
     return text.replace(tenant, "acme")
 
 
+@contextlib.contextmanager
+def isolated(folder: Path) -> Iterator[None]:
+    """Runs kodoctl in a folder, without any configuration of the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name in [name for name in os.environ if name.startswith("KODOCTL_") and "_TEST_" not in name]:
+            patch.delenv(name)
+        patch.setenv("KODOCTL_CONFIG", str(folder / "kodoctl-user.toml"))
+        yield
+
+
 @pytest.fixture
-def workspace(broker: Broker, tenant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+def workspace(broker: Broker, tenant: str, tmp_path: Path) -> Iterator[Workspace]:
     """A folder of one's own in which kodoctl runs, with a fresh Pulsar tenant and no configuration of the user's."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("KODOCTL_ADMIN_URL", "KODOCTL_BROKER_URL", "KODOCTL_TOKEN", "KODOCTL_TOKEN_FILE", "KODOCTL_CONTEXT"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("KODOCTL_CONFIG", str(tmp_path / "kodoctl-user.toml"))
-    return Workspace(broker, tmp_path, tenant)
+    with isolated(tmp_path):
+        yield Workspace(broker, tmp_path, tenant)

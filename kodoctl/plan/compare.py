@@ -106,6 +106,8 @@ def namespace_fields(
     fields: list[FieldChange] = []
     for name in sorted((after.managed or frozenset()) | frozenset(set_by_us)):
         old, new = before.policies.get(name), after.policies.get(name)
+        if new is None and name in ONLY_WHERE_NAMED:
+            continue  # a namespace always has clusters: Pulsar knows no way to unset them
         if new is None and name in ALWAYS_SET:
             new = ALWAYS_SET[name]
         if normal(old) != normal(new):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
 from kodoctl.pulsar.admin import Admin, must, topic_path
@@ -16,6 +16,9 @@ from kodoctl.topology.control import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.topology.names import TopicName
 
 Stats = dict[str, Any]
+COMPACTION: Final = (
+    "__compaction"  # the broker's own cursor, there while a topic is compacted: nobody's to declare or delete
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +106,8 @@ def _subscriptions(by_index: dict[int, Stats], there: list[int]) -> Iterator[Sub
     held: dict[str, dict[int, Stats]] = {}
     for index, part in by_index.items():
         for name, sub in _subs(part).items():
-            held.setdefault(name, {})[index] = sub
+            if name != COMPACTION:
+                held.setdefault(name, {})[index] = sub
     for name, parts in sorted(held.items()):
         properties = [sub.get("subscriptionProperties") or {} for sub in parts.values()]
         facts = SubscriptionFacts(

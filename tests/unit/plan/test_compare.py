@@ -137,6 +137,7 @@ def test_on_a_namespace_only_the_keys_of_the_file_are_managed() -> None:
         ("{schema_validation: inherit}", {"schema_validation": False}),
         ("{encryption_required: inherit}", {"encryption_required": False}),
         ("{allow_auto_update_schema: inherit}", {"allow_auto_update_schema": True}),
+        ("{replication: inherit}", {"replication": ("standalone",)}),  # a namespace always has clusters
         ("{auto_topic_creation: {type: partitioned}}", {"auto_topic_creation": AutoTopicCreation(type="partitioned", partitions=1)}),
         ("{auto_topic_creation: {type: non-partitioned, partitions: 4}}", {"auto_topic_creation": True}),
     ],

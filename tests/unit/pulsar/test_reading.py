@@ -87,6 +87,11 @@ def test_readers_leave_nothing_that_counts(key: str) -> None:
     assert [s.name for s in found.subscriptions] == ["s"]
 
 
+def test_the_brokers_own_cursor_of_a_compacted_topic_is_nobodys_subscription() -> None:
+    reading = parse(J, _stats(_part({"__compaction": {"isDurable": True, "msgBacklog": 3}, "s": {}})))
+    assert [s.name for s in reading.subscriptions] == ["s"]
+
+
 def test_live_orders_to_workers_are_seen_and_kept() -> None:
     found = parse(J, _stats(_part({"s": {"subscriptionProperties": {"kodo-steer": "pause"}}})))
     assert found.subscriptions[0].facts.steered == "pause"

@@ -1,0 +1,252 @@
+"""Every policy of the table, on a topic and on a namespace, from the file to the broker and back.
+
+The story of all policies is told once for each level; every policy then has a test of its own for what it saw.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES
+from tests.cluster import Json, Workspace, isolated
+from tests.conftest import Broker
+from tests.policy_table import ROWS, Row, Value
+
+pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("policies")]
+
+OLD = os.environ.get("KODOCTL_TEST_PULSAR", "4.2") == "4.0"
+TOPIC_ROWS = {row.name: row for row in ROWS if row.topic and not (OLD and row.name == "subscription_expiry")}
+NAMESPACE_ROWS = {row.name: row for row in ROWS if row.namespace}
+
+
+@dataclass
+class Story:
+    """What the broker and kodoctl said along the way: stage -> policy -> what a plain GET answered; stage -> document."""
+
+    seen: dict[str, dict[str, Any]] = field(default_factory=dict)
+    plans: dict[str, Json] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)
+    drifts: dict[str, Json] = field(default_factory=dict)
+    settled: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Teller:
+    """Tells the story of one level."""
+
+    workspace: Workspace
+    level: str
+    rows: Mapping[str, Row]
+    story: Story = field(default_factory=Story)
+
+    def file(self, which: str | None) -> None:
+        """The file with one value of every policy; None: with none."""
+        values = {name: getattr(row, which).text for name, row in self.rows.items()} if which else {}
+        if self.level == "namespace":
+            listed = "".join(f"  {name}: {text}\n" for name, text in values.items())
+            head = f"namespace_policies:\n{listed}" if values else "namespace_policies: {}\n"
+            self.workspace.topology("J: {subscriptions: {s: {states: [], dead_letter: false}}}", head)
+            return
+        topics = [
+            f"{name}: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}"
+            f"{f', policies: {{{name}: {values[name]}}}' if values else ''}}}"
+            for name in self.rows
+        ]
+        self.workspace.topology("\n".join(topics))
+
+    def path(self, row: Row) -> str:
+        if self.level == "namespace":
+            return f"namespaces/{self.workspace.namespace}"
+        return self.workspace.path(row.name)
+
+    def look(self, stage: str) -> None:
+        """What the broker says now, asked without kodoctl."""
+        found = {}
+        for name, row in self.rows.items():
+            last = row.namespace if self.level == "namespace" else row.topic
+            found[name] = self.workspace.admin("GET", f"{self.path(row)}/{last}")
+        self.story.seen[stage] = found
+
+    def apply(self, stage: str) -> None:
+        self.workspace.apply()
+        self.story.settled[stage] = self.workspace.plan().summary
+        self.look(stage)
+
+    def plan(self, stage: str) -> None:
+        self.story.plans[stage] = self.workspace.plan_json()
+        self.story.texts[stage] = self.workspace.plan().out
+
+    def by_hand(self, stage: str) -> None:
+        """Somebody sets every policy without kodoctl; then what drift and plan say."""
+        for row in self.rows.values():
+            method, last, body, query = row.request(self.level)
+            self.workspace.admin(method, f"{self.path(row)}/{last}", body, **query)
+        self.look(f"{stage} by hand")
+        drift = self.workspace.run("drift", "--format", "json", code=None)
+        assert drift.code in (0, 3), drift.text
+        self.story.drifts[stage] = {"code": drift.code, **drift.json()}
+        self.plan(stage)
+
+    def tell(self) -> Story:
+        self.file("one")
+        self.apply("created")
+        self.file("two")
+        self.plan("changed")
+        self.apply("changed")
+        self.by_hand("declared")
+        self.apply("healed")
+        self.file(None)
+        self.plan("removed")
+        self.apply("removed")
+        self.by_hand("undeclared")
+        return self.story
+
+
+def _tell(broker: Broker, folder: Path, level: str, rows: Mapping[str, Row]) -> Iterator[Story]:
+    tenant = f"t-{level}-{secrets.token_hex(3)}"
+    assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    with isolated(folder):
+        yield Teller(Workspace(broker, folder, tenant), level, rows).tell()
+
+
+@pytest.fixture(scope="module")
+def on_topics(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    yield from _tell(broker, tmp_path_factory.mktemp("topics"), "topic", TOPIC_ROWS)
+
+
+@pytest.fixture(scope="module")
+def on_namespace(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
+    yield from _tell(broker, tmp_path_factory.mktemp("namespace"), "namespace", NAMESPACE_ROWS)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One policy on one level, with the story it was part of."""
+
+    row: Row
+    level: str
+    story: Story
+
+    def seen(self, stage: str) -> Any:
+        return self.story.seen[stage][self.row.name]
+
+    def fields(self, document: Json, group: str = "changes") -> list[Json]:
+        """Every field that a plan or a drift changes for this policy; on topics, of the whole object it is declared on."""
+        changes = [change for change in document[group] if change["action"] == "update"]
+        if self.level == "topic":
+            changes = [change for change in changes if change["address"].endswith(f"/{self.row.name}")]
+            return [one for change in changes for one in change["fields"]]
+        wanted = f"policies.{self.row.name}"
+        return [one for change in changes for one in change["fields"] if one["name"] == wanted]
+
+    def is_unset(self, answer: Any) -> bool:
+        return answer is None or answer == self.row.unset
+
+    def assert_one_field(
+        self, document: Json, before: Value | None, after: Value | None, group: str = "changes"
+    ) -> None:
+        """Exactly one field of this policy's object differs, and it says from what to what."""
+        (found,) = self.fields(document, group)
+        assert found["name"] == f"policies.{self.row.name}"
+        for value, shown in ((before, found["before"]), (after, found["after"])):
+            if value is None:
+                assert self.is_unset(shown)
+            else:
+                assert value.is_said_by(shown), found
+
+
+_CASES = [("topic", name) for name in TOPIC_ROWS] + [("namespace", name) for name in NAMESPACE_ROWS]
+
+
+@pytest.fixture(params=_CASES, ids="-".join)
+def case(request: pytest.FixtureRequest) -> Case:
+    level, name = request.param
+    rows = TOPIC_ROWS if level == "topic" else NAMESPACE_ROWS
+    return Case(rows[name], level, request.getfixturevalue("on_topics" if level == "topic" else "on_namespace"))
+
+
+def test_the_table_names_every_policy_of_the_format() -> None:
+    left = {"replication", *({"subscription_expiry"} if OLD else ())}
+    assert set(TOPIC_POLICY_NAMES) - set(TOPIC_ROWS) == left
+    assert set(NAMESPACE_POLICY_NAMES) - set(NAMESPACE_ROWS) == {"replication"}
+
+
+def test_a_declared_policy_is_what_the_broker_answers_and_a_second_plan_is_empty(case: Case) -> None:
+    assert case.row.one.is_shown_by(case.seen("created")), case.seen("created")
+    assert case.story.settled["created"].startswith("No changes")
+
+
+def test_a_changed_policy_is_one_update_that_says_from_what_to_what(case: Case) -> None:
+    case.assert_one_field(case.story.plans["changed"], case.row.one, case.row.two)
+    assert case.row.two.is_shown_by(case.seen("changed")), case.seen("changed")
+    assert case.story.settled["changed"].startswith("No changes")
+
+
+def test_a_policy_changed_by_hand_is_drift_and_the_next_apply_puts_it_back(case: Case) -> None:
+    assert case.row.hand.is_shown_by(case.seen("declared by hand"))
+    assert case.story.drifts["declared"]["code"] == 3
+    ((found),) = case.fields(case.story.drifts["declared"], "by_hand")
+    assert case.row.two.is_said_by(found["after"])
+    assert not case.row.two.is_said_by(found["before"])
+    assert case.row.two.is_shown_by(case.seen("healed")), case.seen("healed")
+    assert case.story.settled["healed"].startswith("No changes")
+
+
+def test_a_policy_taken_out_of_the_file_is_unset(case: Case) -> None:
+    fields = case.fields(case.story.plans["removed"])
+    if case.is_unset(case.row.two.raw):  # what the file said last is what Pulsar answers without a value
+        assert fields == []
+    else:
+        case.assert_one_field(case.story.plans["removed"], case.row.two, None)
+    assert case.is_unset(case.seen("removed")), case.seen("removed")
+    assert case.story.settled["removed"].startswith("No changes")
+
+
+def test_setting_by_hand_what_the_file_does_not_name_is_drift_on_a_topic_and_nothing_on_a_namespace(case: Case) -> None:
+    assert case.row.hand.is_shown_by(case.seen("undeclared by hand"))
+    drift, plan = case.story.drifts["undeclared"], case.story.plans["undeclared"]
+    if case.level == "topic":
+        assert drift["code"] == 3
+        case.assert_one_field(drift, case.row.hand, None, "by_hand")
+        case.assert_one_field(plan, case.row.hand, None)
+    else:
+        assert drift["code"] == 0
+        assert case.fields(plan) == case.fields(drift, "by_hand") == []
+
+
+def test_the_text_of_a_plan_shows_each_change_with_both_values(case: Case) -> None:
+    text = " ".join(case.story.texts["changed"].split())
+    assert f"{case.row.name} {case.row.one.text} → {case.row.two.text}" in text
+
+
+@pytest.mark.parametrize("level", ["topic", "namespace"])
+def test_nothing_else_is_seen_than_what_was_made(level: str, request: pytest.FixtureRequest) -> None:
+    """Pulsar keeps things of its own beside ours, such as the cursor of a compacted topic."""
+    story: Story = request.getfixturevalue("on_topics" if level == "topic" else "on_namespace")
+    for plan in story.plans.values():
+        assert plan["unmanaged"] == []
+        assert {change["action"] for change in plan["changes"]} == {"update"} or not plan["changes"]
+
+
+def test_replication_is_managed_only_where_it_is_named(broker: Broker, tmp_path: Path) -> None:
+    """A broker of one cluster: one value that can be named, and then is left alone."""
+    tenant = f"t-replication-{secrets.token_hex(3)}"
+    assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    with isolated(tmp_path):
+        workspace = Workspace(broker, tmp_path, tenant)
+        small = "{policies: {replication: [standalone]}, subscriptions: {s: {states: [], dead_letter: false}}}"
+        workspace.topology(f"J: {small}", "namespace_policies: {replication: [standalone]}\n")
+        workspace.apply()
+        assert workspace.policy("J", "replication") == ["standalone"]
+        assert workspace.admin("GET", f"namespaces/{workspace.namespace}/replication") == ["standalone"]
+        workspace.assert_settled()
+        workspace.topology("J: {subscriptions: {s: {states: [], dead_letter: false}}}", "namespace_policies: {}\n")
+        workspace.assert_settled()
+        assert workspace.policy("J", "replication") == ["standalone"]
