@@ -90,7 +90,7 @@ class Consumer:
         """The handler. Raises UsageError without one."""
         if self._handler is None:
             raise UsageError(
-                error("K607", "no handler", "decorate one with @consumer.handler before the consumer starts")
+                error("K707", "no handler", "decorate one with @consumer.handler before the consumer starts")
             )
         return self._handler
 

@@ -121,9 +121,9 @@ def load_handler(text: str) -> Callable[..., Any]:
     try:
         found = getattr(import_module(module), name) if module and name else None
     except (ImportError, AttributeError) as problem:
-        raise UsageError(error("K618", "no such handler", f"{text}: {problem}")) from None
+        raise UsageError(error("K718", "no such handler", f"{text}: {problem}")) from None
     if not callable(found):
-        raise UsageError(error("K618", "no such handler", f"{text}: write MODULE:FUNCTION, for example app:bill"))
+        raise UsageError(error("K718", "no such handler", f"{text}: write MODULE:FUNCTION, for example app:bill"))
     handler: Callable[..., Any] = found
     return handler
 

@@ -134,7 +134,7 @@ class Producer:
             lost, self._lost = self._lost + ["no receipt in time"] * len(self._out), []
         if lost:
             detail = f"{len(lost)} messages for {self.topic}; the first: {lost[0]}"
-            raise ClusterError(error("K615", "messages without receipts", detail))
+            raise ClusterError(error("K715", "message without receipt", detail))
 
     def close(self) -> None:
         """Awaits what was posted and leaves."""
@@ -167,7 +167,7 @@ class Producer:
             try:
                 self._check(json.loads(data) if isinstance(payload, bytes) else payload)
             except (ValueError, InvalidPayloadError) as problem:
-                raise UsageError(error("K616", "payload refused", str(problem))) from None
+                raise UsageError(error("K716", "payload refused", str(problem))) from None
         return data
 
     def _allowed(self, properties: Mapping[str, str]) -> dict[str, str]:
@@ -176,10 +176,10 @@ class Producer:
         reserved = [name for name in properties if name.startswith(PREFIX)]
         for names, what in ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved")):
             if names:
-                raise UsageError(error("K617", "message properties refused", f"{what}: {', '.join(names)}"))
+                raise UsageError(error("K717", "message properties refused", f"{what}: {', '.join(names)}"))
         return {name: str(value) for name, value in properties.items()}
 
 
 def _not_stored(topic: str, receipt: Lost | NeverTaken) -> ClusterError:
     sure = "it was not stored" if isinstance(receipt, NeverTaken) else "it may have been stored"
-    return ClusterError(error("K615", "message without receipt", f"{topic}: {receipt.reason}; {sure}"))
+    return ClusterError(error("K715", "message without receipt", f"{topic}: {receipt.reason}; {sure}"))

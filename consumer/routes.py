@@ -43,7 +43,7 @@ def load(path: str, environment: str | None) -> LoadedTopology:
     """
     files = read_files([path])
     if len(files) != 1:
-        raise UsageError(error("K601", "one topology file needed", f"{path} holds {len(files)}: name the one to run"))
+        raise UsageError(error("K701", "one topology file needed", f"{path} holds {len(files)}: name the one to run"))
     if broken := [finding for file in files for finding in file.findings]:
         raise InvalidFileError(*broken)
     loaded = load_set(files, choose_environment(files, environment))
@@ -57,7 +57,7 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
     ground = topology.spec.topics.get(topic)
     if ground is None:
         detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
-        raise UsageError(error("K602", "no such topic in the file", detail))
+        raise UsageError(error("K702", "no such topic in the file", detail))
     return ground
 
 
@@ -69,7 +69,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     spec = ground.subscriptions.get(subscription)
     if spec is None:
         detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
-        raise UsageError(error("K603", "no such subscription in the file", detail))
+        raise UsageError(error("K703", "no such subscription in the file", detail))
     if unsupported := list(_unsupported(topology, topic, subscription, spec)):
         raise KodoctlError(*unsupported)
     family = _Family(topology, topic, ground, subscription, spec)
@@ -115,7 +115,7 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
     if level not in written:
         draining = " (it is draining)" if level in ground.draining else ""
         detail = f"{topic} takes messages on {', '.join(written)}, not on {level}{draining}"
-        raise UsageError(error("K609", "level takes no messages", detail))
+        raise UsageError(error("K709", "level takes no messages", detail))
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
     return Outlet(
         topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
@@ -244,7 +244,7 @@ def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscrip
 
     def refused(key: str, what: str) -> Diagnostic:
         where = topology.where("topics", topic, "subscriptions", name, key)
-        return error("K604", "not supported by this version of the consumer", what, where)
+        return error("K704", "not supported by this version of the consumer", what, where)
 
     if spec.audit is not False:
         yield refused("audit", "audit records are not written yet: set `audit: false`")
@@ -255,7 +255,7 @@ def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscrip
         yield refused("payload", "avro payloads cannot be moved with their schema version yet: use json, or no payload")
     if payload is not None and not isinstance(payload.definition, dict):
         detail = f"{payload.path}: {payload.problem or 'it is not a map'}"
-        yield error("K605", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
+        yield error("K705", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
 
 
 def cautions(topology: LoadedTopology, topic: str, subscription: str) -> list[Diagnostic]:
@@ -265,7 +265,7 @@ def cautions(topology: LoadedTopology, topic: str, subscription: str) -> list[Di
         return []
     detail = "a tenant that fills the look-ahead is not moved aside yet; turns, limits and the 75 % rule hold"
     where = topology.where("topics", topic, "subscriptions", subscription, "isolate")
-    return [warning("K606", "isolation is not there yet", detail, where)]
+    return [warning("K706", "isolation is not there yet", detail, where)]
 
 
 def _listed(names: Mapping[str, object]) -> str:

@@ -31,10 +31,10 @@ def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
         written.append(policy.dead_letter.topic)
     for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *written]):
         if cluster.partitions(topic) is None:
-            found.append(error("K610", "topic missing", f"{topic}: `kodoctl apply` creates it"))
+            found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
         elif topic in read and policy.subscription not in cluster.subscriptions(topic):
             detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
-            found.append(error("K611", "subscription missing", detail))
+            found.append(error("K711", "subscription missing", detail))
     return found
 
 

@@ -31,14 +31,14 @@ def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
         try:
             values = tomllib.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as problem:
-            raise KodoctlError(error("K608", "cannot read settings", str(problem), where)) from None
+            raise KodoctlError(error("K708", "cannot read settings", str(problem), where)) from None
         if unknown := [key for key in values if key != _DRAIN]:
             detail = f"unknown: {', '.join(unknown)}; there is {_DRAIN}"
-            raise KodoctlError(error("K608", "cannot read settings", detail, where))
+            raise KodoctlError(error("K708", "cannot read settings", detail, where))
     text = environ.get("KODO_CONSUMER_DRAIN_TIMEOUT", values.get(_DRAIN))
     if text is None:
         return Settings()
     try:
         return Settings(Duration.parse(str(text)))
     except UnitError as problem:
-        raise KodoctlError(error("K608", "cannot read settings", f"{_DRAIN}: {problem}", where)) from None
+        raise KodoctlError(error("K708", "cannot read settings", f"{_DRAIN}: {problem}", where)) from None

@@ -15,8 +15,8 @@ import click
 import typer
 
 from kodoctl.cli.main import app
+from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
-from kodoctl.topology.rules import all_codes
 from kodoctl.topology.schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"
@@ -88,22 +88,21 @@ def _type(prop: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 def codes_page() -> str:
-    """Every lint and plan code."""
+    """Every code of findings and errors, and the exit codes."""
     lines = [
         "# Codes",
         "",
-        "Codes are public API: they never change their meaning. Allow one in a file, for one place, with",
+        "Codes are public API: they never change their meaning. A finding of lint is allowed, for one place, with",
         "",
     ]
     lines += [
         "```yaml",
         "# kodoctl: allow K203 because this topic may lose messages",
         "```",
-        "",
-        "| code | finds |",
-        "|---|---|",
     ]
-    lines += [f"| {code} | {text} |" for code, text in all_codes().items()]
+    for title, codes in GROUPS.items():
+        lines += ["", f"## {title}", "", "| code | says | what to do |", "|---|---|---|"]
+        lines += [f"| {number} | {_said(code)} | {code.todo} |" for number, code in codes.items()]
     names = {name: value for name, value in vars(ExitCode).items() if name.isupper()}
     lines += ["", "# Exit codes", "", "| code | when |", "|---|---|"]
     meanings = {
@@ -118,6 +117,10 @@ def codes_page() -> str:
     }
     lines += [f"| {value} | {meanings[name]} |" for name, value in names.items()]
     return NOTE + "\n".join(lines) + "\n"
+
+
+def _said(code: Code) -> str:
+    return code.title + "".join(f"<br>{text}" for text in code.also)
 
 
 def cli_page() -> str:

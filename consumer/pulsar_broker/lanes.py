@@ -103,7 +103,7 @@ class PulsarLane:
             )
         except pulsar.PulsarException as problem:
             detail = f"{request.subscription} on {request.topic}: {problem}"
-            raise ClusterError(error("K613", "cannot subscribe", detail)) from None
+            raise ClusterError(error("K713", "cannot subscribe", detail)) from None
 
     def _read(self) -> None:
         while not self._stopped.is_set():

@@ -58,7 +58,7 @@ class PulsarPublisher:
         except pulsar.PulsarException as problem:
             self._line.close()
             detail = f"{topic}: {problem}"
-            raise ClusterError(error("K614", "cannot publish", detail)) from None
+            raise ClusterError(error("K714", "cannot publish", detail)) from None
         self._thread = threading.Thread(target=self._hand_over, name="kodo-receipts", daemon=True)
         self._thread.start()
 

@@ -112,7 +112,7 @@ class MemoryBroker:
         topic = self._topic(request.topic)
         subscription = topic.subscriptions.setdefault(request.subscription, _Subscription())
         if request.type == "exclusive" and subscription.lanes:
-            raise ClusterError(error("K612", "subscription is taken", f"{request.subscription} on {request.topic}"))
+            raise ClusterError(error("K712", "subscription is taken", f"{request.subscription} on {request.topic}"))
         lane = MemoryLane(subscription, request, sink)
         subscription.lanes.append(lane)
         return lane
@@ -163,7 +163,7 @@ class MemoryBroker:
 
     def _topic(self, name: str) -> _Topic:
         if name not in self._topics:
-            raise ClusterError(error("K610", "topic missing", name))
+            raise ClusterError(error("K710", "topic missing", name))
         return self._topics[name]
 
     def _deliver(self, topic: _Topic, subscription: _Subscription) -> bool:

@@ -78,7 +78,7 @@ def _groundwork(session: Session, plan: Plan) -> None:
             try:
                 namespaces.create_tenant(session.admin, change.after)
             except WriteFailedError as problem:
-                raise ClusterError(error("K519", "the Pulsar tenant could not be created", str(problem))) from None
+                raise ClusterError(error("K524", "the Pulsar tenant could not be created", str(problem))) from None
     for tenant in _tenants(plan):
         ensure_control_namespace(session.admin, tenant)
 

@@ -115,7 +115,7 @@ def check_files(plan: Plan) -> None:
     environment = plan.environment or (BASE if environments_of(read_files(plan.paths)) else None)
     if desired_digest(wiring.load_desired(list(plan.paths), environment)) != plan.digest:
         detail = f"{', '.join(plan.paths)} means something else than when the plan was made: plan again"
-        raise RefusedError(error("K533", "the files changed since the plan", detail))
+        raise RefusedError(error("K543", "the files changed since the plan", detail))
 
 
 def prepare_destroy(  # one for each flag
@@ -137,7 +137,7 @@ def prepare_destroy(  # one for each flag
     try:
         spaces = {NamespaceName.parse(text) for text in namespaces or ()}
     except InvalidNameError as problem:
-        raise UsageError(error("K503", "not a namespace", str(problem))) from None
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None
     doomed = set(names or ())
     desired = Desired((), None, {})
     if paths:
@@ -147,7 +147,7 @@ def prepare_destroy(  # one for each flag
         desired = Desired((), wanted.environment, {}, wanted.sources)
     if not doomed or not spaces:
         detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
-        raise UsageError(error("K503", "nothing named to destroy", detail))
+        raise UsageError(error("K508", "nothing named", detail))
     desired = replace(desired, destroyed=frozenset(doomed))
     plan = prepare(session, desired, Allowances(destroy=frozenset(allow_destroy or ())), namespaces=spaces).plan
     if not plan.owners:

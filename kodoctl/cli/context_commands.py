@@ -88,7 +88,7 @@ def _chosen(name: str | None) -> Context:
     found = _read()
     chosen = name or found.current
     if chosen is None:
-        raise UsageError(error("K501", "no current context", "choose one with `kodoctl context use NAME`"))
+        raise UsageError(error("K506", "no current context", "choose one with `kodoctl context use NAME`"))
     return found.get(chosen)
 
 

@@ -106,7 +106,7 @@ def graph(
     expansions, _ = load_expansions(paths, environment)
     known = [name for expansion in expansions for name in expansion.topology.spec.topics]
     if topic is not None and topic not in known:
-        raise UsageError(error("K020", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
+        raise UsageError(error("K022", "unknown topic", f"{topic!r}: these files have {', '.join(known)}"))
     lanes = lane_graph(expansions, topic)
     chosen = output or (_SUFFIXES.get(Path(file).suffix) if file else None) or GraphFormat.MERMAID
     if chosen.value in TEXTS:
@@ -127,6 +127,6 @@ def write_picture(picture: bytes, file: str | None) -> None:
     if file is not None:
         write_file(file, picture)
     elif is_output_terminal():
-        raise UsageError(error("K020", "a picture on a terminal", "name a file: --output FILE"))
+        raise UsageError(error("K023", "a picture on a terminal", "name a file: --output FILE"))
     else:
         sys.stdout.buffer.write(picture)

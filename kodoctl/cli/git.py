@@ -26,7 +26,7 @@ class Revision:
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
             detail = f"--against {ref} in {folder}: {said}\nFetch it first (in CI: a checkout with its history)."
-            raise UsageError(error("K020", "unknown git revision", detail))
+            raise UsageError(error("K024", "unknown git revision", detail))
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
@@ -42,7 +42,7 @@ def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)  # noqa: S603  # no shell, no option from outside
     except FileNotFoundError:
-        raise UsageError(error("K020", "git is needed", "--against reads earlier files with git: install it")) from None
+        raise UsageError(error("K025", "git is needed", "--against reads earlier files with git: install it")) from None
 
 
 def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, str], PayloadFile]:

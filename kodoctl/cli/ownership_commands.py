@@ -32,7 +32,7 @@ def parse_namespace(text: str) -> NamespaceName:
     try:
         return NamespaceName.parse(text)
     except InvalidNameError as problem:
-        raise UsageError(error("K503", "not a namespace", str(problem))) from None
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None
 
 
 @command
@@ -54,13 +54,13 @@ def import_(
     space = parse_namespace(namespace)
     if out is not None and Path(out).exists():
         raise UsageError(
-            error("K503", "the file exists", "import never overwrites: name another with --out", Where(out))
+            error("K021", "file exists", "import never overwrites: name another with --out", Where(out))
         )
     with target.session() as session:
         live = read_live(session.admin, session.client, Scope((space,), everything=True))
         if f"namespace.{space}" not in live.objects:
             raise UsageError(
-                error("K503", "no such namespace", f"{space} is not on {wiring.shown_target(session.connection)}")
+                error("K509", "no such namespace", f"{space} is not on {wiring.shown_target(session.connection)}")
             )
         found = import_namespace(live, space, name or space.namespace)
     if out is None:
@@ -123,5 +123,5 @@ def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str])
         spaces.add(parse_namespace(place))
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
-        raise UsageError(error("K503", "nothing named to forget", detail))
+        raise UsageError(error("K508", "nothing named", detail))
     return Scope(tuple(sorted(spaces)), names=frozenset(names), everything=True)

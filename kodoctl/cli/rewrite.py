@@ -50,7 +50,7 @@ def format_file(file: SourceFile) -> Formatted | Refused:
         return Formatted(file.path, file.name, before, format_text(before))
     except CannotFormatError as problem:
         detail = f"{problem}: the file stays as it is"
-        return Refused((error("K020", "cannot be formatted", detail, Where(file.name)),))
+        return Refused((error("K026", "cannot be formatted", detail, Where(file.name)),))
 
 
 def replace_file(path: Path, text: str) -> None:

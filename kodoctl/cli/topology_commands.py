@@ -137,10 +137,10 @@ def init(
     try:
         text = example(chosen, shape.value)
     except InvalidNameError as problem:
-        raise UsageError(error("K101", "name that Pulsar refuses", str(problem))) from None
+        raise UsageError(error("K101", "name that Pulsar refuses or that would be ambiguous", str(problem))) from None
     if path.exists():
         detail = f"{path} is there already and stays as it is: name another file, or remove it"
-        raise UsageError(error("K020", "file exists", detail))
+        raise UsageError(error("K021", "file exists", detail))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as stream:

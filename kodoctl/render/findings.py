@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kodoctl import __version__
+from kodoctl.codes import CODES
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.render.safe import one_line
 from kodoctl.topology.lint import LintReport
-from kodoctl.topology.rules import all_codes
 
 FORMAT_VERSION = 1
 
@@ -90,7 +90,11 @@ def _property(value: str) -> str:
 def sarif(report: LintReport) -> str:
     """SARIF 2.1.0, for code scanning."""
     used = {f.code for f in report.findings}
-    rules = [{"id": c, "shortDescription": {"text": text}} for c, text in all_codes().items() if c in used]
+    rules = [
+        {"id": number, "shortDescription": {"text": code.title}, "help": {"text": code.todo}}
+        for number, code in CODES.items()
+        if number in used
+    ]
     run = {
         "tool": {"driver": {"name": "kodoctl", "version": __version__, "rules": rules}},
         "results": [_sarif_result(f) for f in report.findings],

@@ -39,7 +39,7 @@ def draw(graph: nx.MultiDiGraph[Lane], kind: str) -> bytes:
         from matplotlib.figure import Figure
     except ImportError:
         detail = "Pictures need matplotlib: pip install 'kodoctl[draw]'\nMermaid and DOT need nothing: --format mermaid"
-        raise UsageError(error("K020", "matplotlib is missing", detail)) from None
+        raise UsageError(error("K027", "matplotlib is missing", detail)) from None
     picture = arrange(graph)
     with mpl.rc_context({"svg.hashsalt": "kodoctl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):
         figure = Figure(figsize=(picture.width, picture.height), dpi=160, facecolor="white")

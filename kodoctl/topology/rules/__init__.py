@@ -3,6 +3,6 @@
 A rule looks at every expansion of one environment and yields findings. It never does I/O.
 """
 
-from kodoctl.topology.rules.registry import RULES, Rule, Scope, all_codes
+from kodoctl.topology.rules.registry import RULES, Rule, Scope
 
-__all__ = ["RULES", "Rule", "Scope", "all_codes"]
+__all__ = ["RULES", "Rule", "Scope"]

@@ -82,7 +82,7 @@ def test_settings_are_the_variables_then_the_files_then_the_defaults(tmp_path: P
 @pytest.mark.parametrize("text", ["drain_timeout = 5", "drain_timeout = '5'", "typo = 1", "["])
 def test_settings_that_make_no_sense_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "kodo-consumer.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(KodoctlError, match="K608"):
+    with pytest.raises(KodoctlError, match="K708"):
         read_settings({}, tmp_path)
 
 
@@ -101,5 +101,5 @@ def test_a_handler_is_found_by_module_and_name(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(sys, "path", list(sys.path))
     assert load_handler("own_app:bill").__name__ == "bill"
     for wrong in ("own_app", "own_app:", ":bill", "own_app:missing", "no_such_app:bill", "own_app:number"):
-        with pytest.raises(UsageError, match="K618"):
+        with pytest.raises(UsageError, match="K718"):
             load_handler(wrong)

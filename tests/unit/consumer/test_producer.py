@@ -49,7 +49,7 @@ def test_what_is_sent_carries_an_identity(producer: Producer, broker: MemoryBrok
 
 @pytest.mark.parametrize("payload", [{"price": 1}, b"{", b"{}", "text"])
 def test_a_payload_that_breaks_its_schema_is_refused(producer: Producer, broker: MemoryBroker, payload: object) -> None:
-    with pytest.raises(UsageError, match="K616"):
+    with pytest.raises(UsageError, match="K716"):
         producer.send(payload, properties={"uid": "u"})
     assert broker.messages(TOPIC) == []
 
@@ -106,7 +106,7 @@ def test_posted_messages_are_awaited_by_flush(producer: Producer, broker: Memory
 
 def test_a_producer_is_loaded_from_a_topology(tmp_path: Path) -> None:
     path = write(tmp_path, DOUBLE)
-    with pytest.raises(UsageError, match="K609"):
+    with pytest.raises(UsageError, match="K709"):
         Producer.load(path, topic="orders", level="S1", environ={})
     with pytest.raises(KodoctlError, match="K503"):
         Producer.load(path, topic="orders", environ={"KODOCTL_CONFIG": str(tmp_path / "none.toml")})

@@ -128,9 +128,9 @@ def test_what_this_version_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
 """
     with pytest.raises(KodoctlError) as refused:
         _policy(tmp_path, topics)
-    assert [found.code for found in refused.value.diagnostics] == ["K604"] * 3
+    assert [found.code for found in refused.value.diagnostics] == ["K704"] * 3
     assert "audit" in str(refused.value)
-    with pytest.raises(KodoctlError, match="K605"):
+    with pytest.raises(KodoctlError, match="K705"):
         _policy(tmp_path, topics, "K")
 
 
@@ -140,7 +140,7 @@ def test_a_payload_schema_is_read(tmp_path: Path) -> None:
     assert _policy(tmp_path, topics).payload_schema == {"type": "object"}
 
 
-@pytest.mark.parametrize(("topic", "subscription", "code"), [("X", "s", "K602"), ("orders", "x", "K603")])
+@pytest.mark.parametrize(("topic", "subscription", "code"), [("X", "s", "K702"), ("orders", "x", "K703")])
 def test_unknown_names_are_answered_with_the_known_ones(
     tmp_path: Path, topic: str, subscription: str, code: str
 ) -> None:
@@ -164,7 +164,7 @@ def test_a_broken_file_tells_everything(tmp_path: Path) -> None:
     with pytest.raises(InvalidFileError):
         load(str(tmp_path / "t.yaml"), None)
     (tmp_path / "u.yaml").write_text("version: 1", encoding="utf-8")
-    with pytest.raises(UsageError, match="K601"):
+    with pytest.raises(UsageError, match="K701"):
         load(str(tmp_path), None)
 
 
@@ -172,7 +172,7 @@ def test_isolation_asked_for_by_name_is_a_caution(tmp_path: Path) -> None:
     asked = load(
         write(tmp_path, "  J: {fair_by: u, subscriptions: {s: {isolate: {min: 10}}, r: {isolate: 'off'}}}\n"), None
     )
-    assert [found.code for found in cautions(asked, "J", "s")] == ["K606"]
+    assert [found.code for found in cautions(asked, "J", "s")] == ["K706"]
     assert cautions(asked, "J", "r") == []
 
 

@@ -224,5 +224,5 @@ def test_levels_on_their_way_out_are_read_and_drained(tmp_path: Path) -> None:
 
 
 def test_a_handler_is_needed_before_it_starts(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="K607"):
+    with pytest.raises(UsageError, match="K707"):
         Harness(_consumer(tmp_path))

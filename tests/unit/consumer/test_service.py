@@ -130,7 +130,7 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
     place.cluster.subscribed.discard(topic(Level.L1, State.PENDING))
     with pytest.raises(KodoctlError) as refused:
         place.service.start()
-    assert sorted(found.code for found in refused.value.diagnostics) == ["K610", "K610", "K611"]
+    assert sorted(found.code for found in refused.value.diagnostics) == ["K710", "K710", "K711"]
     assert "kodoctl apply" in str(refused.value)
     assert missing(policy(dead=False), place.cluster)
 

@@ -8,7 +8,7 @@ import pytest
 from kodoctl.errors import Severity
 from kodoctl.topology.lint import lint
 from kodoctl.topology.load import source_of
-from kodoctl.topology.rules import RULES, all_codes
+from kodoctl.topology.rules import RULES
 from tests.unit.topology.making import FILE, codes_in, found_in, marked
 
 
@@ -167,13 +167,6 @@ def test_a_mistake_is_found_where_it_is_and_only_there(code: str, wrong: str, sa
 def test_every_rule_has_a_failing_and_a_passing_example_here() -> None:
     elsewhere = {"K304"}  # needs files: below
     assert {rule.code for rule in RULES} - {code for code, *_ in CASES} == elsewhere
-
-
-def test_codes_are_listed_once_with_what_they_find() -> None:
-    codes = all_codes()
-    assert list(codes) == sorted(codes)
-    assert {rule.code for rule in RULES} <= codes.keys()
-    assert all(codes.values())
 
 
 def test_a_backup_alone_has_nothing_above_it() -> None:
