@@ -13,6 +13,7 @@ from pathlib import Path
 import platformdirs
 import pytest
 import requests
+from hypothesis import HealthCheck, settings
 
 from kodoctl.dev import jars, shared, versions
 from kodoctl.dev.instance import EngineName
@@ -24,6 +25,9 @@ _CACHE = platformdirs.user_cache_path("kodoctl")
 _RUN = "KODOCTL_TEST_RUN"
 _VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
 _numbers = itertools.count(1)
+# On a busy machine every test is slow now and then, which says nothing about the code; --timeout ends what hangs.
+settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("kodoctl")
 
 
 @dataclass(frozen=True)
