@@ -165,7 +165,9 @@ class Proxy(Server):
             headers = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "connection")}
             connection.request(request.method, request.path, request.body or None, headers)
             reply = connection.getresponse()
-            kept = {k: v for k, v in reply.getheaders() if k.lower() in ("content-type", "location")}
+            kept = {
+                k: v for k, v in reply.getheaders() if k.lower() in ("content-type", "content-encoding", "location")
+            }
             return Answer(reply.status, reply.read(), kept)
         finally:
             connection.close()

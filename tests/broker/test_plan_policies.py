@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,21 +109,21 @@ class Teller:
         return self.story
 
 
-def _tell(broker: Broker, folder: Path, level: str, rows: Mapping[str, Row]) -> Iterator[Story]:
+def _tell(broker: Broker, folder: Path, level: str, rows: Mapping[str, Row]) -> Story:
     tenant = f"t-{level}-{secrets.token_hex(3)}"
     assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
     with isolated(folder):
-        yield Teller(Workspace(broker, folder, tenant), level, rows).tell()
+        return Teller(Workspace(broker, folder, tenant), level, rows).tell()
 
 
 @pytest.fixture(scope="module")
-def on_topics(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    yield from _tell(broker, tmp_path_factory.mktemp("topics"), "topic", TOPIC_ROWS)
+def on_topics(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return _tell(broker, tmp_path_factory.mktemp("topics"), "topic", TOPIC_ROWS)
 
 
 @pytest.fixture(scope="module")
-def on_namespace(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    yield from _tell(broker, tmp_path_factory.mktemp("namespace"), "namespace", NAMESPACE_ROWS)
+def on_namespace(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return _tell(broker, tmp_path_factory.mktemp("namespace"), "namespace", NAMESPACE_ROWS)
 
 
 @dataclass(frozen=True)
