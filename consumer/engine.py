@@ -27,7 +27,7 @@ from consumer.envelope import (
     rewritten,
     transferred,
 )
-from consumer.held import Held, LaneState, Place, Stock
+from consumer.held import Entry, Held, LaneState, Place, Stock
 from consumer.limits import Gate
 from consumer.message import Check, Message
 from consumer.outcomes import (
@@ -90,12 +90,12 @@ class Engine:
             if held is not None:
                 held.token = delivery.token
                 counts.repeats += 1
-            elif lane.finished_lately(delivery.id, now):
+            elif (entry := lane.arrive(delivery, now)) is None:
                 lane.acks.append(delivery.token)
                 self.unsent += 1
                 counts.repeats += 1
             else:
-                self._receive(lane, delivery, now)
+                self._receive(lane, delivery, entry, now)
 
     def disconnected(self, index: int) -> None:
         """The lane's messages will come again. What has not started is let go; what runs is recognised when it comes.
@@ -248,10 +248,10 @@ class Engine:
 
     # ---- before the handler: for us? due? route? limits
 
-    def _receive(self, lane: LaneState, delivery: Delivery, now: float) -> None:
+    def _receive(self, lane: LaneState, delivery: Delivery, entry: Entry, now: float) -> None:
         policy = self.policy
         properties = delivery.properties
-        held = Held(lane, delivery, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
+        held = Held(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
         self._stock.add(lane, held)
         broken = ""
         try:
@@ -360,7 +360,9 @@ class Engine:
         lane = held.lane
         lane.acks.append(held.token)
         self.unsent += 1
-        lane.remember(held.delivery.id, now)
+        entry = held.entry
+        entry.done |= 1 << held.delivery.batch_index
+        entry.at = now
         self._forget(held)
         if lane.chains is not None and (following := lane.next_of_chain(held)) is not None:
             self._check_due(following, now)
@@ -368,6 +370,7 @@ class Engine:
     def _forget(self, held: Held) -> None:
         held.place = Place.GONE
         self._stock.remove(held)
+        held.lane.leave(held.entry)
         if held.resting:
             self._rested(held)
 

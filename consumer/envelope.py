@@ -29,6 +29,7 @@ class Delivery(NamedTuple):
 
     `id` is equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints
     as `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
+    `entry` names what the broker stores as one, a batch, and `batch_index` the place in it; None: the message alone.
     """
 
     id: Hashable
@@ -39,6 +40,8 @@ class Delivery(NamedTuple):
     ordering_key: str
     event_time: int
     publish_time: int
+    entry: Hashable = None
+    batch_index: int = 0
 
     @property
     def position(self) -> str:

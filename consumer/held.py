@@ -32,17 +32,33 @@ class Place(Enum):
 UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.WAITING})
 
 
+class Entry:
+    """What the broker stores as one, mostly a batch: how many of its messages are held, and which are finished with.
+
+    A broken connection brings all of them again while one is unacknowledged, however long ago the others were finished.
+    """
+
+    __slots__ = ("at", "done", "held", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.held = 0
+        self.done = 0  # a bit for each index
+        self.at = 0.0  # when the last one was finished with
+
+
 class Held:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "control", "delivery", "entitled", "gates", "in_place", "lane", "place", "resting", "size", "stuck", "tenant",
-        "token", "unavailable", "wake",
+        "control", "delivery", "entitled", "entry", "gates", "in_place", "lane", "place", "resting", "size", "stuck",
+        "tenant", "token", "unavailable", "wake",
     )  # fmt: skip
 
-    def __init__(self, lane: LaneState, delivery: Delivery, tenant: str) -> None:
+    def __init__(self, lane: LaneState, delivery: Delivery, entry: Entry, tenant: str) -> None:
         self.lane = lane
         self.delivery = delivery
+        self.entry = entry
         self.token = delivery.token
         self.size = len(delivery.payload) if delivery.payload else 0
         self.tenant = tenant
@@ -70,38 +86,56 @@ class Held:
 
 
 class LaneState:
-    """One lane at work. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work."""
+    """One lane at work. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work.
+    `open`: entries with messages held; `recent` and `before`, the generation before it: entries without.
+    """
 
     __slots__ = (
-        "acks", "before", "blocked", "chains", "held", "lane", "paused_until", "recent", "ring", "started",
+        "acks", "before", "blocked", "chains", "held", "lane", "open", "paused_until", "recent", "ring", "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.ring: TenantRing[Held] = TenantRing()
         self.held: dict[Hashable, Held] = {}
-        self.recent: dict[Hashable, float] = {}
-        self.before: dict[Hashable, float] = {}  # the generation before it
+        self.open: dict[Hashable, Entry] = {}
+        self.recent: dict[Hashable, Entry] = {}
+        self.before: dict[Hashable, Entry] = {}
         self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
         self.acks: list[object] = []
         self.paused_until = float("-inf")
         self.blocked = False
         self.started = 0
 
-    def remember(self, id_: Hashable, now: float) -> None:
-        """Finished with: should the acknowledgement get lost, the message is not handled again."""
-        recent = self.recent
-        recent[id_] = now
-        if len(recent) > _MAX_RECENT:  # a generation at a time: taking the oldest out of a dict, one by one, is slow
-            self.before = recent
-            self.recent = {}
+    def arrive(self, delivery: Delivery, now: float) -> Entry | None:
+        """The entry of a message that is held from now on; None: the message was finished with, and comes again.
 
-    def finished_lately(self, id_: Hashable, now: float) -> bool:
-        """Whether this very message was finished with within the last minute (a rewound subscription is older)."""
-        at = self.recent.get(id_)
-        if at is None:
-            at = self.before.get(id_)
-        return at is not None and now - at < RECENT_SECONDS
+        That is known as long as a message of its entry is held, and for a minute (a rewound subscription is older).
+        """
+        key = delivery.id if delivery.entry is None else delivery.entry
+        entry = self.open.get(key)
+        if entry is None:
+            entry = self.recent.get(key) or self.before.get(key)
+            if entry is None or now - entry.at >= RECENT_SECONDS:
+                entry = Entry(key)
+        if entry.done >> delivery.batch_index & 1:
+            return None
+        if not entry.held:
+            self.open[key] = entry
+        entry.held += 1
+        return entry
+
+    def leave(self, entry: Entry) -> None:
+        """A message of the entry is held no more."""
+        entry.held -= 1
+        if entry.held:
+            return
+        del self.open[entry.key]
+        if entry.done:
+            self.recent[entry.key] = entry
+            if len(self.recent) > _MAX_RECENT:  # a generation at a time: taking the oldest out of a dict is slow
+                self.before = self.recent
+                self.recent = {}
 
     def chain(self, held: Held) -> bool:
         """Whether the message may get on: the lane keeps no order, or it is the first of its key."""

@@ -167,8 +167,9 @@ def _copied(message: Any) -> Delivery:
     """Everything needed, so that the client's object can go: a kept one pins its whole batch."""
     token = message.message_id()
     payload = message.data()
+    entry, index = (token.ledger_id(), token.entry_id(), token.partition()), token.batch_index()
     return Delivery(
-        token.serialize(),
+        (entry, index),
         token,
         payload if payload or not message.has_null_value() else None,
         message.properties(),
@@ -176,4 +177,6 @@ def _copied(message: Any) -> Delivery:
         message.ordering_key(),
         message.event_timestamp(),
         message.publish_timestamp(),
+        entry,
+        max(index, 0),
     )

@@ -57,10 +57,13 @@ class Ledger:
         self._lock = threading.Lock()
         self.runs: Counter[int] = Counter()
         self.done: Counter[int] = Counter()
+        self.mixed_up: list[str] = []  # identities that did not travel with their message
 
     def handle(self, message: Message) -> None:
         number = int(message.data)
         with self._lock:
+            if (message.id, message.tenant) != (str(number), f"u{number % TENANTS}"):
+                self.mixed_up.append(f"{number} came as {message!r}")
             self.runs[number] += 1
             fails = self.runs[number] <= _failures(number)
             self.done[number] += not fails
@@ -137,8 +140,10 @@ def _check(broker: Broker, name: str, consumer: Consumer, ledger: Ledger, held: 
     for number, properties in _dead(broker, f"{consumer.policy.dead_letter.topic}-partition-0"):
         dead[number] += 1
         assert (properties["kodo-reason"], properties["kodo-level"]) == ("ValueError", "B1")
-        assert properties["uid"] == f"u{number % TENANTS}"
+        assert (properties["uid"], properties["kodo-id"]) == (f"u{number % TENANTS}", str(number))
+        assert ledger.runs[number] >= RUNS_BEFORE_DEATH, "it died with attempts left"
     everything = set(range(MESSAGES))
+    assert not ledger.mixed_up, ledger.mixed_up[:3]
     assert set(ledger.done) | set(dead) == everything, f"{name} lost messages"
     assert set(ledger.runs) == everything
     never_dead = {number for number in everything if _failures(number) < RUNS_BEFORE_DEATH}
@@ -150,6 +155,8 @@ def _check(broker: Broker, name: str, consumer: Consumer, ledger: Ledger, held: 
     repeats = ledger.repeats()
     print(f"{name}: repeats {repeats} of {held} held, {len(dead)} dead (doubled {doubled}), {consumer.summary()}")  # noqa: T201
     assert repeats + doubled <= held, "more repeats than what was held at the two disconnections explains"
+    again = [number for number, runs in ledger.runs.items() if runs > 1 and not _failures(number)]
+    assert not again, f"{len(again)} were handled again by the worker that had finished with them, such as {again[:3]}"
     moved = next(line for line in consumer.summary() if line.startswith("moved"))
     for state in ("retrying", "escalated", "backup", "dead", "not_for_me"):
         assert state in moved
