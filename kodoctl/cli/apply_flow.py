@@ -140,16 +140,18 @@ def prepare_destroy(  # one for each flag
         raise UsageError(error("K507", "not a namespace", str(problem))) from None
     doomed = set(names or ())
     desired = Desired((), None, {})
+    allowances = Allowances(destroy=frozenset(allow_destroy or ()))
     if paths:
         wanted = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
         doomed |= wanted.names
         spaces |= set(wanted.namespaces)
         desired = Desired((), wanted.environment, {}, wanted.sources)
+        allowances = wiring.allowances_of(wanted, None, allow_destroy, take_over=False)
     if not doomed or not spaces:
         detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))
     desired = replace(desired, destroyed=frozenset(doomed))
-    plan = prepare(session, desired, Allowances(destroy=frozenset(allow_destroy or ())), namespaces=spaces).plan
+    plan = prepare(session, desired, allowances, namespaces=spaces).plan
     if not plan.owners:
         tell(f"Nothing of {', '.join(sorted(doomed))} is on this cluster.")
     return plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -45,17 +46,25 @@ def is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
 
+def columns() -> int:
+    """Width of the screen: COLUMNS, the terminal's, or 80 where there is none."""
+    return shutil.get_terminal_size().columns
+
+
 def report(diagnostics: Iterable[Diagnostic]) -> None:
     """Findings, one block each, on standard error."""
+    from kodoctl.render.fold import fold
     from kodoctl.render.safe import printable
 
+    width = columns()
     marks = {Severity.ERROR: "Error", Severity.WARNING: "Warning", Severity.NOTE: "Note"}
     for finding in diagnostics:
-        tell(printable(f"{marks[finding.severity]}: {finding.summary} [{finding.code}]"))
-        if finding.where:
-            tell(printable(f"  at {finding.where}"))
-        for line in finding.detail.split("\n"):
-            tell(printable(f"  {line}"))
+        lines = [f"{marks[finding.severity]}: {finding.summary} [{finding.code}]"]
+        lines += [f"  at {finding.where}"] if finding.where else []
+        lines += [f"  {line}" for line in finding.detail.split("\n") if line]
+        for line in lines:
+            for part in fold(printable(line), width):
+                tell(part)
 
 
 def finish(code: int) -> NoReturn:

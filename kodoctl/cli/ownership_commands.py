@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,7 +10,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import carry_out, confirm
-from kodoctl.cli.console import command, say, tell
+from kodoctl.cli.console import command, say, tell, write_file
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout, PlanFormat, show_plan
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import RefusedError, UsageError, Where, error
@@ -50,12 +51,11 @@ def import_(
     """Write a topology file for what is live in a namespace and nobody owns. Planning it adopts, and changes nothing."""
     from kodoctl.plan.importing import import_namespace
     from kodoctl.pulsar.live import Scope, read_live
+    from kodoctl.render.plan_words import many
 
     space = parse_namespace(namespace)
     if out is not None and Path(out).exists():
-        raise UsageError(
-            error("K021", "file exists", "import never overwrites: name another with --out", Where(out))
-        )
+        raise UsageError(error("K021", "file exists", "import never overwrites: name another with --out", Where(out)))
     with target.session() as session:
         live = read_live(session.admin, session.client, Scope((space,), everything=True))
         if f"namespace.{space}" not in live.objects:
@@ -66,9 +66,11 @@ def import_(
     if out is None:
         say(found.text.rstrip("\n"))
     else:
-        Path(out).write_text(found.text, encoding="utf-8")
+        with contextlib.suppress(OSError):  # writing the file says why it cannot
+            Path(out).parent.mkdir(parents=True, exist_ok=True)
+        write_file(out, found.text.encode())
     left = f", {len(found.left_out)} left out (listed at the end of the file)" if found.left_out else ""
-    tell(f"{found.families} ground topics, {found.adopted} objects to adopt{left}.")
+    tell(f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{left}.")
     if out is not None:
         tell(f"Next: kodoctl plan {out}")
 

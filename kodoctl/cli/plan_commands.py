@@ -75,6 +75,11 @@ def plan(
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
         show_plan(prepared.plan, session, output)
+    if out is not None:
+        refused = (
+            "it is refused, to be read only" if prepared.plan.refused else f"carry it out with: kodoctl apply {out}"
+        )
+        tell(f"Plan written to {out}; {refused}")
     if prepared.plan.refused:
         finish(ExitCode.REFUSED)
     if detailed and not prepared.plan.empty:
@@ -137,7 +142,6 @@ def write_plan(plan: Plan, out: str) -> None:
     except OSError as problem:
         scratch.unlink(missing_ok=True)
         raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
-    tell(f"Plan written to {out}; carry it out with: kodoctl apply {out}")
 
 
 @command
@@ -186,6 +190,9 @@ def _apply_file(session: Session, file: str, confirm_name: str | None, lock_time
 
     try:
         text = Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        detail = "there is no such plan file; `kodoctl plan --out FILE` writes one"
+        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
     except (OSError, ValueError) as problem:
         raise UsageError(
             error("K016", "cannot read file", str(getattr(problem, "strerror", None) or problem), Where(file))

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.cli.console import say, tell
+from kodoctl.cli.console import columns, say, tell
 
 if TYPE_CHECKING:
     from kodoctl.apply.report import ApplyReport, Event
@@ -15,17 +15,22 @@ if TYPE_CHECKING:
 
 
 def show_lines(lines: Iterable[Line]) -> None:
-    """Styled on a terminal, plain in a pipe or with NO_COLOR."""
+    """Folded to the screen (80 columns in a pipe); styled on a terminal, plain in a pipe or with NO_COLOR."""
+    from kodoctl.render.fold import fold
+
+    width = columns()
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
         for line in lines:
-            say(line.text)
+            for part in fold(line.text, width, line.hang):
+                say(part)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)
     for line in lines:
-        console.print(Text(line.text, style=line.style))
+        for part in fold(line.text, width, line.hang):
+            console.print(Text(part, style=line.style))
 
 
 class Progress:
@@ -48,16 +53,20 @@ class Progress:
         else:
             if self._live:
                 sys.stderr.write("\r\x1b[2K")
-            tell(event_line(event))
+            tell("\n".join(event_lines(event)))
 
 
-def event_line(event: Event) -> str:
-    """`[12/40] create topic.… done`"""
+def event_lines(event: Event) -> list[str]:
+    """`[12/40] created topic.…`; what was not done says so, and below it why. The address ends its line: it may be long."""
     from kodoctl.plan.changes import action_of
+    from kodoctl.render.fold import fold
+    from kodoctl.render.plan_words import DONE
     from kodoctl.render.safe import one_line
 
-    detail = f": {one_line(event.detail)}" if event.detail else ""
-    return f"[{event.number}/{event.total}] {action_of(event.change).value} {one_line(event.change.address)} {event.kind}{detail}"
+    verb = action_of(event.change).value
+    what = DONE[verb] if event.kind == "done" else f"{event.kind.upper()}: {verb}"
+    lines = [f"[{event.number}/{event.total}] {what} {one_line(event.change.address)}"]
+    return [*lines, *(fold(f"    {one_line(event.detail)}", columns()) if event.detail else [])]
 
 
 def event_json(event: Event) -> dict[str, Any]:
@@ -102,9 +111,10 @@ def show_report(report: ApplyReport) -> None:
     for status in (Status.FAILED, Status.SKIPPED, Status.NOT_STARTED):
         for outcome in report.outcomes:
             if outcome.status is status:
-                say(f"  {status.value}: {outcome.verb} {one_line(outcome.address)}: {one_line(outcome.detail)}")
+                say(f"  {status.value}: {outcome.verb} {one_line(outcome.address)}")
+                _say_folded(f"      {one_line(outcome.detail)}")
     for note in report.notes:
-        say(f"  note: {one_line(note)}")
+        _say_folded(f"  note: {one_line(note)}", 4)
     counts = ", ".join(
         f"{report.count(status)} {status.value}" for status in Status if report.count(status) or status is Status.DONE
     )
@@ -112,3 +122,10 @@ def show_report(report: ApplyReport) -> None:
     say(f"{head}: {counts}; {report.writes} write requests, {report.seconds:.1f} s.")
     if not report.complete:
         say("Running the same command again continues with what is left.")
+
+
+def _say_folded(text: str, hang: int | None = None) -> None:
+    from kodoctl.render.fold import fold
+
+    for part in fold(text, columns(), hang):
+        say(part)

@@ -44,10 +44,12 @@ def status(
     with target.session() as session:
         desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
         statuses = [read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions]
+        shown = wiring.shown_target(session.connection)
     document = status_json(statuses, int(time.time() * 1000))
     if output is StatusFormat.JSON:
         say(json.dumps(document, indent=2))
     else:
+        say(f"{shown}\n")
         show_lines(status_lines(document))
     if any(found.missing for found in statuses):
         finish(ExitCode.ERROR)

@@ -17,7 +17,7 @@ from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.write_order import PULSAR_DEFAULTS
 from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
-from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
+from kodoctl.topology.units import UNLIMITED, Duration, as_limit
 
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
@@ -88,9 +88,9 @@ class Judge:
 
     def _refusal(self, code: str, summary: str, address: Address, stake: str) -> Diagnostic:
         if address in self.allowed:
-            return warning(code, summary, f"{address}: {stake} (allowed)")
+            return warning(code, summary, f"{address}: {stake}; allowed by name")
         advice = f"if that is meant: --allow-destroy {address}, or the same address in the file's `allow_destroy`"
-        return Diagnostic(Severity.ERROR, code, summary, f"{address}: {stake}; {advice}")
+        return Diagnostic(Severity.ERROR, code, summary, f"{address}: {stake}\n{advice}")
 
     # --- K401
 
@@ -164,7 +164,7 @@ class Judge:
                 age = self.now - evidence.oldest if evidence.oldest else None
                 if age is not None and age < after:
                     return ""
-                return f"up to {Size(facts.backlog_bytes)} of unread messages" + (
+                return f"up to {_size(facts.backlog_bytes)} of unread messages" + (
                     f", the oldest {_age(age)} old" if age else ""
                 )
             case "backlog_quota", _, BacklogQuota(when_full="evict") if _tighter_quota(before, after):
@@ -172,11 +172,11 @@ class Judge:
             case "subscription_expiry", _, Duration() if (
                 after < as_limit(before) and facts.backlog_bytes and not facts.consumers
             ):
-                return f"subscriptions without consumers and their {Size(facts.backlog_bytes)} of unread messages"
+                return f"subscriptions without consumers and their {_size(facts.backlog_bytes)} of unread messages"
             case "inactive_topic", _, InactiveTopic(delete=mode) if (
                 mode != "never" and _was_kept(before) and facts.storage_bytes
             ):
-                return f"the whole topic with {Size(facts.storage_bytes)} once it is inactive"
+                return f"the whole topic with {_size(facts.storage_bytes)} once it is inactive"
             case _:
                 return ""
 
@@ -199,7 +199,7 @@ def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: i
     age = now - evidence.oldest if evidence.oldest else float("inf")
     if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):
         over = facts.backlog_bytes
-    return f"up to {Size(int(over))} of unread messages" if over > 0 else ""
+    return f"up to {_size(int(over))} of unread messages" if over > 0 else ""
 
 
 def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evidence: Evidence, now: int) -> str:
@@ -215,7 +215,7 @@ def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evid
     too_old = sum(size for closed, size in evidence.ledgers if not closed or now - closed > as_limit(after.time))
     too_much = max(0.0, kept - as_limit(after.size))
     loss = min(kept, max(too_old if evidence.ledgers else kept, int(too_much)))
-    return f"up to {Size(loss)} of kept messages" if loss > 0 else ""
+    return f"up to {_size(int(loss))} of kept messages" if loss > 0 else ""
 
 
 def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
@@ -228,9 +228,9 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
         )
         age = f", the oldest {_age(now - found.oldest)} old" if found.oldest else ""
         size = found.bytes or (facts.backlog_bytes if facts else 0)
-        yield f"{count} ({Size(size)}{age})"
+        yield f"{count} ({_size(size)}{age})"
     if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
-        yield f"{Size(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
+        yield f"{_size(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
 
 
 def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
@@ -248,6 +248,16 @@ def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int
 def _named(found: Evidence) -> str:
     shown = ", ".join(found.clients[:3])
     return f" ({shown}{', …' if len(found.clients) > 3 else ''})" if shown else ""
+
+
+def _size(number: int) -> str:
+    """Bytes as people read them: `1.6KiB`. Exact sizes are in the evidence."""
+    amount, unit = float(number), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024:
+            break
+        amount, unit = amount / 1024, larger
+    return f"{amount:.1f}".removesuffix(".0") + unit
 
 
 def _age(ms: int) -> str:

@@ -149,7 +149,9 @@ class _Diff:
 
     def _adopt(self, wanted: Wanted, found: Found, owned: Claim) -> None:
         taken_from = owned.owner if owned.owner not in (None, wanted.owner) else None
-        if taken_from:
+        if taken_from in self.desired.formerly(wanted.owner):
+            reason = f"{wanted.owner} was called {taken_from}"
+        elif taken_from:
             reason = f"taken over from {taken_from}"
         elif owned.owner == wanted.owner:
             reason = "carries our marker, the ledger does not hold it yet"

@@ -44,7 +44,9 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
 
 def _forget(owner: str, address: Address, live: Live) -> Forget:
     found = live.objects.get(address)
-    return Forget(address, found.resource if found else None, About(owner, "asked for"))
+    return Forget(
+        address, found.resource if found else None, About(owner, "given up: it stays as it is, and is nobody's")
+    )
 
 
 def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> OwnerPlan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kodoctl.errors import Diagnostic, error
@@ -12,7 +12,7 @@ from kodoctl.plan.changes import Change, Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.owners import ABSENT, ledger_fingerprints
 from kodoctl.plan.plan import Plan, fingerprint
-from kodoctl.topology.resources import Address, TenantResource
+from kodoctl.topology.resources import Address, TenantResource, TopicResource
 
 MAX_SHOWN: Final = 20
 
@@ -36,25 +36,28 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
             continue  # create-if-absent, made before the lease can be taken: somebody else's will do
         if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
             seen.add(address)
-            yield Stale(address, _planned(change), _was(change), _now(address, live))
+            yield Stale(address, _planned(change), *_was_and_now(change, live))
 
 
 def _planned(change: Change) -> str:
     return type(change).__name__.lower()
 
 
-def _was(change: Change) -> str:
-    if isinstance(change, Create) or change.before is None:
-        return ABSENT
-    return codec.describe(change.before)
+def _was_and_now(change: Change, live: Live) -> tuple[str, str]:
+    """Both sides in words, without the policies that are the same on both; the marker only if it is another's."""
+    found = live.objects.get(change.address)
+    before = None if isinstance(change, Create) else change.before
+    now = found.resource if found else None
+    if isinstance(before, TopicResource) and isinstance(now, TopicResource):
+        same = {name for name, value in before.policies.items() if now.policies.get(name) == value}
+        before, now = _without(before, same), _without(now, same)
+    marker = f", marked {found.marker!r}" if found and found.marker not in (None, change.about.owner) else ""
+    was = codec.describe(before) if before else ABSENT
+    return was, codec.describe(now) + marker if now else ABSENT
 
 
-def _now(address: Address, live: Live) -> str:
-    found = live.objects.get(address)
-    if found is None:
-        return ABSENT
-    marker = f", marked {found.marker!r}" if found.marker else ""
-    return codec.describe(found.resource) + marker
+def _without(topic: TopicResource, names: set[str]) -> TopicResource:
+    return replace(topic, policies={name: value for name, value in topic.policies.items() if name not in names})
 
 
 def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:

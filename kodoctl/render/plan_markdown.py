@@ -139,15 +139,16 @@ def _worth_naming(changes: list[Json]) -> Iterator[Json]:
 
 def _with_reasons(changes: list[Json]) -> Iterator[str]:
     for change in changes:
-        yield f"- {words.symbol(change)} {code(change['address'])} {words.VERBS[change['action']]}"
+        yield f"- {code(change['address'])} {words.VERBS[change['action']]}"  # a sign first would begin a list in the list
         for danger in change["dangers"]:
-            yield f"  - {markdown(danger['code'])} {danger['severity']}: {markdown(danger['detail'], _DETAIL)}"
+            detail = markdown(danger["detail"].replace("\n", "; "), _DETAIL)
+            yield f"  - {markdown(danger['code'])} {danger['severity']}: {detail}"
 
 
 def _by_address(changes: list[Json]) -> Iterator[str]:
     for change in changes:
         codes = ", ".join(sorted({markdown(danger["code"]) for danger in change["dangers"]}))
-        yield f"- {words.symbol(change)} {code(change['address'])}{f' {codes}' if codes else ''}"
+        yield f"- {change['action']} {code(change['address'])}{f' {codes}' if codes else ''}"
 
 
 def _by_name(changes: list[Json]) -> Iterator[str]:

@@ -40,11 +40,10 @@ def plan_lines(document: Json, target: str) -> Iterator[Line]:
     yield from _unmanaged(document)
     if elsewhere := words.elsewhere_line(document):
         yield Line(elsewhere, "dim")
+        yield Line()
     yield from _findings(document)
-    if document["changes"]:
-        yield Line(words.summary_line(document), "bold")
-    else:
-        yield Line(f"No changes. {document['summary']['unchanged']} objects are as the files say.", "bold green")
+    yield from _order(document)
+    yield from _verdict(document)
 
 
 def grouped(changes: list[Json]) -> list[list[Json]]:
@@ -54,12 +53,17 @@ def grouped(changes: list[Json]) -> list[list[Json]]:
         groups.setdefault(words.topic_of(change["address"]), []).append(change)
     frame = groups.pop("", [])
     for members in groups.values():
-        members.sort(key=lambda change: (not change["address"].startswith("topic."), change["address"]))
+        members.sort(key=_place_in_group)
     ordered = [
         *([change] for change in sorted(frame, key=lambda change: change["address"], reverse=True)),
         *(groups[topic] for topic in sorted(groups)),
     ]
     return sorted(ordered, key=lambda group: not any(change["dangers"] for change in group))
+
+
+def _place_in_group(change: Json) -> tuple[bool, str, bool]:
+    """The topic before what hangs on it; that it becomes ours before how it changes."""
+    return not change["address"].startswith("topic."), change["address"], change["action"] != "adopt"
 
 
 def _group(changes: list[Json]) -> Iterator[Line]:
@@ -69,7 +73,7 @@ def _group(changes: list[Json]) -> Iterator[Line]:
     whole = head["address"].startswith("topic.") and head["action"] in ("create", "delete", "adopt")
     for change in rest:
         if whole and change["action"] == head["action"] and not change["dangers"]:
-            yield Line(f"      {words.symbol(change)} {words.short(change)}", _STYLES[change["action"]])
+            yield Line(f"      {words.symbol(change)} {words.short(change)}", _STYLES[change["action"]], 10)
         else:
             yield from change_lines(change)
 
@@ -85,19 +89,40 @@ def change_lines(change: Json) -> Iterator[Line]:
             if text := words.created_text(change["after"]):
                 yield Line(f"      {text}")
         case "update":
-            yield Line(f"  ~ {address}{where}", style)
+            yield Line(f"  ~ {address}{where}", style, 4)
             width = max(len(words.field_name(field["name"])) for field in change["fields"])
             for field in change["fields"]:
-                yield Line(f"      {words.field_name(field['name']):<{width}}  {words.field_text(field)}")
+                name = f"      {words.field_name(field['name']):<{width}}  "
+                yield Line(f"{name}{words.field_text(field)}", hang=len(name))
             if change["unload"]:
                 yield Line("      the topic is unloaded once: its consumers reconnect")
         case _:
-            yield Line(f"  {words.symbol(change)} {address}{where}", style)
+            yield Line(f"  {words.symbol(change)} {address}{where}", style, 4)
             if change["reason"]:
                 yield Line(f"      {one_line(change['reason'])}")
     for danger in change["dangers"]:
-        yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", "bold red")
-        yield Line(f"        {one_line(danger['detail'], 2000)}", "red")
+        yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", "bold red", 8)
+        yield Line(f"        {_stake(danger, change['address'])}", "red")
+
+
+def _stake(danger: Json, address: str) -> str:
+    """What is at stake, below the address it is about; how to allow it stands once, at the plan's end."""
+    detail = danger["detail"].partition("\n")[0] if danger["severity"] == "error" else danger["detail"]
+    return one_line(detail.removeprefix(f"{address}: "), 2000)
+
+
+def _allowing(document: Json) -> Iterator[Line]:
+    """The objects that stand in the way of a plan, ready to be pasted."""
+    stopped = [
+        change["address"]
+        for change in document["changes"]
+        if any(danger["severity"] == "error" for danger in change["dangers"])
+    ]
+    if stopped:
+        yield Line("If their loss is meant, say so for each (or in the file's `allow_destroy`):")
+    for number, address in enumerate(stopped, 1):
+        more = "" if number == len(stopped) else " \\"
+        yield Line(f"  --allow-destroy {one_line(address)}{more}")
 
 
 def _consumers(document: Json) -> Iterator[Line]:
@@ -126,13 +151,40 @@ def _findings(document: Json) -> Iterator[Line]:
     for finding in document["findings"]:
         yield from finding_lines(finding)
         yield Line()
+
+
+def _order(document: Json) -> Iterator[Line]:
+    """When consumers of the new file are to be deployed: nobody may read a topic that is not there yet, or no longer."""
+    if document["destroying"]:
+        return
+    topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
+    if "delete" in topics:
+        yield Line("Topics go: first deploy consumers and producers that no longer use them, then apply.")
+    if "create" in topics:
+        yield Line("Topics come: first apply, then deploy consumers and producers that use them.")
+    if topics & {"create", "delete"}:
+        yield Line()
+
+
+def _verdict(document: Json) -> Iterator[Line]:
+    """What counts, last: there it is seen."""
+    number = document["summary"]["unchanged"]
+    as_said = f"{words.many(number, 'object')} {'is' if number == 1 else 'are'} as the files say." if number else ""
+    if document["changes"]:
+        yield Line(words.summary_line(document), "bold", 6)
+    elif document["refused"]:
+        yield Line(f"Plan: nothing that could be applied{'; ' * bool(number)}{as_said or '.'}", "bold")
+    else:
+        yield Line(f"No changes. {as_said}".rstrip(), "bold green")
     if document["refused"]:
         yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")
+        yield from _allowing(document)
 
 
 def finding_lines(finding: Json) -> Iterator[Line]:
     """A finding with its place, and below it what to do."""
     style = {"error": "bold red", "warning": "yellow"}.get(finding["severity"], "dim")
-    place = f" at {finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
-    yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]{place}", style)
+    yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]", style)
+    if finding["where"]:
+        yield Line(f"  at {finding['where'][0]}:{finding['where'][1]}")
     yield Line(f"  {one_line(finding['detail'], 2000)}")

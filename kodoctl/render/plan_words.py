@@ -119,7 +119,7 @@ def created_text(resource: Json) -> str:
             parts = [many(resource["partitions"], "partition")]
             return "; ".join([*parts, *_policies(resource)])
         case "namespace":
-            return "; ".join(_policies(resource)) or "bare"
+            return "; ".join(_policies(resource)) or "without policies of its own"
         case "subscription":
             return f"from {resource['start']}"
         case "grant":
@@ -146,5 +146,7 @@ def elsewhere_line(document: Json) -> str:
         return ""
     named = ", ".join(f"{one_line(name)} ({many(count, 'object')})" for name, count in sorted(others.items()))
     return (
-        f"Not in these files, left alone: topologies {named}. If a file is gone for good: kodoctl destroy --name NAME."
+        f"Not in these files, left alone: topologies {named}. If the file of one is gone for good:"
+        " `kodoctl forget` gives its objects up, `kodoctl destroy` deletes them;"
+        " both with --name NAME --namespace TENANT/NAMESPACE."
     )

@@ -26,6 +26,7 @@ def status_json(statuses: list[Status], now: int) -> Json:
 
 def status_lines(document: Json) -> Iterator[Line]:
     """A table a subscription; backlog counts entries (batches) unless messages were counted."""
+    exact = any(lane["messages"] is not None for topology in document["topologies"] for lane in topology["lanes"])
     for topology in document["topologies"]:
         yield Line(f"{one_line(topology['name'])} in {topology['namespace']}", "bold")
         groups: dict[tuple[str, str], list[Json]] = {}
@@ -42,11 +43,12 @@ def status_lines(document: Json) -> Iterator[Line]:
             )
         if topology["missing"]:
             yield Line()
-            yield Line(
-                f"{topology['missing']} lanes are MISSING: `kodoctl plan` shows what apply would create.", "bold red"
-            )
+            lanes_are = "lane is" if topology["missing"] == 1 else "lanes are"
+            advice = "`kodoctl plan` shows what apply would create."
+            yield Line(f"{topology['missing']} {lanes_are} MISSING: {advice}", "bold red")
         yield Line()
-    yield Line("backlog counts entries, a batch of messages each; --exact counts messages.", "dim")
+    counted = "messages" if exact else "entries, a batch of messages each; --exact counts messages"
+    yield Line(f"backlog counts {counted}.", "dim")
 
 
 def _table(lanes: list[Json], now: int) -> Iterator[Line]:
@@ -66,7 +68,7 @@ def _join(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _row(lane: Json, now: int) -> tuple[str, ...]:
-    name = f"{lane['level'] or '-'} {lane['state']}"
+    name = f"{lane['level']} {lane['state']}" if lane["level"] else f"{lane['state']} letters"
     if not lane["there"]:
         return (name, "MISSING", "", "", "", "", "")
     waiting = lane["entries"] if lane["messages"] is None else lane["messages"]

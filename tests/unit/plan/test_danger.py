@@ -102,7 +102,7 @@ def test_an_empty_subscription_without_consumers_may_go() -> None:
 def test_an_allowed_destruction_is_a_warning_that_still_says_what_goes() -> None:
     [finding] = _deleted(TOPIC, TopicFacts(storage_bytes=MB), allowed=True)
     assert finding.severity is Severity.WARNING
-    assert "1MiB of kept messages (allowed)" in finding.detail
+    assert "1MiB of kept messages; allowed by name" in finding.detail
 
 
 def test_a_subscription_that_goes_with_its_topic_is_judged_there_alone() -> None:

@@ -156,7 +156,7 @@ def test_findings_carry_their_code_and_place() -> None:
         )
     )
     assert "Warning: grown [K405]\n  1 → 4" in text
-    assert "Note: the file moved [K416] at t.yaml:3" in text
+    assert "Note: the file moved [K416]\n  at t.yaml:3\n  a is now b" in text
 
 
 def test_a_deleted_topic_and_what_goes_with_it_is_one_group() -> None:
@@ -299,7 +299,7 @@ def test_every_destroyed_topic_is_named_however_many_there_are(number: int, dang
 def test_more_than_any_comment_holds_is_said_loudly_and_first() -> None:
     text = _markdown(_many(5000, dangers=True))
     assert len(text.encode()) <= LIMIT
-    named = len(re.findall(r"^- - `topic\.", text, flags=re.MULTILINE))
+    named = len(re.findall(r"^- delete `topic\.", text, flags=re.MULTILINE))
     assert named > 500
     warning_line = text.split("\n\n")[3]
     assert f"{5000 - named:,} destructive changes could not be listed" in warning_line

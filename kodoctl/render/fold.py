@@ -1,0 +1,55 @@
+"""Long lines folded for a screen: at spaces, never inside an address, and inside a value or a command only when it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+NARROWEST: Final = 40  # columns; on less, lines stay as long as on this
+_SHORT: Final = 44  # characters of a quoted command that stays on one line
+
+
+def fold(text: str, width: int, hang: int | None = None) -> list[str]:
+    """One line as the lines a screen shows; those after the first begin at column `hang` (None: where the text begins).
+
+    A word longer than a line stands alone on one: addresses are there to be copied.
+    """
+    width = max(width, NARROWEST)
+    if len(text) <= width:
+        return [text]
+    lead = len(text) - len(text.lstrip(" "))
+    indent = min(lead if hang is None else hang, width // 2)
+    lines, line, empty = [], " " * lead, True
+    for piece in _pieces(text[lead:], width - indent):
+        if not empty and len(line) + 1 + len(piece) > width:
+            lines.append(line)
+            line, empty = " " * indent, True
+        line = f"{line}{piece}" if empty else f"{line} {piece}"
+        empty = False
+    return [line.rstrip() for line in (*lines, line)]
+
+
+def _pieces(text: str, room: int) -> Iterator[str]:
+    """What stays together: words, `name {values: in braces}` and quoted commands that fit on a line."""
+    piece: list[str] = []
+    words = text.split(" ")
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        piece.append(word)
+        joined = " ".join(piece)
+        if _closed(joined) and not after.startswith("{"):
+            yield from _fitting(piece, room)
+            piece = []
+    yield from piece
+
+
+def _fitting(piece: list[str], room: int) -> list[str]:
+    """A piece whole if it fits; else a value whole, its name before it; else word by word."""
+    for split in (0, 1):
+        whole = " ".join(piece[split:])
+        if len(whole) <= min(room, _SHORT if "`" in whole else room):
+            return [*piece[:split], whole] if whole else piece
+    return piece
+
+
+def _closed(text: str) -> bool:
+    return text.count("{") <= text.count("}") and text.count("`") % 2 == 0

@@ -1,0 +1,112 @@
+"""What people and programs do to a cluster and to files without kodoctl: the lines of a session that begin with `%`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.cluster import Workspace
+from tests.support import eventually
+
+Action = Callable[..., list[str] | None]
+
+
+def by_hand(line: str, workspace: Workspace, files: Path) -> list[str]:
+    """Carries out one line, such as `publish trade/orders 12`; `files`: the scenario's folder. Answers what it shows."""
+    verb, *words = shlex.split(line.replace("acme", workspace.tenant))
+    if verb in ("use", "applied"):
+        words[0] = str(files / words[0])
+    return _VERBS[verb](workspace, *words) or []
+
+
+def use(workspace: Workspace, source: str, name: str = "trade.yaml") -> None:
+    """`use after.yaml [other.yaml]`: the scenario's file becomes topologies/NAME."""
+    text = Path(source).read_text(encoding="utf-8")
+    workspace.write(text.replace("acme", workspace.tenant), name)
+
+
+def applied(workspace: Workspace, source: str, name: str = "trade.yaml") -> None:
+    """`applied before.yaml [other.yaml]`: used, and applied without a word, long before the session begins."""
+    use(workspace, source, name)
+    workspace.apply()
+
+
+def rm(workspace: Workspace, name: str) -> None:
+    """`rm other.yaml`: the file leaves topologies/."""
+    (workspace.folder / "topologies" / name).unlink()
+
+
+def cat(workspace: Workspace, name: str) -> list[str]:
+    """`cat FILE`: shows a file of the workspace."""
+    text = (workspace.folder / name).read_text(encoding="utf-8")
+    return text.replace(workspace.tenant, "acme").rstrip("\n").split("\n")
+
+
+def namespace(workspace: Workspace, name: str) -> None:
+    """`namespace acme/trade`: made by hand."""
+    workspace.admin("PUT", f"namespaces/{name}")
+
+
+def topic(workspace: Workspace, place: str, partitions: str, *subscriptions: str) -> None:
+    """`topic trade/orders 2 billing`: a partitioned topic with subscriptions."""
+    space, local = place.split("/")
+    workspace.make_topic(local, int(partitions), *subscriptions, namespace=space)
+
+
+def plain_topic(workspace: Workspace, place: str) -> None:
+    """`plain-topic trade/orders`: a topic without partitions."""
+    space, local = place.split("/")
+    workspace.admin("PUT", workspace.path(local, space))
+
+
+def delete_topic(workspace: Workspace, place: str) -> None:
+    """`delete-topic trade/orders`: with everything in it."""
+    space, local = place.split("/")
+    workspace.admin("DELETE", f"{workspace.path(local, space)}/partitions", force="true")
+
+
+def unsubscribe(workspace: Workspace, place: str, name: str) -> None:
+    """`unsubscribe trade/orders billing`: on every partition."""
+    space, local = place.split("/")
+    workspace.admin("DELETE", f"{workspace.path(local, space)}/subscription/{name}", force="true")
+
+
+def ttl(workspace: Workspace, place: str, seconds: str) -> None:
+    """`ttl trade/orders 3600`: sets a topic policy, and waits until the broker serves it."""
+    space, local = place.split("/")
+    workspace.admin("POST", f"{workspace.path(local, space)}/messageTTL", int(seconds), messageTTL=seconds)
+    eventually(lambda: workspace.policy(local, "messageTTL", space) == int(seconds))
+
+
+def max_topics(workspace: Workspace, name: str, number: str) -> None:
+    """`max-topics acme/trade 1`: a limit of the namespace, waited for until the broker holds to it; 0 takes it away."""
+    workspace.admin("POST", f"namespaces/{name}/maxTopicsPerNamespace", int(number))
+    probe = f"persistent/{name}/probe/partitions"
+
+    def holds() -> bool:
+        made = workspace.broker.admin("PUT", probe, 1).ok
+        if made:
+            workspace.admin("DELETE", probe, force="true")
+        return made is (number == "0")
+
+    eventually(holds)
+
+
+def subscribe(workspace: Workspace, place: str, name: str) -> None:
+    """`subscribe trade/orders audit`: from the earliest message."""
+    space, local = place.split("/")
+    workspace.make_subscription(local, name, space)
+
+
+def publish(workspace: Workspace, place: str, number: str) -> None:
+    """`publish trade/orders 12`: messages of 100 bytes, one entry each; shown once the broker counts them."""
+    space, local = place.split("/")
+    workspace.publish(workspace.full(local, space), int(number))
+
+
+_VERBS: dict[str, Action] = {
+    "use": use, "applied": applied, "rm": rm, "cat": cat, "namespace": namespace, "topic": topic, "plain-topic": plain_topic,
+    "delete-topic": delete_topic, "unsubscribe": unsubscribe, "ttl": ttl, "publish": publish,
+    "max-topics": max_topics, "subscribe": subscribe,
+}  # fmt: skip
