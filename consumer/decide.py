@@ -6,7 +6,7 @@ lane the message is in, in memory, with a growing backoff. Nothing is ever dropp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, assert_never
 
@@ -158,7 +158,7 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
     if target is None or used >= waits.attempts:
         return None
     delay = waits.delay(used + 1) if after is None else after
-    control = replace(envelope.control.counted(State.RETRYING), due=now + _clamped(delay, policy), reason=reason)
+    control = envelope.control.counted(State.RETRYING)._replace(due=now + _clamped(delay, policy), reason=reason)
     return _move(envelope, target, control, policy)
 
 
@@ -169,13 +169,13 @@ def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int,
     if used >= waits.attempts:
         return _die(envelope, reason, policy)
     delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
-    control = replace(envelope.control, backup=used + 1, reason=reason)
+    control = envelope.control._replace(backup=used + 1, reason=reason)
     if delay <= MAX_MEMORY_WAIT:
         return Wait(delay, Why.BACKUP, control)
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
         return _die(envelope, reason, policy)
-    return _move(envelope, target, replace(control, due=now + delay), policy, Why.BACKUP)
+    return _move(envelope, target, control._replace(due=now + delay), policy, Why.BACKUP)
 
 
 def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
@@ -199,7 +199,7 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
     used = envelope.control.attempts(state)
     if used >= waits.attempts:
         return _retry(envelope, reason, policy, now, None) or _escalate(envelope, reason, policy)
-    control = replace(envelope.control.counted(state), due=now + waits.delay(used + 1), reason=reason)
+    control = envelope.control.counted(state)._replace(due=now + waits.delay(used + 1), reason=reason)
     return _move(envelope, target, control, policy)
 
 
@@ -216,14 +216,14 @@ def _refused_by_limit(
     reserved = envelope.control.reserved
     counts = 1 if reserved is not None and now >= reserved else 0
     due = now + min(slot - now, most, policy.horizon)
-    control = replace(envelope.control, reserved=slot, due=due, reason="over its limit")
+    control = envelope.control._replace(reserved=slot, due=due, reason="over its limit")
     for state, target in declared.items():
         if control.attempts(state) + counts <= policy.waits[state].attempts:
             return _move(envelope, target, control.counted(state, counts), policy, limited=True)
     used = control.retrying + (counts if envelope.state is State.RETRYING else 1)
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
-        return _move(envelope, retrying, replace(control, retrying=used), policy, limited=True)
+        return _move(envelope, retrying, control._replace(retrying=used), policy, limited=True)
     escalated = _escalate(envelope, "over its limit for too long", policy)
     return stay if isinstance(escalated, Wait) else escalated
 
@@ -233,14 +233,14 @@ def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: i
     own = level is envelope.level and envelope.state is State.READY
     if target is None or own or _in_order(envelope, policy):
         return _failed(envelope, f"cannot move to {level}", policy, now)
-    return _move(envelope, target, replace(envelope.control, due=None), policy, why)
+    return _move(envelope, target, envelope.control._replace(due=None), policy, why)
 
 
 def _escalate(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     """B1 if it is below this level, else dead."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
-        return _move(envelope, target, replace(envelope.control, due=None, reason=reason), policy, Why.ESCALATED)
+        return _move(envelope, target, envelope.control._replace(due=None, reason=reason), policy, Why.ESCALATED)
     return _die(envelope, reason, policy)
 
 
@@ -248,8 +248,7 @@ def _die(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     if policy.dead_letter is None:
         delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.stuck, 16))
         return Wait(delay, Why.STUCK, envelope.control)
-    control = replace(
-        envelope.control,
+    control = envelope.control._replace(
         due=None,
         reserved=None,
         meant_for=None,
@@ -278,7 +277,7 @@ def _move(
     if hop > policy.max_hops:
         return _die(envelope, "too many moves", policy)
     meant_for = policy.subscription if target.state is State.READY else None
-    moved = replace(control, hop=hop, meant_for=meant_for, reserved=control.reserved if limited else None)
+    moved = control._replace(hop=hop, meant_for=meant_for, reserved=control.reserved if limited else None)
     return Move(target, moved, why or _STATE_WHY[target.state])
 
 

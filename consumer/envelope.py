@@ -6,7 +6,7 @@ Level and state are never read from here: they are those of the topic a message 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kodoctl.topology import control as names
@@ -55,9 +55,11 @@ class Delivery(NamedTuple):
         return parts[2] if len(parts) > 2 else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Control:
-    """Control properties as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch."""
+class Control(NamedTuple):
+    """Control properties as values. Counters never reset by moving; `due` and `reserved` are ms since the epoch.
+
+    A tuple, because every move makes several.
+    """
 
     retrying: int = 0
     pending: int = 0
@@ -91,11 +93,11 @@ class Control:
         """With `by` more attempts of a waiting state."""
         match state:
             case State.RETRYING:
-                return replace(self, retrying=self.retrying + by)
+                return self._replace(retrying=self.retrying + by)
             case State.PENDING:
-                return replace(self, pending=self.pending + by)
+                return self._replace(pending=self.pending + by)
             case State.BLOCKING:
-                return replace(self, blocking=self.blocking + by)
+                return self._replace(blocking=self.blocking + by)
             case _:
                 raise AssertionError(state)
 
@@ -214,8 +216,7 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str)
     The first hop stamps where the message came from; it is delivered at its due time.
     """
     if control.origin_id is None:
-        control = replace(
-            control,
+        control = control._replace(
             origin_id=delivery.position,
             origin_topic=received_from,
             origin_time=delivery.publish_time,

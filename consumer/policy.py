@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from consumer.envelope import Level, State
@@ -143,7 +144,7 @@ class Policy:
     payload_schema: Mapping[str, Any] | None = None
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
 
-    @property
+    @cached_property
     def max_hops(self) -> int:
         """Hops after which a message is running in circles."""
         return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol, assert_never
 
@@ -55,7 +55,7 @@ def jittered(control: Control, wall: int, rng: Random) -> Control:
     """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
     if control.due is None or control.due - wall <= MAX_MEMORY_WAIT:
         return control
-    return replace(control, due=control.due + rng.randrange(JITTER))
+    return control._replace(due=control.due + rng.randrange(JITTER))
 
 
 class Publications:

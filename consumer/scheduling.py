@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final
 
 from consumer.admission import Leave, Limits, Over, Slot
@@ -159,7 +158,7 @@ class Scheduler:
         shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
         if shut is None:
             if not control.quota_taken and any(isinstance(gate, QuotaGate) for gate in held.gates):
-                held.control = replace(control, quota_taken=True)
+                held.control = control._replace(quota_taken=True)
             return True
         for gate in held.gates:  # another gate may have let it through for nothing: the next one's turn
             if gate is not shut and gate.waiters and gate.free(now):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -95,7 +94,7 @@ def test_the_first_hop_stamps_the_origin_and_later_ones_keep_it() -> None:
 
 
 def test_a_reason_is_cut_short() -> None:
-    assert len(replace(FRESH, reason="x" * 1000).printed()[names.REASON]) == MAX_REASON
+    assert len(FRESH._replace(reason="x" * 1000).printed()[names.REASON]) == MAX_REASON
 
 
 def test_a_transferred_message_is_new_but_for_its_parent() -> None:
