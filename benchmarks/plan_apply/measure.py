@@ -1,11 +1,14 @@
 """What plan and apply cost on a live broker: requests, seconds, memory, for 100, 1,000 and 5,000 topics.
 
 Each size gets a namespace of its own with topics of 4 policies and one subscription each. Steps: apply on the empty
-namespace, plan with nothing to change, apply again (must send no write), plan by single requests (the fall-back), destroy.
-The floor is what bare concurrent admin calls need for the same writes in the same run.
+namespace, plan with nothing to change, the same by single requests (the fall-back), apply again (must send no write),
+destroy. The floor is what bare concurrent admin calls need for the same writes in the same round.
 
-usage: python benchmarks/plan_apply/measure.py [--sizes 100,1000,5000] [--out results.jsonl]
+usage: python benchmarks/plan_apply/measure.py [--sizes 100,1000,5000] [--rounds 3] [--out FOLDER]
 needs KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL (for example from `kodoctl dev up`)
+
+Writes results.jsonl (one line a step) and results.md (the table of the README) into FOLDER, by default next to this file.
+Sizes above 1,000 are measured once, without the fall-back: 26 requests a topic need no second proof.
 """
 
 from __future__ import annotations
@@ -14,7 +17,9 @@ import argparse
 import json
 import os
 import platform
+import re
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -23,6 +28,8 @@ from pathlib import Path
 
 import requests
 
+HERE = Path(__file__).parent
+LARGE = 1000  # topics; above it one round
 KODOCTL = [sys.executable, "-m", "kodoctl"]
 
 
@@ -37,24 +44,30 @@ def topology(name: str, topics: int) -> str:
     return f"{head}{defaults}topics:\n{each}"
 
 
-def run(*arguments: str) -> dict[str, object]:
+_TRAFFIC = re.compile(r"([\d,]+) reads, ([\d,]+) writes")
+
+
+def run(*arguments: str, **settings: str) -> dict[str, object]:
     """One kodoctl command as a whole process: wall and CPU seconds, peak memory, the lines it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
-    done = subprocess.run([*KODOCTL, *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*KODOCTL, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **settings}
+    )
     wall = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
         sys.exit(f"{arguments}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
     cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    traffic = next((line for line in done.stderr.splitlines() if " reads, " in line), "")
-    last = done.stdout.strip().splitlines()[-1]
+    traffic = [line for line in done.stderr.splitlines() if " reads, " in line]
+    reads, writes = (int(number.replace(",", "")) for number in _TRAFFIC.search(traffic[-1]).groups())
     return {
         "wall_s": round(wall, 2),
         "cpu_s": round(cpu, 2),
         "peak_mib": after.ru_maxrss >> 10,
-        "traffic": traffic,
-        "last": last,
+        "reads": reads,
+        "writes": writes,
+        "last": done.stdout.strip().splitlines()[-1],
     }
 
 
@@ -88,61 +101,85 @@ def floor(admin: str, name: str, topics: int) -> dict[str, float]:
 
     times = {}
     with ThreadPoolExecutor(16) as pool:
-        for step, work in (("create_s", make), ("delete_s", drop)):
+        for step, work in (("floor: bare writes", make), ("floor: bare deletes", drop)):
             began = time.monotonic()
             list(pool.map(work, range(topics)))
             times[step] = round(time.monotonic() - began, 2)
     return times
 
 
-def measure(topics: int, out: Path, *, with_floor: bool) -> None:
+def measure(topics: int, number: int, out: Path) -> list[dict[str, object]]:
     """All steps of one size; every step is one line of `out`."""
     name = f"b{topics}-{int(time.time())}"
     file = Path(f"{name}.yaml")
     file.write_text(topology(name, topics))
+    fallback = {"KODOCTL_BROKER_URL": ""}
     steps = [
-        ("apply, empty namespace", ["apply", str(file), "--auto-approve", "-v"]),
-        ("plan, nothing to change", ["plan", str(file), "-v"]),
-        ("apply, nothing to change", ["apply", str(file), "--auto-approve", "-v"]),
-        ("destroy", ["destroy", str(file), "--auto-approve"]),
+        ("apply, empty namespace", ["apply", str(file), "--auto-approve", "-v"], {}),
+        ("plan, nothing to change", ["plan", str(file), "-v"], {}),
+        ("the same by single requests", ["plan", str(file), "-v"], fallback),
+        ("apply, nothing to change", ["apply", str(file), "--auto-approve", "-v"], {}),
+        ("destroy", ["destroy", str(file), "--auto-approve", "-v"], {}),
     ]
+    results = []
     try:
-        for step, arguments in steps:
-            record({"topics": topics, "step": step, "load": os.getloadavg()[0], **run(*arguments)}, out)
-            if step.startswith("plan") and topics <= 1000:
-                broker, os.environ["KODOCTL_BROKER_URL"] = os.environ["KODOCTL_BROKER_URL"], ""
-                record(
-                    {"topics": topics, "step": "plan, single requests", "load": os.getloadavg()[0], **run(*arguments)},
-                    out,
-                )
-                os.environ["KODOCTL_BROKER_URL"] = broker
-        if with_floor:
-            record({"topics": topics, "step": "floor", **floor(os.environ["KODOCTL_ADMIN_URL"], name, topics)}, out)
+        for step, arguments, settings in steps:
+            if settings and topics > LARGE:
+                continue
+            about = {"topics": topics, "round": number, "step": step, "load": os.getloadavg()[0]}
+            results.append(record({**about, **run(*arguments, **settings)}, out))
+        about = {"topics": topics, "round": number}
+        for step, seconds in floor(os.environ["KODOCTL_ADMIN_URL"], name, topics).items():
+            results.append(record({**about, "step": step, "wall_s": seconds}, out))
     finally:
         file.unlink()
+    return results
 
 
-def record(result: dict[str, object], out: Path) -> None:
+def record(result: dict[str, object], out: Path) -> dict[str, object]:
     """One line of the raw results."""
     line = json.dumps(result)
     print(line, flush=True)
     with out.open("a") as stream:
         stream.write(line + "\n")
+    return result
+
+
+def table(results: list[dict[str, object]]) -> str:
+    """Markdown: medians (smallest to largest) of each step."""
+    lines = ["| topics | step | wall s | CPU s | peak MiB | reads | writes |", "|---|---|---|---|---|---|---|"]
+    keys = list(dict.fromkeys((result["topics"], result["step"]) for result in results))
+    for topics, step in keys:
+        runs = [result for result in results if (result["topics"], result["step"]) == (topics, step)]
+        cells = [_cell(runs, name) for name in ("wall_s", "cpu_s", "peak_mib", "reads", "writes")]
+        lines.append(f"| {topics:,} | {step} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(runs: list[dict[str, object]], name: str) -> str:
+    values = [run[name] for run in runs if name in run]
+    if not values:
+        return ""
+    middle, low, high = statistics.median(values), min(values), max(values)
+    return f"{middle:,g}" if low == high else f"{middle:,g} ({low:,g}–{high:,g})"
 
 
 def main() -> None:
     """Parses the arguments and measures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sizes", default="100,1000,5000")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results.jsonl")
-    parser.add_argument("--no-floor", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=HERE)
     options = parser.parse_args()
-    record(
-        {"machine": f"{os.cpu_count()} cores, Python {platform.python_version()}", "when": time.strftime("%Y-%m-%d")},
-        options.out,
-    )
-    for size in options.sizes.split(","):
-        measure(int(size), options.out, with_floor=not options.no_floor)
+    out = options.out / "results.jsonl"
+    out.unlink(missing_ok=True)
+    machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux"
+    record({"machine": machine, "when": time.strftime("%Y-%m-%d"), "load_before": os.getloadavg()[0]}, out)
+    results = []
+    for size in map(int, options.sizes.split(",")):
+        for number in range(options.rounds if size <= LARGE else 1):
+            results += measure(size, number, out)
+    (options.out / "results.md").write_text(table(results), encoding="utf-8")
 
 
 if __name__ == "__main__":
