@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from consumer.worker import Desk
 log = logging.getLogger("kodo.consumer")
 Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
+_BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 _JOIN: Final = 2.0  # seconds a stopped thread is waited for
 
@@ -143,10 +145,12 @@ class ThreadRunner:
         with self._lock:
             if self._stopping:
                 return False
-            if desk.version != seen:
-                return True
-            self._parked += 1
-        self._bells.get()
+            sleeps = desk.version == seen
+            self._parked += sleeps
+        if sleeps:
+            self._bells.get()
+        else:
+            time.sleep(_BREATH)
         return not self._stopping
 
 
@@ -174,11 +178,13 @@ class LoopRunner:
         """See Runner."""
         if not self._wake_is_on_its_way and not self._stopping:
             self._wake_is_on_its_way = True
-            self._loop.call_soon_threadsafe(self._wake_one)
+            with suppress(RuntimeError):  # closed between the question and the call
+                self._loop.call_soon_threadsafe(self._wake_one)
 
     def abandon(self, message: Message) -> None:
         """See Runner."""
-        self._loop.call_soon_threadsafe(self._give_up, message)
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._give_up, message)
 
     def stop(self) -> None:
         """See Runner."""
@@ -242,6 +248,8 @@ class LoopRunner:
             if finished is None:
                 if desk.version == seen:
                     await self._park()
+                else:
+                    await asyncio.sleep(_BREATH)
                 continue
             if (self._parked or len(self._tasks) < self._slots) and not self._wake_is_on_its_way:
                 self._wake_is_on_its_way = True

@@ -192,6 +192,11 @@ class Stock:
         self.messages -= 1
         self.bytes -= held.size
 
+    @property
+    def ample(self) -> bool:
+        """Whether less than half of the budget is used."""
+        return 2 * self.messages < self._max_messages and 2 * self.bytes < self._max_bytes
+
     def room(self, lane: LaneState) -> int:
         """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
         if self.bytes >= self._max_bytes:

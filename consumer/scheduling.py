@@ -13,7 +13,7 @@ from consumer.held import Held, LaneState, Place
 from consumer.limits import CapGate, Gate, QuotaGate
 from consumer.policy import MAX_MEMORY_WAIT, Policy
 
-_MAX_TRIES: Final = 256  # messages turned back in one call before others get a word in
+_MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 _SLOT_SHARE: Final = 0.75  # of the slots, for one tenant while others wait
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 
@@ -39,15 +39,14 @@ class Scheduler:
 
     # ---- in
 
-    def admit(self, held: Held, now: float) -> None:
-        """Sets a moment aside in the limits and queues the message; or tells `refused` of the moment it has to wait for."""
-        if self.limits:
-            if held.gates is None:
-                held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
-            if not self._is_entitled(held) and self._refuse(held, now):
+    def admit(self, held: Held, now: float, *, in_turn: bool) -> None:
+        """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go elsewhere
+        is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the queues short.
+        """
+        if self.limits and not (in_turn and held.gates is None):
+            if not self._has_moment(held, now):
                 return
-            held.entitled = True
-            for gate in held.gates:  # no overtaking of those who wait there, and no walk through a long queue
+            for gate in held.gates or ():  # no overtaking of those who wait there, and no walk through a long queue
                 if gate.waiters and not gate.free(now):
                     self._wait_at(gate, held, now)
                     return
@@ -66,6 +65,15 @@ class Scheduler:
         """Empties the lane's queue: what was in it is let go."""
         lane.ring = type(lane.ring)()
         self._shares.deactivate(lane.lane.index)
+
+    def _has_moment(self, held: Held, now: float) -> bool:
+        """Sets a moment aside in the limits. False: `refused` was told of the later one that the message has to wait for."""
+        if held.gates is None:
+            held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
+        if not self._is_entitled(held) and self._refuse(held, now):
+            return False
+        held.entitled = True
+        return True
 
     def _is_entitled(self, held: Held) -> bool:
         """Whether its moment was set aside before, here or (a message that comes back in time) by whoever moved it."""
@@ -105,7 +113,7 @@ class Scheduler:
         for index in self._shares.order():
             lane = self._lanes[index]
             while (held := lane.ring.take(passing_over)) is not None:
-                if not held.gates or self._pass(held, now):
+                if not self.limits or self._pass(held, now):
                     self._charge(lane, skipped)
                     return held
                 tries -= 1
@@ -146,6 +154,11 @@ class Scheduler:
         """Whether messages wait at a gate."""
         return bool(self._shut)
 
+    @property
+    def gated(self) -> int:
+        """Messages that wait at a gate."""
+        return sum(1 for gate in self._shut for held in gate.waiters if held.place is Place.GATED)
+
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
         for gate in [gate for gate in self._shut if gate.free(now)]:
@@ -153,6 +166,8 @@ class Scheduler:
 
     def _pass(self, held: Held, now: float) -> bool:
         """Takes the tokens of all limits, or leaves the message at the gate that is shut."""
+        if not self._has_moment(held, now):
+            return False
         assert held.gates is not None
         control = held.control
         shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
