@@ -244,7 +244,8 @@ class Engine:
 
     def misplaced(self) -> list[str]:
         """Watchdog: what contradicts "every unacknowledged id is in exactly one place". Empty unless there is a bug."""
-        return misplaced(self.lanes, self.timers, len(self.running), self._publications.waiting)
+        gated = self._scheduler.gated
+        return misplaced(self.lanes, self.timers, len(self.running), self._publications.waiting, gated)
 
     # ---- before the handler: for us? due? route? limits
 
@@ -263,19 +264,21 @@ class Engine:
             self._conclude(held, NotForUs(), now)
         elif broken:
             self._conclude(held, Broken(broken), now)
-        elif held.control is FRESH and self._is_plain:
+        elif held.control is FRESH and self._is_plain and not delivery.broken:
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
         elif lane.chain(held):
             self._check_due(held, now)
 
     def _check_due(self, held: Held, now: float) -> None:
         due = held.control.due
-        if due is not None and due > self._clock.wall():
+        if held.delivery.broken:
+            self._conclude(held, Broken(held.delivery.broken), now)
+        elif due is not None and due > self._clock.wall():
             self._conclude(held, TooEarly(due), now)
         elif (routed := self._route(held)) is not None:
             self._conclude(held, routed, now)
         else:
-            self._scheduler.admit(held, now)
+            self._scheduler.admit(held, now, in_turn=self._stock.ample)
 
     def _route(self, held: Held) -> Routed | None:
         """The first route that matches, at the first receipt from a ready lane."""

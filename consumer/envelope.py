@@ -30,6 +30,7 @@ class Delivery(NamedTuple):
     `id` is equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints
     as `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
     `entry` names what the broker stores as one, a batch, and `batch_index` the place in it; None: the message alone.
+    `broken`: why key and properties could not be read.
     """
 
     id: Hashable
@@ -42,6 +43,7 @@ class Delivery(NamedTuple):
     publish_time: int
     entry: Hashable = None
     batch_index: int = 0
+    broken: str = ""
 
     @property
     def position(self) -> str:

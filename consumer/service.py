@@ -86,10 +86,11 @@ class Service:
 
     def _keep_time(self) -> None:
         watched = time.monotonic()
+        nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
         try:
             while not self._over.is_set():
                 self._bell.clear()
-                self._bell.wait(min(self._worker.tick(), _LONGEST_NAP))
+                self._bell.wait(min(self._worker.tick(), nap))
                 if time.monotonic() - watched > _WATCH_EVERY:
                     watched = time.monotonic()
                     self._worker.watch()

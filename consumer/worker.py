@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
@@ -169,31 +170,44 @@ class Worker:
 
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
         """See LaneSink."""
-        with self._lock:
-            before = self.engine.version
-            self.engine.deliver(index, deliveries)
-            todo = self._collect(flush=True)
-        self._after(before, todo)
+        with self._or_broken():
+            with self._lock:
+                before = self.engine.version
+                self.engine.deliver(index, deliveries)
+                todo = self._collect(flush=True)
+            self._after(before, todo)
 
     def room(self, index: int) -> int:
         """See LaneSink."""
-        with self._lock:
-            return self.engine.room(index) if self._opened else 0
+        room = 0
+        with self._or_broken(), self._lock:
+            if self._opened:
+                room = self.engine.room(index)
+        return room
 
     def disconnected(self, index: int) -> None:
         """See LaneSink."""
         log.info("%s: connection lost, its messages will come again", self.policy.lanes[index].topic)
-        with self._lock:
+        with self._or_broken(), self._lock:
             self.engine.disconnected(index)
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """See OnReceipts."""
-        with self._lock:
-            before = self.engine.version
-            for ticket, receipt in receipts:
-                self.engine.receipt(ticket, receipt)
-            todo = self._collect(flush=True)
-        self._after(before, todo)
+        with self._or_broken():
+            with self._lock:
+                before = self.engine.version
+                for ticket, receipt in receipts:
+                    self.engine.receipt(ticket, receipt)
+                todo = self._collect(flush=True)
+            self._after(before, todo)
+
+    @contextmanager
+    def _or_broken(self) -> Iterator[None]:
+        """Around calls on the adapter's threads, which a failure of ours would end without a word: the worker ends instead."""
+        try:
+            yield
+        except Exception as problem:  # noqa: BLE001
+            self.broke(problem)
 
     # ---- called by handlers
 

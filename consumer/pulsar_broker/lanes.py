@@ -46,11 +46,11 @@ class PulsarLane:
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """See LaneReader."""
         acknowledge = self._consumer.acknowledge
-        try:
-            for token in tokens:
+        for token in tokens:  # one that fails is no reason to keep the others: nobody would send them again
+            try:
                 acknowledge(token)
-        except pulsar.PulsarException as problem:
-            log.debug("%s: acknowledgements lost: %s", self._request.topic, problem)
+            except pulsar.PulsarException as problem:
+                log.debug("%s: acknowledgement lost: %s", self._request.topic, problem)
 
     def resume(self) -> None:
         """See LaneReader."""
@@ -114,7 +114,8 @@ class PulsarLane:
             try:
                 messages = self._receive()
             except pulsar.PulsarException as problem:
-                self._reopen(str(problem))
+                if not self._stopped.is_set():
+                    self._reopen(str(problem))
                 continue
             if self._too_long.is_set():
                 self._reopen(f"no connection for {_GIVE_UP:.0f} s")
@@ -164,19 +165,28 @@ class PulsarLane:
 
 
 def _copied(message: Any) -> Delivery:
-    """Everything needed, so that the client's object can go: a kept one pins its whole batch."""
+    """Everything needed, so that the client's object can go: a kept one pins its whole batch.
+
+    Clients in other languages send bytes that are no text; such a message must not end the thread that reads the lane.
+    """
     token = message.message_id()
     payload = message.data()
     entry, index = (token.ledger_id(), token.entry_id(), token.partition()), token.batch_index()
+    try:
+        properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()
+        broken = ""
+    except UnicodeDecodeError:
+        properties, key, ordering_key, broken = {}, "", "", "its key or properties are not UTF-8 text"
     return Delivery(
         (entry, index),
         token,
         payload if payload or not message.has_null_value() else None,
-        message.properties(),
-        message.partition_key(),
-        message.ordering_key(),
+        properties,
+        key,
+        ordering_key,
         message.event_timestamp(),
         message.publish_timestamp(),
         entry,
         max(index, 0),
+        broken,
     )

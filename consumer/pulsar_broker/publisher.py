@@ -69,6 +69,7 @@ class PulsarPublisher:
     def renew(self) -> None:
         """See Publisher. The old client may hang as well: it is closed by a thread nobody waits for."""
         old, self._line = self._line, self._new_line()
+        old.drop()
         threading.Thread(target=old.close, name="kodo-publish-closing", daemon=True).start()
 
     def close(self) -> None:
@@ -130,6 +131,10 @@ class _Line:
         self._waiting.extend(messages)
         self._some.set()
 
+    def drop(self) -> None:
+        """Forgets what is queued: it is sent by another line, and would be stored twice."""
+        self._waiting.clear()
+
     def close(self) -> None:
         """Sends what is queued and closes the client."""
         self._over = True
@@ -147,7 +152,10 @@ class _Line:
             self._some.wait()
             self._some.clear()
             while self._waiting:
-                ticket, message = self._waiting.popleft()
+                try:
+                    ticket, message = self._waiting.popleft()
+                except IndexError:  # dropped meanwhile
+                    break
                 try:
                     self._send(ticket, message)
                 except pulsar.PulsarException as problem:

@@ -1,0 +1,171 @@
+"""The real adapter where no broker can be made to misbehave: the client library is a stand-in."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+import pytest
+
+from consumer.broker import LaneRequest
+from consumer.envelope import Outgoing
+from consumer.pulsar_broker.lanes import PulsarLane, _copied
+from consumer.pulsar_broker.publisher import PulsarPublisher
+from tests.support import eventually
+
+
+class Id:
+    """A message id as the client library makes them."""
+
+    def ledger_id(self) -> int:
+        return 7
+
+    def entry_id(self) -> int:
+        return 3
+
+    def partition(self) -> int:
+        return 0
+
+    def batch_index(self) -> int:
+        return -1
+
+
+class ForeignMessage:
+    """What a client in another language may send."""
+
+    def message_id(self) -> Id:
+        return Id()
+
+    def data(self) -> bytes:
+        return b"payload"
+
+    def properties(self) -> dict[str, str]:
+        return {"a": b"\xff".decode()}
+
+    def partition_key(self) -> str:
+        return "k"
+
+    def event_timestamp(self) -> int:
+        return 0
+
+    def publish_timestamp(self) -> int:
+        return 5
+
+
+def test_properties_that_are_no_text_are_told_and_the_payload_is_kept() -> None:
+    copied = _copied(ForeignMessage())
+    assert (copied.broken, copied.payload) == ("its key or properties are not UTF-8 text", b"payload")
+    assert (copied.id, copied.entry, copied.batch_index) == (((7, 3, 0), -1), (7, 3, 0), 0)
+    assert (copied.properties, copied.key) == ({}, "")
+
+
+class Silent:
+    """A consumer without messages, whose acknowledgements fail for one token."""
+
+    def __init__(self) -> None:
+        self.acked: list[object] = []
+        self.closed = threading.Event()
+
+    def receive(self, _milliseconds: int) -> Any:
+        self.closed.wait(0.01)
+        raise pulsar.AlreadyClosed("closed") if self.closed.is_set() else pulsar.Timeout("nothing")
+
+    def acknowledge(self, token: object) -> None:
+        if token == "bad":
+            raise pulsar.InvalidConfiguration("bad")
+        self.acked.append(token)
+
+    def is_connected(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+class Sink:
+    """Room for everything; counts what it is told."""
+
+    def __init__(self) -> None:
+        self.lost = 0
+
+    def deliver(self, deliveries: Any) -> None: ...
+
+    def room(self) -> int:
+        return 1
+
+    def disconnected(self) -> None:
+        self.lost += 1
+
+
+class Client:
+    """Gives out one consumer, and producers that block until they are let."""
+
+    def __init__(self) -> None:
+        self.consumer = Silent()
+        self.gate = threading.Event()
+        self.sent: list[bytes] = []
+        self.sending = threading.Event()
+        self.closed = threading.Event()
+
+    def subscribe(self, *_: Any, **__: Any) -> Silent:
+        return self.consumer
+
+    def create_producer(self, *_: Any, **__: Any) -> Client:
+        return self
+
+    def send_async(self, payload: bytes, callback: Callable[[Any, Any], None], **_: Any) -> None:
+        self.sending.set()
+        self.gate.wait(20)
+        self.sent.append(payload)
+        callback(pulsar.Result.Ok, "position")
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.fixture
+def lane() -> Any:
+    sink = Sink()
+    request = LaneRequest("t", "s", "shared", "c", queue=10, batch=10, batch_bytes=1_000)
+    return PulsarLane(Client(), request, sink), sink
+
+
+def test_an_acknowledgement_that_fails_holds_up_no_other(lane: Any) -> None:
+    reader, _ = lane
+    consumer = reader._consumer
+    reader.acknowledge(["a", "bad", "b"])
+    assert consumer.acked == ["a", "b"]
+    reader.close()
+
+
+def test_closing_a_lane_is_no_lost_connection(lane: Any) -> None:
+    reader, sink = lane
+    reader.close()
+    assert sink.lost == 0
+    assert not reader._thread.is_alive()
+
+
+def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_client() -> None:
+    clients: list[Client] = []
+
+    def connect() -> Client:
+        clients.append(Client())
+        return clients[-1]
+
+    publisher = PulsarPublisher(connect, ["t"], lambda receipts: None, by_key=False)
+    messages = [(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(3)]
+    publisher.publish(messages)
+    old = clients[0]
+    assert old.sending.wait(5)
+    publisher.renew()
+    publisher.publish(messages)
+    for client in clients:
+        client.gate.set()
+    assert old.closed.wait(5)
+    eventually(lambda: len(clients[1].sent) == 3)
+    publisher.close()
+    assert old.sent == [b"0"], "what it had begun, and nothing that waited behind it"
