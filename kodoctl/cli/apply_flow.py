@@ -53,14 +53,14 @@ def confirm(connection: Connection, *, auto_approve: bool, name: str | None, que
         raise RefusedError(error("K538", "declined", "nothing was written"))
 
 
-def carry_out(session: Session, plan: Plan, lock_timeout: str, *, json_output: bool, verbose: bool) -> None:
+def carry_out(session: Session, plan: Plan, lock_timeout: float, *, json_output: bool, verbose: bool) -> None:
     """Runs the apply and prints its report; the exit code tells whether everything was done."""
     from kodoctl.apply.run import RunOptions, run
 
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
-        options = RunOptions(wiring.who(), _seconds(lock_timeout))
+        options = RunOptions(wiring.who(), lock_timeout)
         result = run(
             session,
             plan,
@@ -71,6 +71,8 @@ def carry_out(session: Session, plan: Plan, lock_timeout: str, *, json_output: b
         )
     finally:
         signal.signal(signal.SIGINT, previous)
+        if verbose:
+            wiring.tell_total(session)
     if json_output:
         say(json.dumps(report_json(result)))
     else:
@@ -93,7 +95,8 @@ def _interrupt(stop: threading.Event) -> None:
     stop.set()
 
 
-def _seconds(text: str) -> float:
+def lock_seconds(text: str) -> float:
+    """`--lock-timeout` in seconds: looked at first, so that nobody answers a question for nothing. Raises UsageError."""
     from kodoctl.topology.units import Duration, UnitError
 
     try:

@@ -65,5 +65,7 @@ def main() -> None:
         if not hasattr(problem, "show") or not hasattr(problem, "exit_code"):
             raise
         problem.show()  # click's own usage errors
+        if getattr(problem, "ctx", None) is None:  # those that do not know their command
+            typer.echo("Try 'kodoctl -h' or the command's own -h for help.", err=True)
         code = ExitCode.USAGE
     sys.exit(code if isinstance(code, int) else ExitCode.OK)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import carry_out, confirm
+from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
 from kodoctl.cli.console import command, say, tell, write_file
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout, PlanFormat, show_plan
 from kodoctl.cli.wiring import Target, connects
@@ -101,7 +101,7 @@ def forget(
     from kodoctl.plan.forget import forget_plan
     from kodoctl.pulsar.live import read_live
 
-    json_output = output is ApplyFormat.JSON
+    json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
     scope = _forget_scope(addresses or [], name or [], namespace or [])
     with target.session() as session:
         live = read_live(session.admin, session.client, scope)
@@ -111,7 +111,7 @@ def forget(
         if planned.refused:
             raise RefusedError(*(planned.findings if json_output else ()))
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Forget these?")
-        carry_out(session, planned, lock_timeout, json_output=json_output, verbose=False)
+        carry_out(session, planned, wait, json_output=json_output, verbose=False)
     if not json_output:
         tell("A file that still declares them would adopt them again.")
 
@@ -122,6 +122,9 @@ def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str])
     spaces = {parse_namespace(text) for text in namespaces}
     for address in addresses:
         place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
+        if "/" not in place:
+            detail = f"{address!r}: write it as a plan prints it, such as topic.persistent://kodo/trade/orders"
+            raise UsageError(error("K507", "not a namespace", detail))
         spaces.add(parse_namespace(place))
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"

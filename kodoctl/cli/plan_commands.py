@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import carry_out, confirm
+from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
 from kodoctl.cli.console import Environment, Paths, command, finish, say, tell
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
@@ -163,10 +163,10 @@ def apply(
     verbose: wiring.Verbose = False,
 ) -> None:
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
-    json_output = output is ApplyFormat.JSON
+    json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
     with target.session() as session:
         if paths and len(paths) == 1 and paths[0].endswith(".json"):
-            _apply_file(session, paths[0], confirm_name, lock_timeout, json_output=json_output)
+            _apply_file(session, paths[0], confirm_name, wait, json_output=json_output, verbose=verbose)
             return
         prepared = _prepare(session, paths, env, adopt, allow_destroy, take_over=take_over, verbose=verbose)
         planned = prepared.plan
@@ -180,10 +180,18 @@ def apply(
             return
         if not planned.empty:
             confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Apply these changes?")
-        carry_out(session, planned, lock_timeout, json_output=json_output, verbose=verbose)
+        carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
 
 
-def _apply_file(session: Session, file: str, confirm_name: str | None, lock_timeout: str, *, json_output: bool) -> None:
+def _apply_file(
+    session: Session,
+    file: str,
+    confirm_name: str | None,
+    wait: float,
+    *,
+    json_output: bool,
+    verbose: bool,
+) -> None:
     """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
     from kodoctl.cli.apply_flow import check_files
     from kodoctl.plan import document
@@ -206,7 +214,7 @@ def _apply_file(session: Session, file: str, confirm_name: str | None, lock_time
         )
     check_files(planned)
     confirm(session.connection, auto_approve=True, name=confirm_name, question="")
-    carry_out(session, planned, lock_timeout, json_output=json_output, verbose=False)
+    carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
 
 
 @command
@@ -239,7 +247,7 @@ def destroy(
     """Delete everything a topology created. What it adopted is forgotten, not deleted."""
     from kodoctl.cli.apply_flow import prepare_destroy
 
-    json_output = output is ApplyFormat.JSON
+    json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
     with target.session() as session:
         planned = prepare_destroy(session, paths, name, namespace, env, allow_destroy)
         if not json_output:
@@ -249,7 +257,7 @@ def destroy(
         if planned.empty:
             return
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Destroy all of this?")
-        carry_out(session, planned, lock_timeout, json_output=json_output, verbose=False)
+        carry_out(session, planned, wait, json_output=json_output, verbose=False)
 
 
 @command

@@ -160,6 +160,14 @@ def allowances_of(
 
 
 def tell_traffic(session: Session, seconds: float, how: str) -> None:
-    """`-v`: how many requests a command made, how long it took and how topic policies were read."""
-    traffic = session.admin.traffic
-    tell(f"{traffic.reads} reads, {traffic.writes} writes, {seconds:.2f} s; topic policies read {how}")
+    """`-v`: how many requests planning made, how long it took and how topic policies were read."""
+    tell(f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}")
+
+
+def tell_total(session: Session) -> None:
+    """`-v`: requests and time of the whole command, what was written included."""
+    tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
+
+
+def _requests(session: Session) -> str:
+    return f"{session.admin.traffic.reads} reads, {session.admin.traffic.writes} writes"

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import platformdirs
 import tomlkit
@@ -227,7 +227,8 @@ def _read_token(file: Path) -> Secret:
         text = file.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not a token"
-        raise UsageError(error("K504", "cannot read token", reason, Where(str(file)))) from None
+        detail = f"{reason}: name a file that holds the token and nothing else"
+        raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
     return _checked_token(text, str(file))
 
 
@@ -246,10 +247,23 @@ def _checked(url: str, schemes: tuple[str, ...]) -> str:
         good = parts.scheme in schemes and bool(parts.hostname) and not parts.username
         good = good and (schemes[0] != "http" or parts.port != 0)  # asking for the port is what finds a wrong one
     except ValueError:
-        good = False
+        parts, good = None, False
     if not good:
-        raise UsageError(error("K505", "not an address", f"{_without_user(url)!r}: write {schemes[0]}://HOST:PORT"))
+        detail = f"{_without_user(url)!r}: write {schemes[0]}://HOST:PORT{_hint(parts, schemes)}"
+        raise UsageError(error("K505", "not an address", detail))
     return url.rstrip("/")
+
+
+def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
+    """What may have been meant by a wrong address."""
+    if parts is None:
+        return "; a port is a number below 65536"
+    if parts.username:
+        return "; a user does not belong into it: tokens are given with --token-file"
+    if parts.scheme in {"http", "https", "pulsar", "pulsar+ssl"} - {*schemes}:
+        other = "--broker-url" if schemes[0] == "http" else "--admin-url"
+        return f"; an address with {parts.scheme}:// belongs to {other}"
+    return ""
 
 
 def _checked_broker(url: str | None) -> str | None:

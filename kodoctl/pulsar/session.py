@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import TracebackType
 from typing import Self
 
@@ -19,6 +20,12 @@ class Session:
         self._http = HttpAdmin(connection)
         self.admin: Admin = self._http
         self.client = BrokerClient(connection)
+        self._opened = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """How long the session is open."""
+        return time.monotonic() - self._opened
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
 """A golden scenario: one `session.txt` that reads as a terminal does, run line by line and compared with what it says.
 
-    # a remark, kept as it is
+    ## a remark, kept as it is
     $ kodoctl plan --env prod        a command; what it printed follows, then `[exit N]` unless N is 0
     % use after.yaml                 something done without kodoctl (tests/scenarios/by_hand.py)
 
@@ -29,7 +29,7 @@ from tests.scenarios.by_hand import by_hand
 
 WIDTH = 80
 LATER = 5 * 3600.0  # seconds between what happens on the broker and what commands take for now
-_EVENT = re.compile(r"\[\d+/\d+\] (?:[A-Z ]+: )?(create|update|delete|adopt|forg[eo]t)d? (\w+)\.")
+_EVENT = re.compile(r"\[\d+/\d+\] (?:[A-Z ]+: )?(create|update|delete|adopt|forg[eo]t)(?:e?d)? (\w+)\.")
 _KINDS = ("tenant", "namespace", "topic", "schema", "subscription", "grant")
 
 
@@ -49,7 +49,7 @@ def steps_of(text: str) -> tuple[list[Step], tuple[str, ...]]:
         if line.startswith(("$ ", "% ")):
             steps.append(Step(line, tuple(remarks)))
             remarks = []
-        elif line.startswith("# "):
+        elif line.startswith("## "):
             remarks.append(line)
     return steps, tuple(remarks)
 
@@ -107,10 +107,10 @@ def too_wide(text: str) -> list[str]:
     """Lines of a session that are longer than the screen, but for those that end in a long address, and those for machines."""
     found, machines = [], False
     for line in text.splitlines():
-        if line.startswith("$ "):
-            machines = bool({"json", "markdown", "lint"} & set(line.split()))
+        if line.startswith(("$ ", "% ")):
+            machines = line.startswith("% ") or bool({"json", "markdown", "lint"} & set(line.split()))
         word = line.split()[-1].rstrip("\\") if line else ""
-        if not machines and len(line) > WIDTH and not line.startswith(("# ", "$ ", "% ")) and "://" not in word:
+        if not machines and len(line) > WIDTH and not line.startswith(("## ", "$ ", "% ")) and "://" not in word:
             found.append(line)
     return found
 

@@ -1,0 +1,114 @@
+"""`-v` on the real broker: the requests it tells are the requests that were sent, to the last write; and a reader of a pipe
+who leaves early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Run, Workspace
+from tests.servers import Proxy
+
+pytestmark = pytest.mark.broker
+
+SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+FIGURES = r"(\d+) reads, (\d+) writes, \d+\.\d\d s"
+PLANNING = re.compile(rf"^Planning: {FIGURES}; topic policies read (in bulk|none|one by one)$", re.MULTILINE)
+TOTAL = re.compile(rf"^In all: {FIGURES}$", re.MULTILINE)
+
+
+@pytest.fixture
+def proxy(workspace: Workspace) -> Iterator[Proxy]:
+    """Counts what the commands of the workspace send."""
+    found = Proxy(workspace.broker.admin_url)
+    workspace.options = ["--admin-url", found.url, "--broker-url", workspace.broker.broker_url]
+    yield found
+    found.close()
+
+
+def _told(pattern: re.Pattern[str], ran: Run) -> tuple[int, int]:
+    found = pattern.search(ran.err)
+    assert found is not None, ran.err
+    return int(found[1]), int(found[2])
+
+
+def _sent(proxy: Proxy) -> tuple[int, int]:
+    """(reads, writes) since the last look."""
+    writes = sum(one.is_write and "/analyzeBacklog" not in one.path for one in proxy.requests)
+    counted = (len(proxy.requests) - writes, writes)
+    proxy.requests.clear()
+    return counted
+
+
+def test_plan_tells_its_reads_and_time_on_standard_error(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}")
+    ran = workspace.plan("-v")
+    assert _told(PLANNING, ran) == _sent(proxy)
+    assert "reads" not in ran.out
+    assert not TOTAL.search(ran.err)
+
+
+def test_apply_tells_the_planning_first_and_everything_it_sent_last(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}")
+    ran = workspace.apply("--verbose")
+    reads, writes = _told(PLANNING, ran)
+    assert reads > 0
+    assert writes == 0
+    assert _told(TOTAL, ran) == _sent(proxy)
+    assert _told(TOTAL, ran)[1] > 3  # namespace, topic and subscription at least
+    assert ran.err.splitlines()[-1].startswith("In all: ")
+    assert "Applied: 3 done" in ran.out
+
+
+def test_apply_of_a_plan_file_tells_what_it_sent(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.plan("--out", "plan.json")
+    _sent(proxy)
+    ran = workspace.run("apply", "plan.json", "-v")
+    assert not PLANNING.search(ran.err)
+    assert _told(TOTAL, ran) == _sent(proxy)
+
+
+def test_an_apply_that_is_refused_at_the_last_moment_tells_it_too(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    workspace.plan("--out", "plan.json")
+    workspace.apply()
+    _sent(proxy)
+    ran = workspace.run("apply", "plan.json", "-v", code=4)
+    assert "the cluster changed since the plan [K533]" in ran.err
+    assert _told(TOTAL, ran) == _sent(proxy)
+
+
+def test_the_stream_for_machines_stays_json_with_verbose(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    ran = workspace.apply("-v", "--format", "json")
+    assert ran.lines_json()[-1]["type"] == "report"
+    assert TOTAL.search(ran.err)
+
+
+def test_without_verbose_nothing_is_told(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    assert "reads" not in workspace.plan().text
+    assert "reads" not in workspace.apply().text
+
+
+@pytest.mark.parametrize("output", ["text", "json", "markdown"])
+def test_a_reader_that_leaves_a_plan_early_sees_no_traceback(workspace: Workspace, output: str) -> None:
+    topics = "\n".join(f"a-long-name-of-a-topic-{number}: {{levels: double}}" for number in range(400))
+    workspace.topology(topics)
+    process = workspace.process("plan", "--format", output, "--out", "plan.json", stdin=None)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    said = process.stderr.read()
+    process.stderr.close()
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+    assert process.wait() == 0
+    assert (workspace.folder / "plan.json").exists()

@@ -1,0 +1,17 @@
+"""Every test of the command line runs in a folder of its own, without any configuration of the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import isolated
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """The working folder."""
+    with isolated(tmp_path):
+        yield tmp_path

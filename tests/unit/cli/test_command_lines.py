@@ -1,0 +1,296 @@
+"""Command lines that cannot be: what is wrong is said with what to do, the exit code is the design's, and nothing is asked of
+a cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import run_main
+
+GOOD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics: {orders: {}}\n"
+NOBODY = ("--admin-url", "http://127.0.0.1:1")
+CONTEXTS = """
+current = "dev"
+[contexts.dev]
+admin_url = "http://127.0.0.1:1"
+[contexts.prod]
+admin_url = "http://127.0.0.1:1"
+env = "prod"
+"""
+
+
+@pytest.fixture(autouse=True)
+def file(folder: Path) -> Path:
+    """A good file in the default folder."""
+    path = folder / "topologies" / "trade.yaml"
+    path.parent.mkdir()
+    path.write_text(GOOD)
+    return path
+
+
+def said(expected: str) -> str:
+    """The error as printed, from an indented text."""
+    return textwrap.dedent(expected).lstrip("\n")
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("plan --nope", "Error: No such option: --nope"),
+        ("plan --env", "Error: Option '--env' requires an argument."),
+        ("plan --format xml", "'xml' is not one of 'text', 'json', 'markdown'"),
+        ("nope", "Error: No such command 'nope'."),
+        ("context nope", "Error: No such command 'nope'."),
+        ("context use", "Error: Missing argument"),
+        ("import", "Error: Missing argument"),
+        ("status a b --exact=yes", "Option '--exact' does not take a value."),
+    ],
+)
+def test_a_line_that_does_not_parse_exits_64_and_points_to_the_help(line: str, complaint: str) -> None:
+    ran = run_main(*line.split())
+    assert (ran.code, ran.out) == (64, "")
+    assert complaint in ran.err
+    assert " -h" in ran.err.splitlines()[-1] or "Usage: kodoctl" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "plan --context staging",
+            """
+            Error: unknown context [K501]
+              'staging'; known: dev, prod
+            """,
+        ),
+        (
+            "context use staging",
+            """
+            Error: unknown context [K501]
+              'staging'; known: dev, prod
+            """,
+        ),
+        (
+            "plan --context prod --env staging",
+            """
+            Error: environment and context disagree [K017]
+              context prod is bound to 'prod', --env says 'staging'
+            """,
+        ),
+        (
+            "plan --admin-url pulsar://host:6650",
+            """
+            Error: not an address [K505]
+              'pulsar://host:6650': write http://HOST:PORT; an address with pulsar://
+              belongs to --broker-url
+            """,
+        ),
+        (
+            "plan --admin-url http://host:8080 --broker-url http://host:8080",
+            """
+            Error: not an address [K505]
+              'http://host:8080': write pulsar://HOST:PORT; an address with http:// belongs
+              to --admin-url
+            """,
+        ),
+        (
+            "plan --admin-url host:8080",
+            """
+            Error: not an address [K505]
+              'host:8080': write http://HOST:PORT
+            """,
+        ),
+        (
+            "plan --admin-url http://host:80800",
+            """
+            Error: not an address [K505]
+              'http://host:80800': write http://HOST:PORT; a port is a number below 65536
+            """,
+        ),
+        (
+            "plan --admin-url http://me:secret@host:8080",
+            """
+            Error: not an address [K505]
+              'host:8080': write http://HOST:PORT; a user does not belong into it: tokens
+              are given with --token-file
+            """,
+        ),
+        (
+            "plan --token-file nowhere",
+            """
+            Error: cannot read token [K504]
+              at nowhere
+              No such file or directory: name a file that holds the token and nothing else
+            """,
+        ),
+        (
+            "plan --env prod",
+            """
+            Error: unknown environment [K017]
+              'prod': these files have no `environments`: leave --env out
+            """,
+        ),
+        (
+            "apply --lock-timeout 5",
+            """
+            Error: wrong unit [K005]
+              --lock-timeout: '5' has no unit: write one of ms, s, m, h, d, for example 30s
+            """,
+        ),
+        (
+            "apply gone.json",
+            """
+            Error: cannot read file [K016]
+              at gone.json
+              there is no such plan file; `kodoctl plan --out FILE` writes one
+            """,
+        ),
+        (
+            "destroy",
+            """
+            Error: nothing named [K508]
+              name files, or --name NAME with --namespace TENANT/NAMESPACE
+            """,
+        ),
+        (
+            "forget",
+            """
+            Error: nothing named [K508]
+              name addresses, or --name NAME with --namespace TENANT/NAMESPACE
+            """,
+        ),
+        (
+            "forget topic.orders",
+            """
+            Error: not a namespace [K507]
+              'topic.orders': write it as a plan prints it, such as
+              topic.persistent://kodo/trade/orders
+            """,
+        ),
+        (
+            "import trade",
+            """
+            Error: not a namespace [K507]
+              'trade' is not a namespace: write TENANT/NAMESPACE, for example kodo/trade
+            """,
+        ),
+    ],
+)
+def test_what_cannot_be_meant_is_a_usage_error(line: str, expected: str, folder: Path) -> None:
+    (folder / "kodoctl-user.toml").write_text(CONTEXTS)
+    ran = run_main(*line.split())
+    assert (ran.code, ran.out, ran.err) == (64, "", said(expected))
+
+
+def test_without_any_cluster_named_the_ways_to_name_one_are_told() -> None:
+    ran = run_main("plan")
+    assert (ran.code, ran.err) == (64, said("""
+        Error: no cluster named [K503]
+          name one with --context or --admin-url, or start one with
+          `kodoctl dev up --use`
+        """))  # fmt: skip
+
+
+def test_without_contexts_the_list_says_how_to_make_one() -> None:
+    ran = run_main("context", "list")
+    assert (ran.code, ran.out) == (0, "No contexts yet. `kodoctl dev up` makes one for a development broker.\n")
+    assert run_main("context", "show").code == 64
+
+
+@pytest.mark.parametrize("command", ["plan", "apply", "drift", "status", "destroy"])
+def test_a_file_that_is_not_there_is_named(command: str) -> None:
+    ran = run_main(command, "gone.yaml", *NOBODY)
+    assert (ran.code, ran.err) == (1, said("""
+        Error: cannot read file [K016]
+          at gone.yaml
+          it does not exist; `kodoctl init` writes an example
+        """))  # fmt: skip
+
+
+def test_all_files_that_are_not_there_are_told_at_once(folder: Path) -> None:
+    (folder / "empty").mkdir()
+    (folder / "old").mkdir()
+    (folder / "old" / "trade.yml").write_text(GOOD)
+    ran = run_main("plan", "gone.yaml", "empty", "old", *NOBODY)
+    assert (ran.code, ran.err) == (1, said("""
+        Error: cannot read file [K016]
+          at gone.yaml
+          it does not exist; `kodoctl init` writes an example
+        Error: no topology files [K016]
+          at empty
+          no *.yaml below this folder; `kodoctl init` writes an example
+        Error: no topology files [K016]
+          at old
+          no *.yaml below this folder (rename trade.yml to trade.yaml)
+        """))  # fmt: skip
+
+
+def test_a_file_that_may_not_be_read_is_named_with_the_systems_reason(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.open
+
+    def deny(path: Path, *arguments: object, **options: object) -> object:
+        if path.name == file.name:
+            raise PermissionError(13, "Permission denied")
+        return real(path, *arguments, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", deny)
+    ran = run_main("plan", *NOBODY)
+    assert (ran.code, ran.err) == (1, said("""
+        Error: cannot read file [K016]
+          at topologies/trade.yaml
+          Permission denied
+        """))  # fmt: skip
+
+
+def test_what_is_no_file_is_not_waited_for(folder: Path) -> None:
+    os.mkfifo(folder / "pipe.yaml")
+    ran = run_main("lint", "pipe.yaml")
+    assert (ran.code, ran.out.splitlines()[0]) == (1, "pipe.yaml K016 error cannot read file: it is not a regular file")
+
+
+@pytest.mark.parametrize("content", ["{}", "not json", '{"format_version": 99}', "[]", "\x00"])
+def test_a_file_that_is_no_plan_is_refused_before_any_cluster_is_asked(folder: Path, content: str) -> None:
+    (folder / "plan.json").write_text(content)
+    ran = run_main("apply", "plan.json", *NOBODY)
+    assert ran.code in (1, 4, 64)
+    assert ran.err.startswith("Error: ")
+    assert "plan.json" in ran.err
+
+
+def test_a_broker_that_is_not_there_is_named_with_reason_and_advice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin_http.READ_TRIES", 1)
+    for command in ("plan", "apply", "drift", "status", "destroy topologies", "import kodo/trade"):
+        ran = run_main(*command.split(), *NOBODY)
+        assert (ran.code, ran.out, ran.err) == (1, "", said("""
+            Error: no broker answers [K514]
+              http://127.0.0.1:1: Connection refused; is the broker running?
+              `kodoctl dev status` tells for a development one
+            """)), command  # fmt: skip
+
+
+def test_a_broker_that_is_not_there_is_named_with_the_context_it_came_from(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kodoctl.pulsar.admin_http.READ_TRIES", 1)
+    (folder / "kodoctl-user.toml").write_text(CONTEXTS)
+    assert "  http://127.0.0.1:1 (context dev): Connection refused;" in run_main("plan").err
+    tried = run_main("context", "test", "dev")
+    assert tried.code == 1
+    assert tried.out.startswith("admin API: failed\n")
+
+
+@pytest.mark.parametrize("role", ["planner", "../x"])
+def test_a_token_needs_an_instance_that_has_authentication(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KODOCTL_DEV_HOME", str(Path.cwd() / "dev"))
+    ran = run_main("dev", "token", role)
+    assert ran.out == ""
+    assert ran.code != 0
+    assert ran.err.startswith("Error: ")
+    assert "kodoctl dev up" in ran.err

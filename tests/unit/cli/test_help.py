@@ -1,0 +1,83 @@
+"""Help of every command, group and option: it fits a screen, and says what is taken and what is the default."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer.main
+
+from kodoctl import __version__
+from kodoctl.cli.main import app
+from tests.cluster import run_main
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, child in getattr(command, "commands", {}).items():
+        yield from _commands(child, (*path, name))
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+LEAVES = [path for path, command in COMMANDS.items() if not hasattr(command, "commands")]
+NAMES = [" ".join(path) or "kodoctl" for path in COMMANDS]
+
+
+def test_all_commands_of_the_design_are_there() -> None:
+    there = {" ".join(path) for path in LEAVES}
+    assert there >= {
+        "lint", "fmt", "init", "schema", "expand", "graph", "plan", "apply", "destroy", "drift", "import", "forget", "status",
+        "context list", "context use", "context show", "context test", "dev up", "dev down", "dev status", "dev logs", "dev reset",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=NAMES)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_help_fits_a_screen_and_begins_with_usage(
+    path: tuple[str, ...], flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    ran = run_main(*path, flag)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith(f"Usage: {' '.join(('kodoctl', *path))} [OPTIONS]")
+    assert [line for line in ran.out.splitlines() if len(line) > 80] == []
+    assert "\x1b" not in ran.out
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=NAMES)
+def test_help_survives_a_narrow_terminal(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert run_main(*path, "--help").code == 0
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=[" ".join(path) for path in LEAVES])
+def test_every_option_says_what_it_is_for_and_what_it_is_by_default(path: tuple[str, ...]) -> None:
+    shown = " ".join(run_main(*path, "--help").out.split())
+    for option in COMMANDS[path].params:
+        assert option.help, f"{option.name} explains nothing"
+        assert (option.opts[0] if option.param_type_name == "option" else option.metavar or option.name) in shown
+        default = option.default() if inspect.isfunction(option.default) else option.default
+        if default not in (None, False, (), []) and not option.required:
+            assert f"[default: {getattr(default, 'value', default)}" in shown, f"{option.name}: its default is not told"
+
+
+@pytest.mark.parametrize(
+    "path", [path for path in LEAVES if path[0] in ("plan", "apply", "destroy", "drift", "status")]
+)
+def test_commands_that_reach_a_cluster_take_the_same_connection(path: tuple[str, ...]) -> None:
+    shown = run_main(*path, "--help").out
+    assert all(f"  {flag} " in shown for flag in ("--context", "--admin-url", "--broker-url", "--token-file"))
+
+
+@pytest.mark.parametrize("path", [path for path, command in COMMANDS.items() if hasattr(command, "commands")])
+def test_a_group_without_a_command_shows_its_commands(path: tuple[str, ...]) -> None:
+    ran = run_main(*path)
+    assert "Commands:\n" in ran.text
+    for child in COMMANDS[path].commands:
+        assert f"\n  {child} " in ran.text
+
+
+def test_the_version_is_told() -> None:
+    assert run_main("--version").out == f"kodoctl {__version__}\n"
