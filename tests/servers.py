@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -50,6 +51,16 @@ def answer_html(text: str, status: int) -> Answer:
     return Answer(status, text.encode(), {"Content-Type": "text/html;charset=iso-8859-1"})
 
 
+class _Listener(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away, as those of killed processes do, is nothing to tell."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
 class Server:
     """Answers every request by a function, and remembers them."""
 
@@ -70,9 +81,7 @@ class Server:
 
             do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
+        self._server = _Listener(("127.0.0.1", 0), Handler)
         self.host = f"127.0.0.1:{self._server.server_port}"
         self.url = f"http://{self.host}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
@@ -122,6 +131,8 @@ class Fault(Enum):
     """What a proxy does to a request: `BEFORE` the broker hears of it, or `AFTER` it has done it."""
 
     CONFLICT_BEFORE = (409, False)
+    CONFLICT_AFTER = (409, True)
+    PRECONDITION_BEFORE = (412, False)
     BUSY_BEFORE = (429, False)
     ERROR_BEFORE = (500, False)
     ERROR_AFTER = (500, True)

@@ -91,6 +91,8 @@ class Book:
             if key is None:
                 continue
             self._hold_keys(key, change)
+            if change.address.startswith("grant.") and not intent:
+                self._hold_grant(key, change)
             match change:
                 case Create(after=after) if isinstance(after, HELD):
                     held.setdefault(key, {})[change.address] = Holding.INTENT if intent else Holding.CREATED
@@ -110,6 +112,16 @@ class Book:
         if isinstance(change, Create | Update) and isinstance(change.after, NamespaceResource):
             keys = self._entries[key].namespace_keys | (change.after.managed or frozenset())
             self._entries[key] = replace(self._entries[key], namespace_keys=keys)
+
+    def _hold_grant(self, key: Key, change: Change) -> None:
+        """What a role was given is named as soon as it is, so that it is taken away again also where the apply ended early
+        and the file no longer asks for it.
+        """
+        entry, owner = self._entries[key], self._owners[change.about.owner]
+        keeps = not isinstance(change, Delete | Forget) and change.address in owner.grants
+        given = {change.address: owner.grants[change.address]} if keeps else {}
+        rest = {address: actions for address, actions in entry.grants.items() if address != change.address}
+        self._entries[key] = replace(entry, grants={**rest, **given})
 
     def _adopted(self, key: Key, change: Adopt) -> Holding:
         """What we or its former owner created stays created by us; finishing what an intent began makes it so."""

@@ -133,7 +133,7 @@ def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: st
     path = subscription_path(subscription.topic, subscription.name)
     reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
     if reply is not None and reply.status == 409 and not everywhere():
-        raise WriteFailedError("it exists on some partitions only and cannot be put on the others: apply again")
+        raise WriteFailedError(f"not every partition has it, and {reply}: apply again")
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:

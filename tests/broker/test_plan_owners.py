@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from tests.cluster import Workspace
+from tests.servers import Fault, Proxy
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 ENTRY = "kodoctl.topology/"
@@ -187,4 +190,21 @@ def test_roles_granted_in_another_namespace_are_revoked_there_too(workspace: Wor
     workspace.apply()
     granted = workspace.dump("other")["auth_policies"]["destination_auth"].get(f"persistent://{target}") or {}
     assert "anna" not in granted
+    workspace.assert_settled()
+
+
+def test_a_role_that_an_unfinished_apply_gave_is_taken_away_when_the_file_no_longer_asks(workspace: Workspace) -> None:
+    """One topic cannot be made, so the apply is not complete; the file goes back to what it was."""
+    workspace.topology("J: {subscriptions: {s: {workers: [anna]}}}\nK: {subscriptions: {s: {}}}")
+    with closing(Proxy(workspace.broker.admin_url)) as proxy:
+        proxy.choose = lambda request: Fault.PRECONDITION_BEFORE if request.path.endswith("/K/partitions") else None
+        workspace.options = ["--admin-url", proxy.url, "--broker-url", workspace.broker.broker_url]
+        workspace.apply(code=1)
+    workspace.options = []
+    granted = workspace.dump()["auth_policies"]["destination_auth"]
+    assert "anna" in granted[workspace.full("J")]
+    workspace.topology("J: {subscriptions: {s: {}}}")
+    workspace.apply()
+    granted = workspace.dump()["auth_policies"]["destination_auth"]
+    assert "anna" not in (granted.get(workspace.full("J")) or {})
     workspace.assert_settled()

@@ -1,0 +1,5 @@
+"""Fixtures of the tests that break things on purpose."""
+
+from tests.cluster import workspace
+
+__all__ = ["workspace"]

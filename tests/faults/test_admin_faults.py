@@ -1,0 +1,256 @@
+"""An apply whose admin calls go wrong: it succeeds or says what failed, and running it again always converges.
+
+A proxy stands before the real broker. Every distinct request meets the fault once, so one apply tries it at every place.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+import pytest
+
+from kodoctl.pulsar import admin_http
+from tests.cluster import Run, Workspace
+from tests.servers import Fault, Proxy, Request
+from tests.support import eventually
+
+HEALS = (
+    Fault.BUSY_BEFORE,
+    Fault.ERROR_BEFORE,
+    Fault.CUT_BEFORE,
+    Fault.ERROR_AFTER,
+    Fault.UNAVAILABLE_AFTER,
+    Fault.CUT_AFTER,
+)
+READS = (Fault.BUSY_BEFORE, Fault.ERROR_BEFORE, Fault.CUT_BEFORE)
+REFUSES = (Fault.CONFLICT_BEFORE, Fault.PRECONDITION_BEFORE, Fault.CONFLICT_AFTER)
+HEAD = "namespace_policies: {retention: {time: 1d, size: 100MiB}, ttl: 30d}\nnamespace_grants: {planner: [consume]}\n"
+BEFORE = """
+J: {partitions: 2, policies: {ttl: 14d}, subscriptions: {s: {states: [retrying], workers: [anna]}}}
+K: {subscriptions: {s: {states: [], dead_letter: false}, t: {states: [], dead_letter: false}}}
+L: {producers: [ben], subscriptions: {s: {states: [], dead_letter: false}}}
+"""
+CHANGED = """
+J: {partitions: 3, policies: {ttl: 20d, max_producers: 7}, subscriptions: {s: {states: [retrying], workers: [carl]}}}
+K: {subscriptions: {s: {states: [], dead_letter: false}}}
+M: {subscriptions: {s: {states: [], dead_letter: false}}}
+"""
+
+
+@dataclass
+class Once:
+    """A fault for the first of each distinct request that is asked for; the next one passes. Which of several faults a request
+    meets depends on its name and on `turn`, so that turns together try other faults at the same place.
+    """
+
+    faults: Sequence[Fault]
+    of: Callable[[Request], bool]
+    turn: int = 0
+    met: set[tuple[str, str]] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, request: Request) -> Fault | None:
+        key = (request.method, request.path)
+        with self.lock:
+            if not self.of(request) or key in self.met:
+                return None
+            self.met.add(key)
+        name = "/".join(request.path.split("/")[5:])  # without the tenant, which differs from run to run
+        return self.faults[(crc32(f"{request.method} {name}".encode()) + self.turn) % len(self.faults)]
+
+
+def _is_write(request: Request) -> bool:
+    return request.is_write and not request.path.endswith("/analyzeBacklog")
+
+
+@pytest.fixture
+def proxy(workspace: Workspace) -> Iterator[Proxy]:
+    """What kodoctl takes for the broker."""
+    found = Proxy(workspace.broker.admin_url)
+    workspace.options = ["--admin-url", found.url, "--broker-url", workspace.broker.broker_url]
+    yield found
+    found.close()
+
+
+def _apply(workspace: Workspace) -> Run:
+    """An apply, however it ends: but it ends in our words, with an exit code of ours."""
+    found = workspace.run("apply", "--auto-approve", code=None)
+    assert found.code in (0, 1, 4), found.text
+    assert "Traceback" not in found.text
+    return found
+
+
+def _words(text: str) -> str:
+    """Text without its line breaks and indents."""
+    return " ".join(text.split())
+
+
+def _assert_it_says_what_failed(found: Run) -> None:
+    assert found.code == 1, found.text
+    said = _words(found.text)
+    assert any(reason in said for reason in ("made up by a test", "somebody created it since the plan")), found.text
+
+
+def _assert_as_declared(workspace: Workspace) -> None:
+    """What CHANGED says, seen without kodoctl."""
+    assert workspace.topics() == {"J": 3, "J-s-DLQ": 1, "J-s-RETRYING": 3, "K": 1, "M": 1}
+    assert workspace.subscriptions("J") == [{"s"}] * 3
+    assert workspace.subscriptions("K") == workspace.subscriptions("M") == [{"s"}]
+    assert workspace.policy("J", "messageTTL") == 20 * 86_400
+    assert workspace.policy("J", "maxProducers") == 7
+    roles = workspace.dump()["auth_policies"]["destination_auth"]
+    assert set(roles[workspace.full("J")]) == {"carl"}
+    assert not roles.get(workspace.full("L"))
+
+
+def _settle(workspace: Workspace, proxy: Proxy) -> None:
+    """The same command again, with the faults gone."""
+    proxy.choose = lambda _: None
+    again = workspace.run("apply", "--auto-approve", code=None)
+    assert again.code == 0, again.text
+    workspace.assert_settled()
+
+
+@pytest.mark.parametrize("turn", [0, 2, 4])
+def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: Proxy, turn: int) -> None:
+    workspace.topology(BEFORE, HEAD)
+    proxy.choose = Once(HEALS, _is_write, turn)
+    assert (made := _apply(workspace)).code == 0, made.text
+    workspace.topology(CHANGED, HEAD.replace("30d", "40d"))
+    proxy.choose = Once(HEALS, _is_write, turn)
+    assert (changed := _apply(workspace)).code == 0, changed.text
+    assert len(proxy.faults) > 30
+    assert {fault for fault, _ in proxy.faults} == set(HEALS)
+    proxy.choose = lambda _: None
+    workspace.assert_settled()
+    _assert_as_declared(workspace)
+
+
+@pytest.mark.parametrize("turn", [0, 1])
+def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
+    workspace: Workspace, proxy: Proxy, turn: int
+) -> None:
+    workspace.topology(BEFORE, HEAD)
+    proxy.choose = Once(REFUSES, lambda request: _is_write(request) and "/ns" in request.path, turn)
+    for _ in range(8):  # each gets a step further: what was refused once is let through
+        if (found := _apply(workspace)).code == 0:
+            break
+        _assert_it_says_what_failed(found)
+    _settle(workspace, proxy)
+    workspace.topology(CHANGED, HEAD.replace("30d", "40d"))
+    proxy.choose = Once(REFUSES, _is_write, turn)
+    if (found := _apply(workspace)).code:
+        _assert_it_says_what_failed(found)
+    _settle(workspace, proxy)
+    _assert_as_declared(workspace)
+
+
+def test_plan_and_apply_get_over_a_fault_at_every_read(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(BEFORE, HEAD)
+    for turn in (0, 1):
+        proxy.choose = Once(READS, lambda request: not request.is_write, turn)
+        assert (found := _apply(workspace)).code == 0, found.text
+    proxy.choose = Once(READS, lambda request: not request.is_write, 2)
+    workspace.assert_settled()
+    assert len(proxy.faults) > 10
+
+
+def test_a_write_whose_answer_never_comes_is_looked_up_and_not_made_twice(
+    workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(admin_http, "TIMEOUT", (2.0, 2.0))
+    workspace.topology(BEFORE, HEAD)
+    proxy.choose = Once(
+        [Fault.HANG_AFTER], lambda request: request.method == "PUT" and request.path.endswith("/K/partitions")
+    )
+    assert (found := _apply(workspace)).code == 0, found.text
+    assert len(proxy.faults) == 1
+    assert sum(one.method == "PUT" and one.path.endswith("/K/partitions") for one in proxy.writes) == 1
+    workspace.assert_settled()
+
+
+def test_a_slow_broker_is_waited_for(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(BEFORE, HEAD)
+    proxy.choose = lambda _: time.sleep(0.05)
+    assert _apply(workspace).code == 0
+    workspace.assert_settled()
+
+
+def test_one_write_that_never_works_stops_only_what_depends_on_it(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(BEFORE, HEAD)
+    proxy.choose = lambda request: (
+        Fault.PRECONDITION_BEFORE if request.is_write and request.path.endswith("/K/partitions") else None
+    )
+    found = _apply(workspace)
+    assert found.code == 1
+    said = _words(found.out)
+    assert f"failed: create topic.{workspace.full('K')}" in said
+    assert "made up by a test" in said
+    assert f"skipped: create subscription.{workspace.full('K')}/s" in said
+    assert f"waits for topic.{workspace.full('K')}, which was not done" in said
+    assert set(workspace.topics()) == {"J", "J-s-DLQ", "J-s-RETRYING", "L"}
+    assert workspace.subscriptions("L") == [{"s"}]
+    plan = workspace.plan_json()
+    assert {change["action"] for change in plan["changes"]} == {"create"}
+    assert all("/K" in change["address"] for change in plan["changes"])
+    _settle(workspace, proxy)
+
+
+def test_a_delete_that_the_broker_refuses_says_what_is_left(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(BEFORE, HEAD)
+    workspace.apply()
+    workspace.topology(CHANGED, HEAD)
+    proxy.choose = lambda request: (
+        Fault.PRECONDITION_BEFORE if request.method == "DELETE" and "/L/partitions" in request.path else None
+    )
+    found = _apply(workspace)
+    assert found.code == 1
+    assert "the broker did not delete it; all partitions are still there" in _words(found.out)
+    _settle(workspace, proxy)
+    assert "L" not in workspace.topics()
+
+
+def test_a_namespace_that_cannot_be_read_is_never_taken_for_an_empty_one(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(BEFORE, HEAD)
+    workspace.apply()
+    path = f"/namespaces/{workspace.namespace}"
+    proxy.choose = lambda request: Fault.ERROR_BEFORE if request.path.endswith(path) else None
+    found = workspace.run("plan", code=1)
+    assert "Plan:" not in found.out
+    assert f"reading namespace {workspace.namespace}" in _words(found.err)
+    assert len(proxy.faults) > 1  # it was tried again before it was given up
+
+
+@pytest.mark.parametrize("writes", [2, 6, 12, 24])
+def test_an_apply_killed_after_any_write_is_continued_by_the_next_one(
+    workspace: Workspace, proxy: Proxy, writes: int
+) -> None:
+    """The write is carried out, its answer never comes, and the process is gone: the worst moment of each."""
+    workspace.topology(BEFORE, HEAD)
+    reached = threading.Event()
+
+    def choose(request: Request) -> Fault | None:
+        if len(proxy.writes) < writes:
+            return None
+        reached.set()
+        return Fault.HANG_AFTER if request.is_write else None
+
+    proxy.choose = choose
+    process = workspace.process("apply", "--auto-approve")
+    eventually(lambda: reached.is_set() and len(proxy.faults) > 0)
+    process.kill()
+    process.communicate()
+    proxy.hang.set()
+    proxy.choose = lambda _: None
+    plan = workspace.plan_json()
+    assert {change["action"] for change in plan["changes"]} <= {"create", "update", "adopt"}
+    assert plan["unmanaged"] == []
+    eventually(lambda: workspace.run("apply", "--auto-approve", code=None).code == 0, within=20)
+    workspace.assert_settled()
+    workspace.topology(CHANGED, HEAD)
+    workspace.apply()
+    _assert_as_declared(workspace)
