@@ -158,7 +158,7 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
     if target is None or used >= waits.attempts:
         return None
     delay = waits.delay(used + 1) if after is None else after
-    control = envelope.control.counted(State.RETRYING)._replace(due=now + _clamped(delay, policy), reason=reason)
+    control = envelope.control.counted(State.RETRYING, due=now + _clamped(delay, policy), reason=reason)
     return _move(envelope, target, control, policy)
 
 
@@ -199,7 +199,7 @@ def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, 
     used = envelope.control.attempts(state)
     if used >= waits.attempts:
         return _retry(envelope, reason, policy, now, None) or _escalate(envelope, reason, policy)
-    control = envelope.control.counted(state)._replace(due=now + waits.delay(used + 1), reason=reason)
+    control = envelope.control.counted(state, due=now + waits.delay(used + 1), reason=reason)
     return _move(envelope, target, control, policy)
 
 

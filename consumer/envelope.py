@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kodoctl.topology import control as names
 from kodoctl.topology.control import ID, PREFIX
@@ -91,15 +91,15 @@ class Control(NamedTuple):
             case _:
                 raise AssertionError(state)
 
-    def counted(self, state: State, by: int = 1) -> Control:
-        """With `by` more attempts of a waiting state."""
+    def counted(self, state: State, by: int = 1, **changes: Any) -> Control:
+        """With `by` more attempts of a waiting state, and with these fields changed: one copy for all."""
         match state:
             case State.RETRYING:
-                return self._replace(retrying=self.retrying + by)
+                return self._replace(retrying=self.retrying + by, **changes)
             case State.PENDING:
-                return self._replace(pending=self.pending + by)
+                return self._replace(pending=self.pending + by, **changes)
             case State.BLOCKING:
-                return self._replace(blocking=self.blocking + by)
+                return self._replace(blocking=self.blocking + by, **changes)
             case _:
                 raise AssertionError(state)
 
@@ -217,17 +217,16 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str)
 
     The first hop stamps where the message came from; it is delivered at its due time.
     """
-    if control.origin_id is None:
-        control = control._replace(
-            origin_id=delivery.position,
-            origin_topic=received_from,
-            origin_time=delivery.publish_time,
-        )
     kept = {name: value for name, value in delivery.properties.items() if name not in CONTROL_NAMES}
+    properties = kept | control.printed()
+    if control.origin_id is None:
+        properties[names.ORIGIN_ID] = delivery.position
+        properties[names.ORIGIN_TOPIC] = received_from
+        properties[names.ORIGIN_TIME] = str(delivery.publish_time)
     return Outgoing(
         topic=to,
         payload=delivery.payload,
-        properties=kept | control.printed(),
+        properties=properties,
         key=delivery.key,
         ordering_key=delivery.ordering_key,
         event_time=delivery.event_time,
