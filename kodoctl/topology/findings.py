@@ -8,6 +8,7 @@ from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic, Where, error
 from kodoctl.topology.expected import Kind, advise_on_key, all_optional, describe_expected
+from kodoctl.topology.mending import glued
 from kodoctl.topology.names import Level
 from kodoctl.topology.nodes import Node
 
@@ -116,7 +117,9 @@ def _with_kinds(path: Path, root: Node) -> Path:
 
 
 def _quotes(value: object, expected: str) -> str:
-    """A word on quotes where they are the mistake."""
+    """A word on quotes, or on a space after a colon, where they are the mistake."""
+    if isinstance(value, str) and "a map" in expected and (pair := glued(value)):
+        return f" (a space is missing after the colon: `{pair[0]}: {pair[1]}`)"
     if isinstance(value, str) and value.isdecimal() and "a whole number" in expected:
         return " (without quotes)"
     return " (in quotes)" if isinstance(value, int | float) and "a text such as" in expected else ""

@@ -15,6 +15,7 @@ import yaml
 from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
 
 from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.topology.mending import mending
 
 MAX_BYTES: Final = 8 << 20
 MAX_DEPTH: Final = 64
@@ -92,16 +93,6 @@ def _place(mark: _Mark | None) -> tuple[int, int]:
     return (mark.line + 1, mark.column + 1) if mark else (0, 0)
 
 
-_HINTS: Final = {
-    "mapping values are not allowed": ": a text with `: ` in it needs quotes; a key belongs on a line of its own, indented",
-    "did not find expected key": ": look at the indentation here, and for an open quote or bracket above",
-    "did not find expected '-' indicator": ": look at the indentation here: entries of one list begin in one column",
-    "did not find expected ',' or": ": a comma or the closing bracket is missing",
-    "could not find expected ':'": ": a key is followed by a colon and a space, an entry of a list begins with `- `",
-    "found unexpected end of stream": ": a quote is never closed",
-}
-
-
 class _HopelessError(Exception):
     """The document cannot be read on: the finding is already noted."""
 
@@ -148,22 +139,10 @@ class _Builder:
         except _HopelessError:
             return None
         except yaml.MarkedYAMLError as problem:
-            where = Where(self.file, *_place(problem.problem_mark or problem.context_mark))
-            self.findings.append(error("K001", "not YAML", self._what_to_do(problem, where), where))
+            place, detail = mending(problem, self.text)
+            self.findings.append(error("K001", "not YAML", detail, Where(self.file, *place)))
             return None
         return root
-
-    def _what_to_do(self, problem: yaml.MarkedYAMLError, where: Where) -> str:
-        """The parser's words, and what usually mends it."""
-        line = [*self.text.splitlines(), ""][min(where.line, len(self.text.splitlines()) + 1) - 1]
-        at = line[where.column - 1 : where.column]
-        context = f" ({problem.context})" if problem.context else ""
-        hint = next((hint for words, hint in _HINTS.items() if words in str(problem.problem)), "")
-        if at == "\t":
-            hint = ": this is a tab; indent with spaces"
-        elif at in "@`%" and "cannot start any token" in str(problem.problem):
-            hint = f": a text that begins with {at} needs quotes"
-        return f"{problem.problem}{context}{hint}"
 
     def _document(self) -> Node | None:
         root: Node | None = None
@@ -286,7 +265,7 @@ class _Builder:
             self._note(key, "K011", "merge keys are not allowed", "write the keys out, or use `defaults`")
         elif text in siblings:
             first = siblings[text].key_line
-            self._note(key, "K002", "duplicate key", f"{text!r} stands on line {first} already")
+            self._note(key, "K002", "duplicate key", f"{text!r} stands on line {first} already: keep one of the two")
         else:
             start = key.start_mark
             child.key_line, child.key_column = start.line + 1, start.column + 1

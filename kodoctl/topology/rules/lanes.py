@@ -71,6 +71,12 @@ def levels(scope: Scope) -> Iterator[Found]:
                 yield Found(expansion.topology.where(*path, "draining", index), detail)
 
 
+def _adding(level: Level) -> str:
+    """How a topic gets a level."""
+    usual = {Level.B1: "`backup: true`", Level.L2: "`levels: double`"}
+    return f"{usual[level]} adds it" if level in usual else "written into the list `levels` it is added"
+
+
 @rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
 def targets(scope: Scope) -> Iterator[Found]:
     """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
@@ -80,9 +86,9 @@ def targets(scope: Scope) -> Iterator[Found]:
         for index, route in enumerate(subscription.routes):
             if route.to not in active:
                 state = "is draining" if route.to in there else "is no level of this topic"
-                yield Found(
-                    where(*path, "routes", index, "to"), f"{route.to} {state}: the levels are {', '.join(active)}"
-                )
+                more = "" if route.to in there else f"; {_adding(route.to)}"
+                detail = f"{route.to} {state}: the levels are {', '.join(active)}{more}"
+                yield Found(where(*path, "routes", index, "to"), detail)
             for earlier in range(index):
                 if covers(subscription.routes[earlier].when, route.when):
                     detail = f"it can never match: route {earlier + 1} matches all of it first"
@@ -91,7 +97,9 @@ def targets(scope: Scope) -> Iterator[Found]:
         for level in subscription.level_weights:
             if level not in there:
                 where_key = expansion.topology.where_key(*path, "level_weights", level.value)
-                yield Found(where_key, f"{level} is no level of this topic: the levels are {', '.join(there)}")
+                yield Found(
+                    where_key, f"{level} is no level of this topic: the levels are {', '.join(there)}; {_adding(level)}"
+                )
         isolate = subscription.isolate
         if isinstance(isolate, Isolate) and isolate.to and not settings.isolation_target(ground, subscription, isolate):
             yield Found(where(*path, "isolate", "to"), f"there is no {isolate.to} to isolate to")
@@ -149,10 +157,12 @@ def rising_delays(scope: Scope) -> Iterator[Found]:
             resolved = settings.waits(subscription, state)
             for index, delay in enumerate(resolved.delays):
                 if delay <= (resolved.delays[index - 1] if index else 0):
-                    detail = f"{delay} does not rise above {resolved.delays[index - 1] if index else '0s'}; the last delay repeats by itself"
+                    detail = f"{delay} does not rise above {resolved.delays[index - 1] if index else '0s'}: put the delays in rising order; the last one repeats by itself"
                     yield Found(where(*path, key, "delays", index), detail)
             if resolved.attempts < len(resolved.delays):
-                detail = f"{key}: {resolved.attempts} attempts never reach the last of {len(resolved.delays)} delays"
+                few, number = resolved.attempts, len(resolved.delays)
+                reach = f"{few} attempt{'s' * (few != 1)} never reach{'es' * (few == 1)} the last of {number} delays"
+                detail = f"{key}: {reach}: write `attempts: {number}` or more, or fewer delays"
                 yield Found(where(*path, key, "attempts"), detail)
 
 

@@ -1,0 +1,96 @@
+"""What usually mends a text that is not YAML: the parser's words, the place a person would look at, and what to write."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import yaml
+
+Place = tuple[int, int]
+
+_HINTS: Final = {
+    "mapping values are not allowed": "a text with `: ` in it needs quotes; a key belongs on a line of its own, indented",
+    "did not find expected key": "look at the indentation here, and for an open quote or bracket above",
+    "did not find expected '-' indicator": "look at the indentation here: entries of one list begin in one column",
+    "did not find expected ',' or": "a comma or the closing bracket is missing",
+    "could not find expected ':'": "a key is followed by a colon and a space, an entry of a list begins with `- `",
+}
+_STRUCTURE: Final = (
+    "mapping values are not allowed",
+    "could not find expected ':'",
+    "did not find expected key",
+    "did not find expected <document start>",
+)
+_GLUED: Final = re.compile(r"^ *(?:- +)?([A-Za-z_][\w.-]*):(?!//)([^\s:][^:]*)$")
+_VALUED: Final = re.compile(r"^( *)(?:- +)?([A-Za-z_][\w.-]*): +[^\s&!|>#]")
+
+
+def glued(text: str) -> tuple[str, str] | None:
+    """(key, value) of `key:value`, which YAML takes for one text."""
+    found = _GLUED.match(text)
+    return (found[1], found[2].strip()) if found else None
+
+
+def mending(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
+    """Where to look (line and column from 1), and what is wrong with what to do."""
+    lines = [*text.splitlines(), ""]
+    mark = problem.problem_mark
+    assert mark is not None  # libyaml gives its errors one
+    place = (mark.line + 1, mark.column + 1)
+    said = str(problem.problem)
+    if "found unexpected end of stream" in said and problem.context_mark:
+        opened = problem.context_mark
+        return (opened.line + 1, opened.column + 1), "the quote that opens here is never closed"
+    if any(words in said for words in _STRUCTURE):
+        return _colon(place, lines) or _deeper(place, lines) or (place, _in_general(problem, said, lines, place))
+    return place, _in_general(problem, said, lines, place)
+
+
+def _colon(place: Place, lines: list[str]) -> tuple[Place, str] | None:
+    """A line at the place, or the last one with text above it, whose colon no space follows."""
+    for number in (place[0], _above(place[0], lines), _above(_above(place[0], lines), lines)):
+        line = _line(number, lines)
+        if found := glued(line):
+            return (number, line.index(":") + 1), f"a space is missing after the colon: write `{found[0]}: {found[1]}`"
+    return None
+
+
+def _deeper(place: Place, lines: list[str]) -> tuple[Place, str] | None:
+    """A key below another that has a value already, and further in."""
+    above, line = _above(place[0], lines), _line(place[0], lines)
+    column = len(line) - len(line.lstrip(" "))
+    valued = _VALUED.match(_line(above, lines))
+    if valued is None or column <= len(valued[1]):
+        return None
+    detail = (
+        f"this line stands further in than line {above}, whose `{valued[2]}` has a value already:"
+        f" begin both in column {len(valued[1]) + 1}, or take that value away"
+    )
+    return (place[0], column + 1), detail
+
+
+def _in_general(problem: yaml.MarkedYAMLError, said: str, lines: list[str], place: Place) -> str:
+    at = _line(place[0], lines)[place[1] - 1 : place[1]]
+    opened = problem.context_mark
+    since = f" that begins on line {opened.line + 1}" if opened and opened.line + 1 != place[0] else ""
+    context = f" ({problem.context}{since})" if problem.context else ""
+    if at == "\t":
+        return "this is a tab; indent with spaces, two a level"
+    if at and at in "@`%" and "cannot start any token" in said:
+        return f"{said}{context}: a text that begins with {at} needs quotes"
+    hint = next((f": {hint}" for words, hint in _HINTS.items() if words in said), "")
+    return f"{said}{context}{hint}"
+
+
+def _above(number: int, lines: list[str]) -> int:
+    """The nearest line with text above this one; 0 if there is none."""
+    while (number := number - 1) > 0:
+        text = _line(number, lines).strip()
+        if text and not text.startswith("#"):
+            return number
+    return 0
+
+
+def _line(number: int, lines: list[str]) -> str:
+    return lines[number - 1].split(" #", 1)[0].rstrip(" ") if 0 < number <= len(lines) else ""
