@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
+from consumer.broker import Stored
 from consumer.engine import Engine
 from consumer.envelope import Delivery, Level, State
 from consumer.message import Message
+from consumer.outcomes import Failed
 from consumer.policy import Lane, Policy, Target, Waits
 from consumer.testing import ManualClock
 
+L1, L2, B1 = Level.L1, Level.L2, Level.B1
+FAILED = Failed("ValueError")
 STATES = (State.RETRYING, State.PENDING, State.BLOCKING)
 WAITS: Mapping[State | None, Waits] = {
     State.RETRYING: Waits((10_000, 60_000, 300_000), 3),
@@ -109,3 +113,11 @@ class Bench:
     def alarms(self) -> list[str]:
         """Kinds of alarms so far."""
         return [alarm.kind for alarm in self.engine.effects.alarms]
+
+
+def store_all(bench: Bench) -> list[str]:
+    """The broker stores everything that is out; answers the topics."""
+    out = bench.published()
+    for ticket, _ in out:
+        bench.engine.receipt(ticket, Stored("x"))
+    return [message.topic for _, message in out]
