@@ -34,11 +34,11 @@ class Told:
 
 
 class User:
-    """Somebody with a home of their own (with a space in its name), who types commands."""
+    """Somebody with a home of their own (with a space in its name) and a wide screen, who types commands."""
 
     def __init__(self, folder: Path) -> None:
         self.home, self.config = folder / "my home", folder / "kodoctl.toml"
-        own = {"KODOCTL_DEV_HOME": str(self.home), "KODOCTL_CONFIG": str(self.config)}
+        own = {"KODOCTL_DEV_HOME": str(self.home), "KODOCTL_CONFIG": str(self.config), "COLUMNS": "1000"}
         self.environ = {**os.environ, **own}
 
     def command(self, *arguments: str) -> list[str]:
