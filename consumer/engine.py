@@ -71,6 +71,7 @@ class Engine:
         self._publications = Publications(self, self.timers.set, rng)
         self.starved: set[LaneState] = set()  # told that there is no room
         self.unsent = 0  # acknowledgements nobody has fetched yet
+        self._look_again = float("-inf")
         self._resting = 0  # messages that sit out an in-place wait
         self._timeout = policy.handler_timeout / 1000
         self._is_plain = not (policy.routes or policy.limits or any(lane.ordered for lane in policy.lanes))
@@ -195,8 +196,10 @@ class Engine:
         self._give_up_overdue(now)
         if now >= self._publications.hanging_from:
             self._publications.renew(now)
-        self._scheduler.recheck(now)
-        self._scheduler.limits.prune(now)
+        if now >= self._look_again:  # not at every timer: there may be ten thousand gates
+            self._look_again = now + _TICK
+            self._scheduler.recheck(now)
+            self._scheduler.limits.prune(now)
         self.resume_starved()
         oldest = next(iter(self.running.values()), float("inf"))
         due = min(oldest + self._timeout, self._publications.hanging_from, self.timers.first)

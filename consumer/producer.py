@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,8 @@ from consumer.outcomes import InvalidPayloadError
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import ClusterError, UsageError, error
 
+log = logging.getLogger("kodo.producer")
+_MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
 _RECEIPT_TIMEOUT: Final = 60.0  # seconds; the client gives a send up long before
 OnStored = Callable[[Receipt], None]
 
@@ -38,6 +41,7 @@ class Producer:
         self._next = 0
         self._out: dict[int, OnStored] = {}
         self._lost: list[str] = []
+        self._receiving = 0  # the thread that calls back: it would wait for itself
         self._publisher: Publisher = broker.publisher([topic], self._receipts)
 
     @classmethod
@@ -111,7 +115,9 @@ class Producer:
         event_time: int = 0,
         id: str | None = None,  # noqa: A002
     ) -> str:
-        """Sends without waiting; `on_receipt` is called on another thread. Without one, `flush` raises what went wrong."""
+        """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
+        raises what went wrong. While 20,000 receipts are out it waits for some; ClusterError when none come.
+        """
         name = id or uuid.uuid4().hex
         message = Outgoing(
             topic=self.topic,
@@ -121,6 +127,9 @@ class Producer:
             event_time=event_time,
         )
         with self._lock:
+            if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
+                detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"
+                raise ClusterError(error("K715", "message without receipt", detail))
             self._next += 1
             ticket = self._next
             self._out[ticket] = on_receipt or self._remember
@@ -145,13 +154,20 @@ class Producer:
             self._broker.close()
 
     def _receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
+        self._receiving = threading.get_ident()
         for ticket, receipt in receipts:
             with self._lock:
                 on_receipt = self._out.pop(ticket, None)
-            if on_receipt is not None:
-                on_receipt(receipt)
+            try:
+                if on_receipt is not None:
+                    on_receipt(receipt)
+            except Exception:
+                log.exception("a callback for receipts failed")
         with self._lock:
             self._lock.notify_all()
+
+    def _has_room(self) -> bool:
+        return len(self._out) < _MOST_OUT
 
     def _remember(self, receipt: Receipt) -> None:
         if not isinstance(receipt, Stored):

@@ -11,7 +11,7 @@ from typing import Final
 from consumer.broker import Cluster
 from consumer.policy import Policy
 from consumer.worker import Worker
-from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, error
+from kodoctl.errors import Diagnostic, KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")
 _SHARE_EVERY: Final = 5.0  # seconds between two counts of live workers
@@ -105,7 +105,7 @@ class Service:
         while True:
             try:
                 live = cluster.workers(topic, policy.subscription)
-            except ClusterError as problem:
+            except Exception as problem:  # noqa: BLE001  # whatever it is: limits must not stay as they were for ever
                 log.debug("live workers cannot be read: %s", problem)
                 live = None
             self._worker.share_limits(max(1, live or policy.expected_workers))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from consumer.pulsar_broker.publisher import PulsarPublisher
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 
+log = logging.getLogger("kodo.consumer")
 _OPERATION_TIMEOUT: Final = 15  # seconds
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
@@ -53,7 +55,10 @@ class PulsarBroker:
         self._over.set()
         if self._watcher.is_alive():
             self._watcher.join()
-        self._client.close()
+        try:
+            self._client.close()
+        except pulsar.PulsarException as problem:
+            log.debug("closing the client: %s", problem)
 
     def _new_client(self) -> Any:
         token = self._connection.token

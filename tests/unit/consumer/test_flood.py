@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from consumer.envelope import Level, State
 from consumer.policy import Pace, Policy, Rate, Waits
 from tests.unit.consumer.making import WAITS, Bench, delivery, policy
@@ -47,3 +49,13 @@ def test_when_half_of_the_look_ahead_is_used_a_flood_leaves_as_it_comes() -> Non
     sent = len(bench.published())
     assert most // 2 - 10 < sent <= most // 2 + 1
     assert bench.engine.misplaced() == []
+
+
+def test_gates_are_looked_at_each_second_and_not_with_every_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(_policy())
+    looks: list[float] = []
+    recheck = bench.engine._scheduler.recheck
+    monkeypatch.setattr(bench.engine._scheduler, "recheck", lambda now: (looks.append(now), recheck(now)))
+    for _ in range(40):
+        bench.later(0.05)
+    assert 2 <= len(looks) <= 3

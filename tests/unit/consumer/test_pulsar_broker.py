@@ -11,8 +11,10 @@ import pytest
 
 from consumer.broker import LaneRequest
 from consumer.envelope import Outgoing
+from consumer.pulsar_broker.connection import PulsarBroker
 from consumer.pulsar_broker.lanes import PulsarLane, _copied
 from consumer.pulsar_broker.publisher import PulsarPublisher
+from kodoctl.pulsar.connection import Connection
 from tests.support import eventually
 
 
@@ -169,3 +171,12 @@ def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_c
     eventually(lambda: len(clients[1].sent) == 3)
     publisher.close()
     assert old.sent == [b"0"], "what it had begun, and nothing that waited behind it"
+
+
+def test_a_client_that_cannot_be_closed_orderly_is_left_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Client):
+        def close(self) -> None:
+            raise pulsar.AlreadyClosed("closed")
+
+    monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Broken())
+    PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()

@@ -82,3 +82,16 @@ def test_the_watchdog_counts_those_at_a_gate_and_those_behind_their_key() -> Non
     assert ordered.engine.misplaced() == []
     ordered.engine.lanes[0].chains = ordered.engine.lanes[3].chains = ordered.engine.lanes[4].chains = {}
     assert any("chained by record" in problem for problem in ordered.engine.misplaced())
+
+
+def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_from_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=3))
+    shared: list[int] = []
+    monkeypatch.setattr(place.worker, "share_limits", shared.append)
+    monkeypatch.setattr(place.cluster, "workers", lambda *_: {}["no such answer"])
+    place.service.start()
+    eventually(lambda: shared == [3])
+    place.service.stop()
+    place.pump.stop()
