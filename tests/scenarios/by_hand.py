@@ -100,9 +100,16 @@ def subscribe(workspace: Workspace, place: str, name: str) -> None:
 
 
 def publish(workspace: Workspace, place: str, number: str) -> None:
-    """`publish trade/orders 12`: messages of 100 bytes, one entry each; shown once the broker counts them."""
+    """`publish trade/orders 12`: messages of 100 bytes, one entry each, by a producer whose name is always as long: it is
+    stored with every message.
+    """
     space, local = place.split("/")
-    workspace.publish(workspace.full(local, space), int(number))
+    with workspace.client() as client:
+        name = workspace.full(local, space)
+        producer = client.create_producer(name, producer_name="checkout", batching_enabled=False)
+        for _ in range(int(number)):
+            producer.send(b"x" * 100)
+        producer.close()
 
 
 _VERBS: dict[str, Action] = {
