@@ -244,3 +244,26 @@ def test_a_coroutine_that_never_waits_leaves_room_for_others_on_the_loop() -> No
     assert seen
     assert seen[0] < 5_000
     runner.stop()
+
+
+@both
+def test_a_slot_that_was_told_that_there_may_be_more_comes_back_by_itself(make: Make) -> None:
+    class Hesitant(TestDesk):
+        """Turns slots away five times, as a worker does that sends a flood elsewhere."""
+
+        turned_away = 0
+
+        def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+            if self.turned_away < 5:
+                self.turned_away += 1
+                self.version += 1
+                return None
+            return super().turn(finished, outcome)
+
+    desk = Hesitant()
+    runner = make(lambda message: None, 1)
+    runner.start(desk)
+    desk.put(1)
+    runner.wake()
+    eventually(lambda: len(desk.ended) == 1)
+    runner.stop()
