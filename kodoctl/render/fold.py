@@ -24,6 +24,8 @@ def fold(text: str, width: int, hang: int | None = None) -> list[str]:
         if not empty and len(line) + 1 + len(piece) > width:
             lines.append(line)
             line, empty = " " * indent, True
+        if empty and not piece:
+            continue  # two spaces where the line was broken
         line = f"{line}{piece}" if empty else f"{line} {piece}"
         empty = False
     return [line.rstrip() for line in (*lines, line)]
