@@ -86,6 +86,8 @@ def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> 
     for tenant, planned in plan.identity.uuids.items():
         now = uuids.get(tenant)
         if planned != now:
-            first = " (somebody's first apply came in between, or the cluster is another one)" if planned is None else ""
+            first = (
+                " (somebody's first apply came in between, or the cluster is another one)" if planned is None else ""
+            )
             was = f"tenant {tenant} had {planned or 'no UUID yet'} when the plan was made"
             yield error("K534", "plan for another cluster", f"{was}, now {now or 'none'}{first}: plan again")
