@@ -29,12 +29,12 @@ $(READY): requirements/dev.txt pyproject.toml
 
 test: $(READY) check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadgroup --cov --cov-report=
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)'
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
-	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadgroup tests/broker tests/contract tests/scenarios
+	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .

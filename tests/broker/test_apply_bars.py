@@ -12,7 +12,7 @@ from tests.cluster import Workspace, isolated
 from tests.conftest import Broker
 from tests.servers import Proxy
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("bars")]
+pytestmark = pytest.mark.broker
 
 TOPICS = 300
 BUDGET = 1.2  # requests a topic

@@ -29,7 +29,7 @@ from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.dev_user import CACHE, VERSION, User, admin, alive, client, until
 
-pytestmark = [pytest.mark.broker, pytest.mark.xdist_group("dev")]
+pytestmark = pytest.mark.broker
 
 TOPIC = "persistent://public/default/kept"
 

@@ -115,7 +115,7 @@ def _settle(workspace: Workspace, proxy: Proxy) -> None:
     workspace.assert_settled()
 
 
-@pytest.mark.parametrize("turn", [0, 2, 4])
+@pytest.mark.parametrize("turn", [0, 3])
 def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: Proxy, turn: int) -> None:
     workspace.topology(BEFORE, HEAD)
     proxy.choose = Once(HEALS, _is_write, turn)
@@ -136,7 +136,7 @@ def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
 ) -> None:
     workspace.topology(BEFORE, HEAD)
     proxy.choose = Once(REFUSES, lambda request: _is_write(request) and "/ns" in request.path, turn)
-    for _ in range(8):  # each gets a step further: what was refused once is let through
+    for _ in range(3):  # each gets a step further: what was refused once is let through
         if (found := _apply(workspace)).code == 0:
             break
         _assert_it_says_what_failed(found)
@@ -225,7 +225,7 @@ def test_a_namespace_that_cannot_be_read_is_never_taken_for_an_empty_one(workspa
     assert len(proxy.faults) > 1  # it was tried again before it was given up
 
 
-@pytest.mark.parametrize("writes", [2, 6, 12, 24])
+@pytest.mark.parametrize("writes", [2, 8, 20])
 def test_an_apply_killed_after_any_write_is_continued_by_the_next_one(
     workspace: Workspace, proxy: Proxy, writes: int
 ) -> None:
