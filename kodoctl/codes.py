@@ -174,6 +174,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K541": Code("the lease was lost", "Another apply took over: look at what was done, and plan again."),
         "K542": Code("the lease could not be taken", "Check the rights on the journal topic and the broker's health."),
         "K543": Code("the files changed since the plan", "Plan again; nothing was written."),
+        "K599": Code("a defect of kodoctl",
+                     "Report it with the file it names; `kodoctl plan` shows what was done and what is left."),
     },
     "The development broker": {
         "K601": Code("no Java found", "Install Java 17 or newer, or use Docker; the detail says how."),

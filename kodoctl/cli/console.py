@@ -88,8 +88,27 @@ def command(function: C) -> C:
         except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(ExitCode.OK) from None
+        except (typer.Exit, typer.Abort):
+            raise
+        except Exception as problem:
+            if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
+                raise
+            report([_defect(problem)])
+            raise typer.Exit(ExitCode.ERROR) from None
 
     return run  # type: ignore[return-value]
+
+
+def _defect(problem: Exception) -> Diagnostic:
+    """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever mends it."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="kodoctl-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(problem))
+    said = f"{type(problem).__name__}: {problem}"[:500]
+    detail = f"{said}\nplease report it with the command you typed and {file.name}; a plan shows what was done and what is left"
+    return error("K599", "a defect of kodoctl", detail)
 
 
 def write_output(text: str, file: str | None) -> None:

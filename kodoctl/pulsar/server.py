@@ -25,7 +25,7 @@ class Server:
 def read_server(admin: Admin) -> Server:
     """Three requests that every role may try."""
     clusters = must(admin.call("GET", "clusters"), "reading the cluster's name")
-    if not isinstance(clusters, list):
+    if not isinstance(clusters, list) or not clusters:
         raise ClusterError(
             error("K523", "this is not Pulsar's admin API", "it answers, but does not know its clusters")
         )

@@ -28,4 +28,5 @@ def kodoctl(*arguments: str) -> Ran:
         result.exception, SystemExit | click.ClickException | typer.Exit
     ):
         raise result.exception
+    assert "[K599]" not in result.stderr, result.stderr
     return Ran(result.exit_code, result.stdout, result.stderr, result.stdout_bytes)

@@ -294,3 +294,20 @@ def test_a_token_needs_an_instance_that_has_authentication(role: str, monkeypatc
     assert ran.code != 0
     assert ran.err.startswith("Error: ")
     assert "kodoctl dev up" in ran.err
+
+
+def test_what_nobody_foresaw_is_told_without_a_traceback_which_goes_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("one over none")
+
+    monkeypatch.setattr("kodoctl.topology.load.read_files", surprise)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    Path("shop.yaml").write_text("version: 1\n", encoding="utf-8")
+    run = run_main("fmt", "shop.yaml", defect=True)
+    assert run.code == 1
+    assert "Error: a defect of kodoctl [K599]\n  ZeroDivisionError: one over none\n" in run.err
+    assert "Traceback" not in run.text
+    (report,) = tmp_path.glob("kodoctl-*.txt")
+    assert "in surprise" in report.read_text(encoding="utf-8")
