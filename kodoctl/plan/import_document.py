@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kodoctl.plan.compare import ALWAYS_SET, same
+from kodoctl.plan.families import Family, Reader, Seen
 from kodoctl.topology.layers import Layer, derived_audit, derived_dead_letter, merged
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
 from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.resources import Address, TopicResource
-
-if TYPE_CHECKING:
-    from kodoctl.plan.importing import Family, Reader, Seen
 
 Json = dict[str, Any]
 _SHORT = 100  # characters that still read well on one line
