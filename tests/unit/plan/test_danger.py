@@ -56,6 +56,7 @@ def _deleted(
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, messages=1000, at_least=True), ["at least 1,000 unread messages"]),
         (TopicFacts(backlog_bytes=MB), Evidence(entries=2, oldest=NOW - 3 * HOUR), ["the oldest 3 h old"]),
         (TopicFacts(storage_bytes=MB), None, ["1MiB of kept messages"]),
+        (TopicFacts(storage_bytes=3 << 50), None, ["3072TiB of kept messages"]),
         (TopicFacts(consumers=1), Evidence(clients=("c@10.0.0.1:1 as billing",)), ["1 consumer connected (c@10.0.0.1:1 as billing)"]),
         (TopicFacts(consumers=2), Evidence(clients=("a", "b", "c", "d")), ["2 consumers connected (a, b, c, …)"]),
         (TopicFacts(producers=2), Evidence(clients=("p@10.0.0.2:1",)), ["2 producers connected (p@10.0.0.2:1)"]),
