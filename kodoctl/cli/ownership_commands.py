@@ -96,6 +96,7 @@ def forget(
     confirm_name: wiring.Confirm = None,
     lock_timeout: LockTimeout = "0s",
     output: ApplyFormatOption = ApplyFormat.TEXT,
+    verbose: wiring.Verbose = False,
 ) -> None:
     """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
     from kodoctl.plan.forget import forget_plan
@@ -111,7 +112,7 @@ def forget(
         if planned.refused:
             raise RefusedError(*(planned.findings if json_output else ()))
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Forget these?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=False)
+        carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
     if not json_output:
         tell("A file that still declares them would adopt them again.")
 

@@ -243,6 +243,7 @@ def destroy(
     lock_timeout: LockTimeout = "0s",
     output: ApplyFormatOption = ApplyFormat.TEXT,
     allow_destroy: wiring.AllowDestroy = None,
+    verbose: wiring.Verbose = False,
 ) -> None:
     """Delete everything a topology created. What it adopted is forgotten, not deleted."""
     from kodoctl.cli.apply_flow import prepare_destroy
@@ -255,9 +256,11 @@ def destroy(
         if planned.refused:
             raise RefusedError(*(d for d in planned.all_findings() if json_output))
         if planned.empty:
+            if verbose:
+                wiring.tell_total(session)
             return
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Destroy all of this?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=False)
+        carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
 
 
 @command

@@ -112,3 +112,14 @@ def test_a_reader_that_leaves_a_plan_early_sees_no_traceback(workspace: Workspac
     assert "Exception ignored" not in said
     assert process.wait() == 0
     assert (workspace.folder / "plan.json").exists()
+
+
+def test_destroy_and_forget_tell_what_they_sent(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    _sent(proxy)
+    ran = workspace.run("forget", f"subscription.{workspace.full('J')}/s", "--auto-approve", "-v")
+    assert _told(TOTAL, ran) == _sent(proxy)
+    for _ in range(2):  # the second finds nothing to destroy
+        ran = workspace.run("destroy", "topologies", "--auto-approve", "-v", code=None)
+        assert _told(TOTAL, ran) == _sent(proxy)
