@@ -18,10 +18,10 @@ import json
 import os
 import platform
 import re
-import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -48,26 +48,27 @@ _TRAFFIC = re.compile(r"([\d,]+) reads, ([\d,]+) writes")
 
 
 def run(*arguments: str, **settings: str) -> dict[str, object]:
-    """One kodoctl command as a whole process: wall and CPU seconds, peak memory, the lines it printed."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    began = time.monotonic()
-    done = subprocess.run(
-        [*KODOCTL, *arguments], capture_output=True, text=True, check=False, env={**os.environ, **settings}
-    )
-    wall = time.monotonic() - began
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    if done.returncode:
-        sys.exit(f"{arguments}: exit {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
-    cpu = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
-    traffic = [line for line in done.stderr.splitlines() if " reads, " in line]
+    """One kodoctl command as a whole process: wall and CPU seconds, peak memory, requests, the last line it printed."""
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        began = time.monotonic()
+        process = subprocess.Popen([*KODOCTL, *arguments], stdout=out, stderr=err, env={**os.environ, **settings})
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.monotonic() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        err.seek(0)
+        printed, told = out.read(), err.read()
+    if process.returncode:
+        sys.exit(f"{arguments}: exit {process.returncode}\n{printed[-2000:]}\n{told[-2000:]}")
+    traffic = [line for line in told.splitlines() if " reads, " in line]
     reads, writes = (int(number.replace(",", "")) for number in _TRAFFIC.search(traffic[-1]).groups())
     return {
         "wall_s": round(wall, 2),
-        "cpu_s": round(cpu, 2),
-        "peak_mib": after.ru_maxrss >> 10,
+        "cpu_s": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_mib": usage.ru_maxrss >> 10,
         "reads": reads,
         "writes": writes,
-        "last": done.stdout.strip().splitlines()[-1],
+        "last": printed.strip().splitlines()[-1],
     }
 
 
