@@ -159,7 +159,7 @@ class Executor:
             if step.key not in self._results:
                 self._over += 1
             self._results[step.key] = (status, detail)
-        self._listen(Event(status.value, step.change, self._over, len(self._plan.changes), detail))
+            self._listen(Event(status.value, step.change, self._over, len(self._plan.changes), detail))  # in this order
 
     def _outcomes(self) -> list[Outcome]:
         """One outcome a change: the worse of a namespace's early and late half."""
