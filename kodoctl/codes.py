@@ -122,6 +122,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Make the change compatible, or use a new topic."),
         "K419": Code("nothing to forget", "Check the address or name: no ledger of this cluster has it."),
         "K420": Code("ownership ledgers too large", "Spread the topologies over more namespaces."),
+        "K421": Code("a policy this broker does not have",
+                     "Set it under `namespace_policies`, or use a newer broker."),
     },
     "Which cluster": {
         "K501": Code("unknown context", "Name one that it lists, or add it to kodoctl.toml."),

@@ -24,6 +24,8 @@ from kodoctl.errors import KodoctlError
 _CACHE = platformdirs.user_cache_path("kodoctl")
 _RUN = "KODOCTL_TEST_RUN"
 _VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
+PULSAR = tuple(map(int, _VERSION.split(".")[:2]))
+"""The line of Pulsar under test."""
 _numbers = itertools.count(1)
 # On a busy machine every test is slow now and then, which says nothing about the code; --timeout ends what hangs.
 settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])

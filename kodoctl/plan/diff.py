@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from kodoctl.errors import Diagnostic, error
+from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.compare import (
     Levels,
@@ -32,6 +32,7 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+from kodoctl.topology.units import UNLIMITED
 
 HEALING = frozenset({"missing_on", "missing_partitions"})  # puts back what is half there: nobody can rely on it
 
@@ -85,6 +86,7 @@ class _Diff:
                 self._declared(address, wanted, found)
         for ledger in self._our_ledgers:
             self._no_longer_declared(ledger)
+        self.conflicts += self._unsaid()
         return Difference(
             tuple(self.changes),
             tuple(self.conflicts),
@@ -115,6 +117,26 @@ class _Diff:
             kept = {name: value for name, value in resource.policies.items() if name not in self.live.unsupported}
             resource = replace(resource, policies=kept)
         self.changes.append(Create(resource, About(wanted.owner, "declared, not there", wanted.where)))
+
+    def _unsaid(self) -> Iterator[Diagnostic]:
+        """Policies that this broker has no place for on a topic, where something else counts than the file says."""
+        for policy in sorted(self.live.unsupported):
+            unsaid = []
+            for address, wanted in self.desired.objects.items():
+                topic = wanted.resource
+                if isinstance(topic, TopicResource) and policy in topic.policies:
+                    counts = self.levels(topic.name.namespace).effective(policy, None, after=True)
+                    value = UNLIMITED if counts.value is None else counts.value  # Pulsar's own default
+                    if value != topic.policies[policy]:
+                        unsaid.append((address, f"{value} ({counts.source})", wanted.where))
+            if unsaid:
+                address, instead, where = unsaid[0]
+                more = f" and {len(unsaid) - 1} more" if len(unsaid) > 1 else ""
+                detail = (
+                    f"{policy} of {address}{more} is not written: this broker knows it for namespaces only; what counts"
+                    f" there is {instead}; set it under `namespace_policies`, or use a newer broker"
+                )
+                yield warning("K421", "a policy this broker does not have", detail, where)
 
     def _declared(self, address: Address, wanted: Wanted, found: Found) -> None:
         match wanted.resource:

@@ -9,6 +9,7 @@ import pulsar
 import pytest
 
 from tests.cluster import Workspace
+from tests.conftest import PULSAR
 from tests.support import eventually
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
@@ -162,7 +163,7 @@ def test_kept_messages_and_a_publish_of_today_count_as_data_too(two: Workspace) 
     eventually(lambda: _backlog(two, "J") == 0)
     refused = two.apply(code=4)
     assert "of kept messages" in refused.out
-    assert "last publish" in refused.out
+    assert ("last publish" in refused.out) == (PULSAR >= (4, 2))  # 4.0 does not tell
     _assert_j_is_whole(two)
 
 
@@ -187,7 +188,12 @@ def test_destroy_asks_for_every_address_that_holds_data(workspace: Workspace) ->
         ("retention: {time: 10d, size: 100MiB}", "", True),
         ("ttl: unlimited", "ttl: 1s", False),
         ("inactive_topic: {delete: never}", "inactive_topic: {delete: caught_up, after: 1h}", False),
-        ("subscription_expiry: unlimited", "subscription_expiry: 1h", False),
+        pytest.param(
+            "subscription_expiry: unlimited",
+            "subscription_expiry: 1h",
+            False,
+            marks=pytest.mark.skipif(PULSAR < (4, 2), reason="Pulsar 4.0 has no expiry of a topic's own"),
+        ),
     ],
     ids=["retention", "a value taken out", "ttl", "inactive topics", "expiry"],
 )

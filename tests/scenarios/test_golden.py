@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Workspace
-from tests.conftest import Broker
+from tests.conftest import PULSAR, Broker
 from tests.scenarios.session import play, too_wide
 
 HERE = Path(__file__).parent
 UPDATE = bool(os.environ.get("KODOCTL_UPDATE_GOLDEN"))  # a workspace hides the variables of whoever runs the tests
+ONLY_SINCE_4_2 = ("subscription_expiry", "last publish")
 SESSIONS = sorted(path.parent.name for path in HERE.glob("*/session.txt"))
 
 
@@ -36,6 +37,8 @@ def tenant(broker: Broker) -> str:
 def test_a_session_goes_as_recorded(name: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     file = HERE / name / "session.txt"
     expected = file.read_text(encoding="utf-8")
+    if PULSAR < (4, 2) and any(words in expected for words in ONLY_SINCE_4_2):
+        pytest.skip("it shows what Pulsar 4.0 neither has nor tells")
     found = play(expected, workspace, HERE / name, monkeypatch)
     if UPDATE:
         file.write_text(found, encoding="utf-8")

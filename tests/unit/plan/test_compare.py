@@ -166,6 +166,22 @@ def test_a_policy_that_this_broker_does_not_have_is_left_out() -> None:
     assert not difference(side, replace(changed(there, *stripped), unsupported=old_broker.unsupported)).changes
 
 
+def test_a_policy_that_this_broker_does_not_have_is_told_where_something_else_counts() -> None:
+    from dataclasses import replace
+
+    old_broker = replace(live([], {}), unsupported=frozenset({"subscription_expiry"}))
+    expiring = topology("{J: {subscriptions: {s: {}, t: {}}}}", "namespace_policies: {subscription_expiry: 30d}\n")
+    [told] = difference(wanted(expiring), old_broker).conflicts
+    assert (told.code, told.severity.value) == ("K421", "warning")
+    assert told.detail.startswith(
+        "subscription_expiry of topic.persistent://acme/ns/J-s-DLQ and 1 more is not written: "
+    )
+    assert "what counts there is 30d (namespace)" in told.detail
+    [one] = difference(wanted(expiring.replace(", t: {}", "")), old_broker).conflicts
+    assert "J-s-DLQ is not written" in one.detail
+    assert not difference(wanted(topology()), old_broker).conflicts  # nothing expires there anyway
+
+
 def test_brokers_defaults_are_shown_where_nothing_else_says_anything() -> None:
     keep = from_json("retention", {"time": "1h", "size": "1GiB"})
     there = applied(wanted(topology("{J: {policies: {retention: {time: 2h, size: 2GiB}}}}")))
