@@ -76,7 +76,7 @@ def field_text(field: Json) -> str:
 def setting_text(before: Any, after: Any) -> str:
     """A consumer's setting: `1m → 5m`; of a list of maps only the members that come (+) and go (-)."""
     if _maps(before) and _maps(after):
-        gone = [f"- {value_text(member)}" for member in before if member not in after]
+        gone = [f"- {value_text(_in_order_of(member, after))}" for member in before if member not in after]
         come = [f"+ {value_text(member)}" for member in after if member not in before]
         return "  ".join([*gone, *come]) or "in another order"
     return " → ".join("default" if side is None else value_text(side) for side in (before, after))
@@ -84,6 +84,12 @@ def setting_text(before: Any, after: Any) -> str:
 
 def _maps(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(member, dict) for member in value)
+
+
+def _in_order_of(member: Json, others: list[Json]) -> Json:
+    """A map with its keys in the order in which the file has them: the ledger keeps none."""
+    order = [key for other in others for key in other]
+    return dict(sorted(member.items(), key=lambda item: order.index(item[0]) if item[0] in order else len(order)))
 
 
 def _side(field: Json, side: str) -> str:

@@ -140,6 +140,11 @@ def test_of_a_list_of_maps_only_what_comes_and_goes_is_shown() -> None:
     rate, quota = {"kind": "rate", "limit": "1/s"}, {"kind": "quota", "limit": "5/h"}
     changes = (ConsumerChange("J/s", (("limits", [rate], [dict(reversed(rate.items())), quota]),)),)
     assert "J/s  limits  + {kind: quota, limit: 5/h}" in _text(_plan(consumer_changes=changes))
+    faster = {"kind": "rate", "limit": "2/s"}
+    changes = (ConsumerChange("J/s", (("limits", [{"burst": 3, "limit": "1/s", "kind": "rate"}], [faster]),)),)
+    assert "J/s  limits  - {kind: rate, limit: 1/s, burst: 3}  + {kind: rate, limit: 2/s}" in _text(
+        _plan(consumer_changes=changes)
+    )
     changes = (ConsumerChange("J/s", (("routes", [rate, quota], [quota, rate]),)),)
     assert "J/s  routes  in another order" in _text(_plan(consumer_changes=changes))
 
