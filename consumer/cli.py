@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
-from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.cli.console import command, run_application, say
+from kodoctl.errors import KodoctlError, UsageError, error
 
-C = TypeVar("C", bound=Callable[..., Any])
 Topology = Annotated[str, typer.Argument(help="The topology file.")]
 Env = Annotated[str | None, typer.Option("--env", help="Environment of the file; `base` is the file without overlay.")]
 Context = Annotated[str | None, typer.Option("--context", help="A cluster of kodoctl.toml.")]
@@ -32,25 +31,8 @@ app = typer.Typer(
 )
 
 
-def _command(function: C) -> C:
-    """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback."""
-
-    @functools.wraps(function)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except KodoctlError as problem:
-            for finding in problem.diagnostics:
-                typer.echo(f"{finding.severity.capitalize()}: {finding.summary} [{finding.code}]", err=True)
-                for line in (*([f"at {finding.where}"] if finding.where else []), *finding.detail.splitlines()):
-                    typer.echo(f"  {line}", err=True)
-            raise typer.Exit(problem.exit_code) from None
-
-    return run  # type: ignore[return-value]
-
-
 @app.command()
-@_command
+@command
 def run(  # noqa: PLR0913, PLR0917  # typer's options are parameters
     topology: Topology,
     topic: Annotated[str, typer.Option("--topic", help="Ground topic.")],
@@ -70,11 +52,11 @@ def run(  # noqa: PLR0913, PLR0917  # typer's options are parameters
         broker_url=broker_url, token_file=token_file,
     )  # fmt: skip
     consumer.handler(load_handler(handler))
-    consumer.run(_say)
+    consumer.run(say)
 
 
 @app.command()
-@_command
+@command
 def check(  # noqa: PLR0913, PLR0917
     topology: Topology,
     topic: Annotated[str | None, typer.Option("--topic", help="Only this ground topic.")] = None,
@@ -100,7 +82,7 @@ def check(  # noqa: PLR0913, PLR0917
         for ground, name in _subscriptions(loaded, topic, subscription):
             findings = missing(policy_of(loaded, ground, name), cluster)
             found += findings
-            _say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
+            say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))
 
@@ -128,24 +110,6 @@ def load_handler(text: str) -> Callable[..., Any]:
     return handler
 
 
-def _say(text: str) -> None:
-    """A line on standard output, at once: it is read by people and by supervisors while the command runs."""
-    typer.echo(text)
-    sys.stdout.flush()
-
-
 def main() -> None:
-    """Entry point of the script: usage errors exit 64."""
-    try:
-        code = app(standalone_mode=False)
-    except typer.Exit as end:
-        code = end.exit_code
-    except typer.Abort:
-        code = ExitCode.INTERRUPTED
-    except Exception as problem:
-        if not hasattr(problem, "show") or not hasattr(problem, "exit_code"):
-            raise
-        problem.show()  # click's own usage errors
-        code = ExitCode.USAGE
-    sys.stdout.flush()
-    sys.exit(code if isinstance(code, int) else ExitCode.OK)
+    """Entry point of the script."""
+    run_application(app)

@@ -177,7 +177,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K542": Code("the lease could not be taken", "Check the rights on the journal topic and the broker's health."),
         "K543": Code("the files changed since the plan", "Plan again; nothing was written."),
         "K599": Code("a defect of kodoctl",
-                     "Report it with the file it names; `kodoctl plan` shows what was done and what is left."),
+                     "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),
     },
     "The development broker": {
         "K601": Code("no Java found", "Install Java 17 or newer, or use Docker; the detail says how."),

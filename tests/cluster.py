@@ -20,6 +20,7 @@ import pulsar
 import pytest
 
 from kodoctl.cli.main import main
+from tests.servers import Proxy
 
 if TYPE_CHECKING:
     from tests.conftest import Broker
@@ -247,3 +248,12 @@ def workspace(broker: Broker, tenant: str, tmp_path: Path) -> Iterator[Workspace
     """A folder of one's own in which kodoctl runs, with a fresh Pulsar tenant and no configuration of the user's."""
     with isolated(tmp_path):
         yield Workspace(broker, tmp_path, tenant)
+
+
+@pytest.fixture
+def proxy(workspace: Workspace) -> Iterator[Proxy]:
+    """What kodoctl takes for the broker in this workspace: it counts, and breaks what it is told to."""
+    found = Proxy(workspace.broker.admin_url)
+    workspace.options = ["--admin-url", found.url, "--broker-url", workspace.broker.broker_url]
+    yield found
+    found.close()

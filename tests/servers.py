@@ -28,7 +28,7 @@ class Request:
 
     @property
     def is_write(self) -> bool:
-        return self.method != "GET"
+        return self.method != "GET" and not self.path.endswith("/analyzeBacklog")  # that POST only counts
 
 
 @dataclass(frozen=True)

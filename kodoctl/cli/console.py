@@ -1,4 +1,4 @@
-"""The edge: what is printed, where, and which exit code a command answers."""
+"""The edge of both command lines: what is printed, where, and which exit code a command answers."""
 
 from __future__ import annotations
 
@@ -59,12 +59,11 @@ def report(diagnostics: Iterable[Diagnostic]) -> None:
     width = columns()
     marks = {Severity.ERROR: "Error", Severity.WARNING: "Warning", Severity.NOTE: "Note"}
     for finding in diagnostics:
-        lines = [f"{marks[finding.severity]}: {finding.summary} [{finding.code}]"]
-        lines += [f"  at {finding.where}"] if finding.where else []
-        lines += [f"  {line}" for line in finding.detail.split("\n") if line]
-        for line in lines:
-            for part in fold(printable(line), width):
-                tell(part)
+        lines = fold(printable(f"{marks[finding.severity]}: {finding.summary} [{finding.code}]"), width)
+        place = [printable(f"  at {finding.where}")] if finding.where else []  # whole: it is copied, and clicked on
+        details = [f"  {line}" for line in finding.detail.split("\n") if line]
+        for line in (*lines, *place, *(part for one in details for part in fold(printable(one), width))):
+            tell(line)
 
 
 def finish(code: int) -> NoReturn:
@@ -107,8 +106,26 @@ def _defect(problem: Exception) -> Diagnostic:
     with tempfile.NamedTemporaryFile("w", prefix="kodoctl-", suffix=".txt", delete=False, encoding="utf-8") as file:
         file.writelines(traceback.format_exception(problem))
     said = f"{type(problem).__name__}: {problem}"[:500]
-    detail = f"{said}\nplease report it with the command you typed and {file.name}; a plan shows what was done and what is left"
+    detail = f"{said}\nplease report it with the command you typed and {file.name}"
     return error("K599", "a defect of kodoctl", detail)
+
+
+def run_application(app: typer.Typer) -> NoReturn:
+    """A whole command line, to its exit code: usage errors exit 64, as CI scripts expect."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Exit as end:
+        code = end.exit_code
+    except typer.Abort:
+        code = ExitCode.INTERRUPTED
+    except Exception as problem:
+        if not hasattr(problem, "show") or not hasattr(problem, "exit_code"):
+            raise
+        problem.show()  # click's own usage errors
+        if getattr(problem, "ctx", None) is None:  # those that do not know their command
+            tell(f"Try '{app.info.name} -h' or the command's own -h for help.")
+        code = ExitCode.USAGE
+    sys.exit(code if isinstance(code, int) else ExitCode.OK)
 
 
 def write_output(text: str, file: str | None) -> None:

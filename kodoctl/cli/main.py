@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from typing import Annotated
 
 import typer
@@ -18,7 +17,7 @@ from kodoctl.cli import (
     status_command,
     topology_commands,
 )
-from kodoctl.errors import ExitCode
+from kodoctl.cli.console import run_application
 
 app = typer.Typer(
     name="kodoctl",
@@ -53,19 +52,6 @@ def root(
 
 
 def main() -> None:
-    """Entry point of the script: usage errors exit 64, as CI scripts expect."""
+    """Entry point of the script."""
     gc.set_threshold(200_000, 20, 100)  # a command builds many objects, drops few and ends: collecting early is waste
-    try:
-        code = app(standalone_mode=False)
-    except typer.Exit as end:
-        code = end.exit_code
-    except typer.Abort:
-        code = ExitCode.INTERRUPTED
-    except Exception as problem:
-        if not hasattr(problem, "show") or not hasattr(problem, "exit_code"):
-            raise
-        problem.show()  # click's own usage errors
-        if getattr(problem, "ctx", None) is None:  # those that do not know their command
-            typer.echo("Try 'kodoctl -h' or the command's own -h for help.", err=True)
-        code = ExitCode.USAGE
-    sys.exit(code if isinstance(code, int) else ExitCode.OK)
+    run_application(app)

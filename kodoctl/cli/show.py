@@ -48,7 +48,9 @@ class Progress:
             say(json.dumps(event_json(event)))
         elif event.kind == "started":
             if self._live:
-                sys.stderr.write(f"\r\x1b[2K{event.number}/{event.total} {event.change.address}"[:120])
+                from kodoctl.render.safe import one_line
+
+                sys.stderr.write(f"\r\x1b[2K{event.number}/{event.total} {one_line(event.change.address)}"[:120])
                 sys.stderr.flush()
         else:
             if self._live:

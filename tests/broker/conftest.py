@@ -1,5 +1,5 @@
 """Fixtures of the tests on the real broker."""
 
-from tests.cluster import workspace
+from tests.cluster import proxy, workspace
 
-__all__ = ["workspace"]
+__all__ = ["proxy", "workspace"]

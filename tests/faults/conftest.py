@@ -1,5 +1,5 @@
 """Fixtures of the tests that break things on purpose."""
 
-from tests.cluster import workspace
+from tests.cluster import proxy, workspace
 
-__all__ = ["workspace"]
+__all__ = ["proxy", "workspace"]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
 
@@ -63,19 +63,6 @@ class Once:
         return self.faults[(crc32(f"{request.method} {name}".encode()) + self.turn) % len(self.faults)]
 
 
-def _is_write(request: Request) -> bool:
-    return request.is_write and not request.path.endswith("/analyzeBacklog")
-
-
-@pytest.fixture
-def proxy(workspace: Workspace) -> Iterator[Proxy]:
-    """What kodoctl takes for the broker."""
-    found = Proxy(workspace.broker.admin_url)
-    workspace.options = ["--admin-url", found.url, "--broker-url", workspace.broker.broker_url]
-    yield found
-    found.close()
-
-
 def _apply(workspace: Workspace) -> Run:
     """An apply, however it ends: but it ends in our words, with an exit code of ours."""
     found = workspace.run("apply", "--auto-approve", code=None)
@@ -118,10 +105,10 @@ def _settle(workspace: Workspace, proxy: Proxy) -> None:
 @pytest.mark.parametrize("turn", [0, 3])
 def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: Proxy, turn: int) -> None:
     workspace.topology(BEFORE, HEAD)
-    proxy.choose = Once(HEALS, _is_write, turn)
+    proxy.choose = Once(HEALS, lambda request: request.is_write, turn)
     assert (made := _apply(workspace)).code == 0, made.text
     workspace.topology(CHANGED, HEAD.replace("30d", "40d"))
-    proxy.choose = Once(HEALS, _is_write, turn)
+    proxy.choose = Once(HEALS, lambda request: request.is_write, turn)
     assert (changed := _apply(workspace)).code == 0, changed.text
     assert len(proxy.faults) > 30
     assert {fault for fault, _ in proxy.faults} == set(HEALS)
@@ -135,14 +122,14 @@ def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
     workspace: Workspace, proxy: Proxy, turn: int
 ) -> None:
     workspace.topology(BEFORE, HEAD)
-    proxy.choose = Once(REFUSES, lambda request: _is_write(request) and "/ns" in request.path, turn)
+    proxy.choose = Once(REFUSES, lambda request: request.is_write and "/ns" in request.path, turn)
     for _ in range(3):  # each gets a step further: what was refused once is let through
         if (found := _apply(workspace)).code == 0:
             break
         _assert_it_says_what_failed(found)
     _settle(workspace, proxy)
     workspace.topology(CHANGED, HEAD.replace("30d", "40d"))
-    proxy.choose = Once(REFUSES, _is_write, turn)
+    proxy.choose = Once(REFUSES, lambda request: request.is_write, turn)
     if (found := _apply(workspace)).code:
         _assert_it_says_what_failed(found)
     _settle(workspace, proxy)

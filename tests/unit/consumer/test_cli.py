@@ -55,3 +55,16 @@ def test_what_is_wrong_is_said_with_its_code_and_place(
     broken = write(tmp_path, "  J: {subscriptions: {s: {audit: true}}}\n")
     assert _exit_code(monkeypatch, "run", broken, "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert f"at {broken}:" in capsys.readouterr().err
+
+
+def test_what_nobody_foresaw_shows_no_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def surprise(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("one over none")
+
+    monkeypatch.setattr("consumer.application.Consumer.load", surprise)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert _exit_code(monkeypatch, "run", "x", "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
+    assert "Error: a defect of kodoctl [K599]\n  ZeroDivisionError: one over none\n" in capsys.readouterr().err
+    assert len(list(tmp_path.glob("kodoctl-*.txt"))) == 1
