@@ -23,7 +23,9 @@ from consumer.outcomes import (
     Outcome,
     OverQuota,
     OverRate,
+    Postponed,
     Refused,
+    Repeated,
     RetryAsked,
     Routed,
     StateAsked,
@@ -36,6 +38,7 @@ STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to
 STUCK_MOST: Final = 300_000
 UNAVAILABLE_FIRST: Final = 1_000  # ms: first backoff while a dependency is down
 UNAVAILABLE_MOST: Final = 30_000
+POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
 
 
 class Why(StrEnum):
@@ -43,12 +46,14 @@ class Why(StrEnum):
 
     DONE = "done"
     DISCARDED = "discarded"
+    REPEATED = "repeated"
     NOT_FOR_US = "not_for_me"
     IN_PLACE = "in_place"
     PARKED = "parked"
     BACKUP = "backup"
     STUCK = "stuck"
     UNAVAILABLE = "unavailable"
+    POSTPONED = "postponed"
     OVER_LIMIT = "over_limit"
     EARLY = "early"
     RETRYING = "retrying"
@@ -108,6 +113,8 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return Acknowledge(Why.DISCARDED, reason)
         case NotForUs():
             return Acknowledge(Why.NOT_FOR_US)
+        case Repeated():
+            return Acknowledge(Why.REPEATED)
         case Failed(reason):
             return _failed(envelope, reason, policy, now)
         case RetryAsked(after, reason):
@@ -131,6 +138,8 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
         case DependencyDown():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
             return Wait(delay, Why.UNAVAILABLE, envelope.control)
+        case Postponed():
+            return Wait(POSTPONED, Why.POSTPONED, envelope.control)
         case TooEarly(due):
             return Wait(max(0, min(due - now, policy.horizon)), Why.EARLY, envelope.control)
         case _:

@@ -79,6 +79,18 @@ class DependencyDown:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """Was done before: its effects are there, another run would repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """Taken, and not started after all: somebody else runs it, or what must be written down before cannot be now."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class NotForUs:
     """Another subscription's escalation on a topic both read."""
 
@@ -127,7 +139,7 @@ class Refused:
 
 Outcome = (
     Done | Failed | RetryAsked | StateAsked | Died | Discarded | MoveAsked | TransferAsked | DependencyDown
-    | NotForUs | TooEarly | Routed | OverRate | OverQuota | Broken | Refused
+    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Broken | Refused
 )  # fmt: skip
 DONE = Done()
 
@@ -180,6 +192,15 @@ class Dead(Verdict):
     def outcome(self) -> Outcome:
         """Died."""
         return Died(str(self) or "dead")
+
+
+class Repeat(Verdict):
+    """Was done before: acknowledged, and counted as a repeat. Let it pass through the transaction, which must roll back."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Repeated."""
+        return Repeated()
 
 
 class InvalidPayloadError(Dead):

@@ -23,7 +23,9 @@ from consumer.outcomes import (
     Outcome,
     OverQuota,
     OverRate,
+    Postponed,
     Refused,
+    Repeated,
     RetryAsked,
     Routed,
     StateAsked,
@@ -53,7 +55,13 @@ def _place(decision: Decision) -> tuple[Level, State]:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "why"), [(DONE, Why.DONE), (Discarded("old"), Why.DISCARDED), (NotForUs(), Why.NOT_FOR_US)]
+    ("outcome", "why"),
+    [
+        (DONE, Why.DONE),
+        (Discarded("old"), Why.DISCARDED),
+        (NotForUs(), Why.NOT_FOR_US),
+        (Repeated(), Why.REPEATED),
+    ],
 )
 def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Why) -> None:
     decision = decide(READY, outcome, policy(), NOW)
@@ -228,6 +236,11 @@ def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
     assert _wait(decide(READY, DependencyDown("psp"), policy(), NOW)).control == READY.control
 
 
+def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
+    for envelope in (READY, Envelope(Level.B1, State.READY), replace(READY, ordered=True)):
+        assert decide(envelope, Postponed("elsewhere"), policy(), NOW) == Wait(1_000, Why.POSTPONED, envelope.control)
+
+
 def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
     assert _wait(decide(READY, TooEarly(NOW + 3_000), policy(), NOW)).delay == 3_000
     assert _wait(decide(READY, TooEarly(NOW + 10**12), policy(), NOW)).delay == 3_600_000
@@ -283,6 +296,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     StateAsked(State.BLOCKING, "r"), Died("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
     TransferAsked("other"), TransferAsked("unknown"), DependencyDown("d"), NotForUs(), TooEarly(NOW + 10_000),
     Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), Broken("r"), Refused("r"),
+    Repeated(), Postponed("r"),
 )  # fmt: skip
 POLICIES = tuple(
     policy(levels, states, draining, dead=dead, in_place=in_place, on_failure=on_failure)
@@ -310,7 +324,7 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
     decision = decide(envelope, outcome, of, NOW)
     match decision:
         case Acknowledge():
-            assert outcome in (DONE, NotForUs()) or isinstance(outcome, Discarded)
+            assert outcome in (DONE, NotForUs(), Repeated()) or isinstance(outcome, Discarded)
         case Wait(delay=delay):
             assert delay >= 0
         case Move(target=target, control=control):

@@ -21,6 +21,8 @@ from consumer.outcomes import (
     MoveTo,
     Outcome,
     Pending,
+    Repeat,
+    Repeated,
     Retry,
     RetryAsked,
     StateAsked,
@@ -75,3 +77,7 @@ def test_a_payload_check_names_the_place_and_never_the_value() -> None:
         check({"card": "4711-secret"})
     assert str(problem.value) == "payload breaks its schema at $.card: type"
     assert payload_check(None) is None
+
+
+def test_a_repeat_says_nothing_but_that_it_is_one() -> None:
+    assert Repeat().outcome == Repeated()

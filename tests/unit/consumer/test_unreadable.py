@@ -1,0 +1,35 @@
+"""Messages that cannot be read as they were sent: contained, never handled, never the end of a lane."""
+
+from __future__ import annotations
+
+from consumer.envelope import Level
+from tests.unit.consumer.making import Bench, delivery, policy
+
+BROKEN = delivery(1)._replace(broken="its key or properties are not UTF-8 text")
+
+
+def test_a_message_whose_properties_cannot_be_read_goes_to_the_dead_letters_unhandled() -> None:
+    bench = Bench(policy())
+    bench.give(BROKEN, delivery(2))
+    assert [message.id for message in bench.take_all()] == ["7:2:0:-1"]
+    ((_, sent),) = bench.published()
+    assert (sent.topic, sent.payload) == ("persistent://p/n/t-L1-dead", b"x")
+    assert sent.properties["kodo-reason"] == "its key or properties are not UTF-8 text"
+
+
+def test_on_an_ordered_lane_it_holds_up_nobody_but_those_of_its_key_until_it_is_dead() -> None:
+    bench = Bench(policy(ordered=True))
+    bench.give(BROKEN, delivery(2, key="k"))
+    assert [message.key for message in bench.take_all()] == ["k"]
+    assert len(bench.published()) == 1
+    assert bench.engine.misplaced() == []
+
+
+def test_without_dead_letters_it_stays_and_alarms_and_is_never_handled() -> None:
+    bench = Bench(policy((Level.L1,), dead=False))
+    bench.give(BROKEN)
+    for _ in range(3):
+        assert bench.take_all() == []
+        bench.later(400)
+    assert set(bench.alarms()) == {"stuck"}
+    assert bench.engine.counts.waited["stuck"] == 4
