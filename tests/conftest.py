@@ -20,6 +20,9 @@ from kodoctl.dev.instance import EngineName
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.settle import Asked
 from kodoctl.errors import KodoctlError
+from tests.databases import database_url, own_postgres, postgres, postgres_url
+
+__all__ = ["broker", "database_url", "namespace", "own_postgres", "postgres", "postgres_url", "tenant"]
 
 _CACHE = platformdirs.user_cache_path("kodoctl")
 _RUN = "KODOCTL_TEST_RUN"

