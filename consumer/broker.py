@@ -5,8 +5,8 @@ The real adapter is consumer.pulsar_broker, the one for tests consumer.testing; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from consumer.envelope import Delivery, Outgoing
@@ -110,6 +110,27 @@ class Broker(Protocol):
         """Leaves; lanes and publishers should have been closed before."""
 
 
+@dataclass(frozen=True, slots=True)
+class LaneStats:
+    """What the broker says of one subscription on one topic, over all partitions.
+
+    `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged.
+    `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
+    over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
+    `properties`: the subscription's own.
+    """
+
+    workers: frozenset[str] = frozenset()
+    blocked: frozenset[str] = frozenset()
+    backlog: int = 0
+    delayed: int = 0
+    unacknowledged: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    oldest: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
 class Cluster(Protocol):
     """What a worker asks the admin API. Each call is one request."""
 
@@ -119,8 +140,8 @@ class Cluster(Protocol):
     def subscriptions(self, topic: str) -> frozenset[str]:
         """Subscriptions of a topic that exists."""
 
-    def workers(self, topic: str, subscription: str) -> int | None:
-        """Workers connected to a subscription; None: cannot be read."""
+    def stats(self, topic: str, subscription: str) -> LaneStats | None:
+        """How a subscription of a topic is doing; None: there is no such topic or subscription."""
 
     def close(self) -> None:
         """Leaves."""

@@ -1,4 +1,4 @@
-"""A worker at work: its timekeeper, its share of the limits, and its orderly end. The threads that a worker itself lacks."""
+"""A worker at work: its timekeeper, its reader of stats, and its orderly end. The threads that a worker itself lacks."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from consumer.broker import Cluster
-from consumer.policy import Policy
+from consumer.broker import Cluster, LaneStats
+from consumer.effects import Alarm
+from consumer.policy import Lane, Policy
+from consumer.stats import LOOK_EVERY, StatsReader
 from consumer.worker import Worker
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")
-_SHARE_EVERY: Final = 5.0  # seconds between two counts of live workers
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
 
@@ -47,6 +48,10 @@ class Service:
         self._bell = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self.stats: StatsReader | None = None
+        if cluster is not None:
+            self.stats = StatsReader(worker.policy, cluster)
+            self.stats.listeners += [self._share_limits, self._say_blocked]
         worker.bell = self._bell.set
         worker.on_broken = self._over.set
 
@@ -56,8 +61,8 @@ class Service:
             raise KodoctlError(*findings)
         self._worker.open(self._name)
         self._run(self._keep_time, "kodo-time")
-        if self._cluster is not None and any(limit.shared for limit in self._worker.policy.limits):
-            self._run(self._keep_share, "kodo-share")
+        if self.stats is not None:
+            self._run(self._read_stats, "kodo-stats")
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
@@ -97,20 +102,25 @@ class Service:
         except BaseException as problem:  # noqa: BLE001  # without time nothing waits rightly: better to end
             self._worker.broke(problem)
 
-    def _keep_share(self) -> None:
-        """Limits of the subscription are shared by the workers that live; when that cannot be read, by those expected."""
-        policy, cluster = self._worker.policy, self._cluster
-        assert cluster is not None
-        topic = policy.lanes[0].topic
+    def _read_stats(self) -> None:
+        """Until the end. Whoever needs what the cluster says is in `stats.listeners`."""
+        assert self.stats is not None
         while True:
-            try:
-                live = cluster.workers(topic, policy.subscription)
-            except Exception as problem:  # noqa: BLE001  # whatever it is: limits must not stay as they were for ever
-                log.debug("live workers cannot be read: %s", problem)
-                live = None
-            self._worker.share_limits(max(1, live or policy.expected_workers))
-            if self._over.wait(_SHARE_EVERY):
+            self.stats.look()
+            if self._over.wait(LOOK_EVERY):
                 return
+
+    def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
+        """Limits of the subscription are shared by the workers that live; when that cannot be read, by those expected."""
+        if lane.index == 0:
+            live = len(stats.workers) if stats else 0
+            self._worker.share_limits(max(1, live or self._worker.policy.expected_workers))
+
+    def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
+        """The broker's own limit turns the look-ahead back into first come, first served."""
+        if stats and self._name in stats.blocked:
+            text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
+            self._worker.alarm(Alarm("blocked", text))
 
 
 def summary(worker: Worker) -> Sequence[str]:

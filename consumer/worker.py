@@ -301,10 +301,10 @@ class Worker:
         for message in effects.overdue:
             self._runner.abandon(message)
         for alarm in effects.alarms:
-            self._say(alarm)
+            self.alarm(alarm)
 
-    def _say(self, alarm: Alarm) -> None:
-        """One line for each kind of alarm in a while, with the number of those kept back."""
+    def alarm(self, alarm: Alarm) -> None:
+        """Tells a person. One line for each kind of alarm in a while, with the number of those kept back."""
         now = self._clock.now()
         last, kept_back = self._alarmed.get(alarm.kind, (float("-inf"), 0))
         if now - last < _QUIET:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+from consumer.broker import LaneStats
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
+
+_PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true"}
 
 
 class AdminCluster:
@@ -30,11 +35,33 @@ class AdminCluster:
         reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/subscriptions")
         return frozenset(must(reply, f"reading {topic}"))
 
-    def workers(self, topic: str, subscription: str) -> int | None:
-        """See Cluster. A worker's connections to several partitions have one name."""
+    def stats(self, topic: str, subscription: str) -> LaneStats | None:
+        """See Cluster."""
         path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
-        reply = self._admin.call("GET", path, query={"perPartition": "false"})
-        if not reply.ok:
-            return None
-        consumers = reply.data.get("subscriptions", {}).get(subscription, {}).get("consumers") or []
-        return len({consumer.get("consumerName") for consumer in consumers})
+        reply = self._admin.call("GET", path, query=_PER_PARTITION)
+        return None if reply.missing else lane_stats(must(reply, f"reading {topic}"), subscription)
+
+
+def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
+    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up."""
+    parts = list((answer.get("partitions") or {}).values())
+    held = [sub for part in parts if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None]
+    if not held:
+        return None
+    consumers = [consumer for sub in held for consumer in sub.get("consumers") or []]
+    oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
+    return LaneStats(
+        workers=frozenset(consumer["consumerName"] for consumer in consumers),
+        blocked=frozenset(one["consumerName"] for one in consumers if one.get("blockedConsumerOnUnackedMsgs")),
+        backlog=_sum(held, "msgBacklog"),
+        delayed=_sum(held, "msgDelayed"),
+        unacknowledged=_sum(held, "unackedMessages"),
+        rate_in=sum(float(part.get("msgRateIn") or 0) for part in parts),
+        rate_out=sum(float(sub.get("msgRateOut") or 0) for sub in held),
+        oldest=min((moment for moment in oldest if moment > 0), default=None),
+        properties={key: value for sub in held for key, value in (sub.get("subscriptionProperties") or {}).items()},
+    )
+
+
+def _sum(held: list[dict[str, Any]], key: str) -> int:
+    return sum(int(sub.get(key) or 0) for sub in held)

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from consumer.broker import LaneStats
 from consumer.clock import SystemClock
 from consumer.envelope import Level, Outgoing, State
 from consumer.handlers import ThreadRunner
@@ -30,6 +31,7 @@ class MemoryCluster:
         self.topics |= {of.dead_letter.topic} if of.dead_letter else set()
         self.subscribed = {lane.topic for lane in of.lanes}
         self.live: int | None = 1
+        self.blocked: frozenset[str] = frozenset()
         self.asked = 0
 
     def partitions(self, name: str) -> int | None:
@@ -41,11 +43,12 @@ class MemoryCluster:
     def close(self) -> None:
         pass
 
-    def workers(self, name: str, subscription: str) -> int | None:
+    def stats(self, name: str, subscription: str) -> LaneStats | None:
         self.asked += 1
         if self.live is None:
             raise ClusterError(error("K514", "no broker answers"))
-        return self.live
+        workers = frozenset(f"w{number}" for number in range(self.live))
+        return LaneStats(workers, self.blocked)
 
 
 class Place:
@@ -148,6 +151,14 @@ def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot
     assert unread.worker.engine.limits.gates_of({}, "")[0].limit == 1  # type: ignore[attr-defined]
     unread.service.stop()
     unread.pump.stop()
+
+
+def test_a_worker_that_the_broker_holds_back_says_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.cluster.blocked = frozenset({"w"})
+    place.service.start()
+    eventually(lambda: "blocked: " in caplog.text)
+    place.service.stop()
+    assert "too much is unacknowledged" in caplog.text
 
 
 def test_a_worker_that_breaks_ends_and_says_why(place: Place) -> None:
