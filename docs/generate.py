@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the models, the lint registry and the command line, so that it cannot drift from them.
+"""Writes docs/reference/ from the models, the lint registry and the command lines, so that it cannot drift from them.
 
 usage: python docs/generate.py [--check]      (--check: exit 1 when a page differs from what would be written)
 """
@@ -14,6 +14,7 @@ from typing import Any
 import click
 import typer
 
+from consumer.cli.main import app as consumer_app
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
@@ -125,9 +126,10 @@ def _said(code: Code) -> str:
 
 def cli_page() -> str:
     """Every command with its help text."""
-    command = typer.main.get_command(app)
     lines = ["# Commands", ""]
-    for name, found in _commands(command, "kodoctl"):
+    applications = [(app, "kodoctl"), (consumer_app, "kodo-consumer")]
+    commands = [one for given, name in applications for one in _commands(typer.main.get_command(given), name)]
+    for name, found in commands:
         context = click.Context(found, info_name=name, terminal_width=100, max_content_width=100)
         lines += [f"## {name}", "", "```", found.get_help(context).strip(), "```", ""]
     return NOTE + "\n".join(lines)

@@ -25,8 +25,7 @@ def _name(path: Path) -> str:
 def _speaks(path: Path) -> bool:
     """The edge: command lines; and of the consumer what a program of the user's calls instead of one."""
     name = _name(path)
-    return name.startswith("kodoctl/cli/") or name in (
-        "consumer/cli.py",
+    return name.startswith(("kodoctl/cli/", "consumer/cli/")) or name in (
         "consumer/wiring.py",
         "consumer/application.py",
     )

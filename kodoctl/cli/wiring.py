@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import getpass
-import inspect
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kodoctl.cli.console import paths_or_default, report, tell
+from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.errors import InvalidFileError, Severity, UsageError, error
 
 if TYPE_CHECKING:
@@ -22,14 +22,6 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
     from kodoctl.pulsar.session import Session
 
-C = TypeVar("C", bound=Callable[..., Any])
-
-ContextOption = Annotated[str | None, typer.Option("--context", help="Context of kodoctl.toml to use.", metavar="NAME")]
-AdminUrl = Annotated[str | None, typer.Option("--admin-url", help="Address of Pulsar's admin API.", metavar="URL")]
-BrokerUrl = Annotated[
-    str | None, typer.Option("--broker-url", help="Address of the broker's binary port.", metavar="URL")
-]
-TokenFile = Annotated[str | None, typer.Option("--token-file", help="File with the token to present.", metavar="FILE")]
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print requests and time to standard error.")]
 Adopt = Annotated[
     list[str] | None,
@@ -75,31 +67,10 @@ class Target:
         return Session(self.connection())
 
 
-_CONNECTION: dict[str, Any] = {
-    "context": ContextOption,
-    "admin_url": AdminUrl,
-    "broker_url": BrokerUrl,
-    "token_file": TokenFile,
-}
-
-
-def connects(function: C) -> C:
-    """Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url and
-    --token-file, the same and in the same order everywhere.
-    """
-    own = inspect.signature(function, eval_str=True)
-    kept = [parameter for name, parameter in own.parameters.items() if name != "target"]
-    kind = inspect.Parameter.KEYWORD_ONLY
-    added = [inspect.Parameter(name, kind, default=None, annotation=hint) for name, hint in _CONNECTION.items()]
-
-    def run(**given: Any) -> Any:
-        return function(target=Target(**{name: given.pop(name) for name in _CONNECTION}), **given)
-
-    parameters = [parameter.replace(kind=kind) for parameter in kept] + added
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
-    run.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run  # type: ignore[return-value]
+connects = gathers("target", CONNECTION, Target)
+"""Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url and
+--token-file.
+"""
 
 
 def shown_target(connection: Connection) -> str:

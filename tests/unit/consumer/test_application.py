@@ -10,7 +10,7 @@ import pytest
 
 import consumer
 from consumer import Consumer
-from consumer.cli import load_handler
+from consumer.cli.worker_commands import load_handler
 from consumer.handlers import LoopRunner, ThreadRunner
 from consumer.settings import Settings, read_settings
 from kodoctl.errors import KodoctlError, UsageError

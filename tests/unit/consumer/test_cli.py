@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from consumer.cli import main
+from consumer.cli.main import main
 from tests.unit.consumer.topologies import DOUBLE, write
 
 
