@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from consumer.application import Consumer
     from consumer.message import Message
-    from consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Retry, Transfer, Unavailable
+    from consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
     from consumer.producer import Producer
 
 _HOMES = {
     "Consumer": "application", "Message": "message", "Producer": "producer",
     "Retry": "outcomes", "Pending": "outcomes", "Blocking": "outcomes", "Dead": "outcomes", "Discard": "outcomes",
-    "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes",
+    "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes", "Repeat": "outcomes",
 }  # fmt: skip
 __all__ = [
-    "Blocking", "Consumer", "Dead", "Discard", "Message", "MoveTo", "Pending", "Producer", "Retry", "Transfer",
-    "Unavailable",
+    "Blocking", "Consumer", "Dead", "Discard", "Message", "MoveTo", "Pending", "Producer", "Repeat", "Retry",
+    "Transfer", "Unavailable",
 ]  # fmt: skip
 
 

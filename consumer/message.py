@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, overload
 
 from consumer.envelope import PREFIX, Control, Delivery, Level, State, identity
 from consumer.outcomes import InvalidPayloadError
 from consumer.policy import Lane
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
 
 Check = Callable[[Any], None]
 
@@ -75,6 +80,26 @@ class Message:
     def id(self) -> str:
         """The same on every delivery and in every lane: the producer's id, else where the message was first stored."""
         return identity(self._delivery, self._control)
+
+    @overload
+    def once(self, session: Session | Connection) -> None: ...
+    @overload
+    def once(self, session: AsyncSession | AsyncConnection) -> Awaitable[None]: ...
+    def once(self, session: Any) -> Any:
+        """Ties this message to the handler's own transaction: its effects and the note that it is done are there both, or
+        neither. To be awaited with an async session.
+
+        Raises Repeat when it was done before for this subscription: the transaction is rolled back, the message is
+        acknowledged. Raises Unavailable when the database cannot be asked. The tables: consumer.dedup.create_tables.
+        """
+        from consumer.dedup import once
+
+        return once(session, self._lane.subscription, self.id)
+
+    @property
+    def subscription(self) -> str:
+        """The subscription it was received for, in full: `kodo/trade/orders:billing`."""
+        return self._lane.subscription
 
     @property
     def topic(self) -> str:

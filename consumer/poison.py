@@ -7,17 +7,18 @@ while alone count.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 MAX_CRASHES: Final = 3
 """Crashes while alone after which a message is dead."""
+DEAD_AFTER: Final = 5.0
+"""Seconds without a sign of life after which a run counts as ended."""
+_WATCHING: Final = 2.5  # seconds between two observations beyond which silence proves nothing
+_GONE_AFTER: Final = 30.0  # seconds a suspect is expected to come again
 _MAX_COUNTED: Final = 10_000
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,50 +88,51 @@ class Crashes:
         self._counts.pop(identity, None)
 
 
-class Turns(Generic[T]):
-    """Who starts next. While a suspect waits nothing else starts; it starts when nothing runs, and nothing starts beside it."""
+class Solitude:
+    """How many messages may be out at once: as many as there are slots, one as long as suspects are expected.
+
+    A suspect that is met beside others is put off; from then on messages are taken one by one, so that it is alone when it
+    comes again. Times are seconds on a monotonic clock.
+    """
+
+    def __init__(self, slots: int) -> None:
+        self._slots = slots
+        self._suspects: dict[str, float] = {}  # when last seen, oldest first
+
+    def room(self, out: int, now: float) -> int:
+        """How many more may be taken while `out` are out."""
+        for identity in [identity for identity, at in self._suspects.items() if now - at > _GONE_AFTER]:
+            del self._suspects[identity]  # another worker has it
+        return max(0, (1 if self._suspects else self._slots) - out)
+
+    def met(self, identity: str, now: float) -> None:
+        """A suspect is here, or was and will come again."""
+        self._suspects.pop(identity, None)
+        self._suspects[identity] = now
+
+    def settled(self, identity: str) -> None:
+        """It came to an end, one way or another."""
+        self._suspects.pop(identity, None)
+
+
+class SignsOfLife:
+    """Which runs live: those whose count of beats still grows, by this worker's own clock, so that clocks need not agree."""
 
     def __init__(self) -> None:
-        self.running = 0
-        self._clear: deque[T] = deque()
-        self._suspects: deque[T] = deque()
-        self._alone = False
+        self._seen: dict[str, tuple[int, float]] = {}  # run -> its count, and when that was new
+        self._last = float("-inf")
 
-    def __len__(self) -> int:
-        """How many wait for their start."""
-        return len(self._clear) + len(self._suspects)
+    def observe(self, beats: Mapping[str, int], now: float) -> None:
+        """The counts of all runs that have not left. After a pause in observing, everybody counts as seen just now."""
+        watching = now - self._last <= _WATCHING
+        self._last = now
+        old = self._seen
+        self._seen = {
+            run: old[run] if watching and run in old and old[run][0] == count else (count, now)
+            for run, count in beats.items()
+        }
 
-    def add(self, item: T, *, suspect: bool) -> None:
-        """One more wants to start."""
-        (self._suspects if suspect else self._clear).append(item)
-
-    @property
-    def solitary(self) -> bool:
-        """Whether a suspect runs or waits: taking more would only make it wait."""
-        return self._alone or bool(self._suspects)
-
-    def suspect(self) -> T | None:
-        """The suspect whose turn has come, without starting it; None while others run or nobody waits."""
-        return self._suspects[0] if self._suspects and not self.running else None
-
-    def start_suspect(self) -> None:
-        """It starts, and is alone."""
-        self._suspects.popleft()
-        self._alone = True
-        self.running += 1
-
-    def drop_suspect(self) -> None:
-        """It does not start after all."""
-        self._suspects.popleft()
-
-    def next(self) -> T | None:
-        """One that may start beside others, and is counted as running; None while a suspect waits or runs."""
-        if self.solitary or not self._clear:
-            return None
-        self.running += 1
-        return self._clear.popleft()
-
-    def ended(self) -> None:
-        """One that was started has come to an end."""
-        self.running -= 1
-        self._alone = False  # a suspect runs alone: it was the one that ended
+    def lives(self, run: str) -> bool:
+        """Whether it gave a sign lately. One that was never observed, or has left, does not live."""
+        seen = self._seen.get(run)
+        return seen is not None and self._last - seen[1] < DEAD_AFTER

@@ -48,7 +48,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
-    whole number among the lanes. A draining lane is read and never written.
+    whole number among the lanes. A draining lane is read and never written. `subscription`: named in full, as stores know
+    it: `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -60,6 +61,7 @@ class Lane:
     draining: bool = False
     ordered: bool = False
     partitions: int = 1
+    subscription: str = ""
 
     @property
     def name(self) -> str:

@@ -164,6 +164,7 @@ class _Family:
                 draining=draining,
                 ordered=state is State.READY and self.spec.type != "shared",
                 partitions=self.partitions,
+                subscription=f"{self.namespace}/{self.name}:{self.subscription}",
             )
             for index, ((level, state, draining), share) in enumerate(zip(places, shares, strict=True))
         )

@@ -226,6 +226,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K717": Code("message properties refused",
                      "Send all required properties and only declared ones; `kodo-` is reserved."),
         "K718": Code("no such handler", "Write MODULE:FUNCTION, as seen from the working folder."),
+        "K740": Code("store cannot be opened", "Mend `store` in kodo-consumer.toml, or what stands behind it."),
+        "K741": Code("store cannot be asked", "Start the database; until then the worker does what `on_store_down` says."),
+        "K742": Code("table missing", "Call consumer.dedup.create_tables(engine) once, or migrate the database."),
+        "K743": Code("not a database for stores", "Use SQLite or PostgreSQL."),
     },
 }
 # fmt: on

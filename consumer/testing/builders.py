@@ -32,5 +32,5 @@ def message(
     number = next(_numbers)
     delivery = Delivery(number, f"(0,{number},-1,-1)", data, dict(properties or {}), key, "", 0, START_WALL)
     level, state = Level(place[0]), State(place[1])
-    lane = Lane(0, level, state, f"persistent://test/test/{level}-{state}", 1, 1.0)
+    lane = Lane(0, level, state, f"persistent://test/test/{level}-{state}", 1, 1.0, subscription="test/test:test")
     return Message(delivery, lane, Control(retrying=attempt - 1), tenant, payload_check(schema))

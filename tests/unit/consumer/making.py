@@ -40,7 +40,7 @@ def policy(
     off = {place for place in places if place[0] in draining or place[1] in draining}
     lanes = tuple(
         Lane(i, level, state, topic(level, state), 1, 1 / len(places), (level, state) in off,
-             ordered and state is State.READY, partitions)
+             ordered and state is State.READY, partitions, "p/n/t:s")
         for i, (level, state) in enumerate(places)
     )  # fmt: skip
     values: dict[str, Any] = {

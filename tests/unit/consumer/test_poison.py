@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from consumer.poison import MAX_CRASHES, Crashes, Judgement, Mark, Standing, Turns, judge, reason_of
+from consumer.poison import MAX_CRASHES, Crashes, Judgement, Mark, SignsOfLife, Solitude, Standing, judge, reason_of
 
 
 def _lives(run: str) -> bool:
@@ -56,49 +56,47 @@ def test_of_very_many_the_oldest_are_forgotten() -> None:
     assert crashes.standing("1") is Standing.SUSPECT
 
 
-def test_a_suspect_waits_until_nothing_runs_and_nothing_starts_beside_it() -> None:
-    turns: Turns[str] = Turns()
-    turns.add("a", suspect=False)
-    assert turns.next() == "a"
-    turns.add("s", suspect=True)
-    turns.add("b", suspect=False)
-    assert (len(turns), turns.solitary) == (2, True)
-    assert (turns.next(), turns.suspect()) == (None, None)
-    turns.ended()
-    assert turns.suspect() == "s"
-    turns.start_suspect()
-    assert (turns.next(), turns.suspect(), turns.solitary) == (None, None, True)
-    turns.ended()
-    assert turns.next() == "b"
-    assert not turns.solitary
+def test_while_suspects_are_expected_messages_are_taken_one_by_one() -> None:
+    solitude = Solitude(4)
+    assert [solitude.room(out, 0.0) for out in (0, 3, 4, 5)] == [4, 1, 0, 0]
+    solitude.met("a", 0.0)
+    solitude.met("b", 0.0)
+    assert [solitude.room(out, 0.0) for out in (0, 1, 4)] == [1, 0, 0]
+    solitude.settled("a")
+    solitude.settled("a")
+    assert solitude.room(0, 0.0) == 1
+    solitude.settled("b")
+    assert solitude.room(0, 0.0) == 4
 
 
-def test_a_suspect_that_does_not_start_holds_nobody_up() -> None:
-    turns: Turns[str] = Turns()
-    turns.add("s", suspect=True)
-    turns.add("a", suspect=False)
-    turns.drop_suspect()
-    assert turns.next() == "a"
+def test_a_suspect_that_does_not_come_again_is_somebody_elses() -> None:
+    solitude = Solitude(4)
+    solitude.met("a", 0.0)
+    solitude.met("a", 20.0)
+    assert solitude.room(0, 50.0) == 1
+    assert solitude.room(0, 50.1) == 4
 
 
-@given(st.lists(st.sampled_from(["clear", "suspect", "start", "end"]), max_size=60))
-def test_whatever_happens_a_suspect_is_alone(steps: list[str]) -> None:
-    turns: Turns[bool] = Turns()
-    running: list[bool] = []
-    for step in steps:
-        if step in {"clear", "suspect"}:
-            turns.add(step == "suspect", suspect=step == "suspect")
-        elif step == "end" and running:
-            running.pop(0)
-            turns.ended()
-        elif step == "start":
-            if turns.suspect() is not None:
-                turns.start_suspect()
-                running.append(True)
-            elif (item := turns.next()) is not None:
-                running.append(item)
-        assert turns.running == len(running)
-        assert not any(running) or len(running) == 1
+def test_a_run_lives_as_long_as_its_count_grows() -> None:
+    signs = SignsOfLife()
+    assert not signs.lives("a")
+    for second in range(6):
+        signs.observe({"a": 7, "b": second}, float(second))
+    assert not signs.lives("a")
+    assert signs.lives("b")
+    signs.observe({"a": 8}, 6.0)
+    assert signs.lives("a")
+    assert not signs.lives("b"), "it has left"
+
+
+def test_silence_proves_nothing_while_nobody_listened() -> None:
+    signs = SignsOfLife()
+    signs.observe({"a": 7}, 0.0)
+    signs.observe({"a": 7}, 60.0)
+    assert signs.lives("a")
+    for second in (62.0, 64.0, 65.0):
+        signs.observe({"a": 7}, second)
+    assert not signs.lives("a")
 
 
 @given(st.lists(st.booleans(), max_size=12))

@@ -1,0 +1,1 @@
+"""Where workers remember what was done and what was started: a port, and one implementation for each kind of store."""

@@ -1,0 +1,78 @@
+"""A store that forgets with its process: spares repeats after a broken connection, promises nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from consumer.poison import Mark
+from consumer.stores.port import Exchange, Known
+
+
+@dataclass(slots=True)
+class Shelf:
+    """What several stores of one subscription in one process share."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: dict[str, None] = field(default_factory=dict)  # oldest first
+    marks: dict[str, Mark] = field(default_factory=dict)
+    beats: dict[str, int] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """See Store. Without a shelf of others it has its own."""
+
+    def __init__(self, run: str, shelf: Shelf | None = None) -> None:
+        self.run = run
+        self._shelf = shelf or Shelf()
+
+    def exchange(self, told: Exchange) -> Known:
+        """See Store."""
+        shelf = self._shelf
+        with shelf.lock:
+            shelf.done.update(dict.fromkeys(told.done))
+            for identity in (*told.done, *told.ended):
+                if identity in shelf.marks and shelf.marks[identity].run == self.run:
+                    del shelf.marks[identity]
+            done = frozenset(told.starting) & shelf.done.keys()
+            starting = [identity for identity in told.starting if identity not in done]
+            marks = {identity: shelf.marks[identity] for identity in starting if identity in shelf.marks}
+            shelf.marks.update({identity: Mark(self.run) for identity in starting if identity not in marks})
+        return Known(done, marks)
+
+    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+        """See Store."""
+        with self._shelf.lock:
+            if self._shelf.marks.get(identity) != found:
+                return False
+            self._shelf.marks[identity] = mark
+            return True
+
+    def beat(self) -> Mapping[str, int]:
+        """See Store."""
+        with self._shelf.lock:
+            self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
+            return dict(self._shelf.beats)
+
+    def prune(self, keep: int) -> int:
+        """See Store."""
+        done = self._shelf.done
+        with self._shelf.lock:
+            old = list(done)[: max(0, len(done) - keep)]
+            for identity in old:
+                del done[identity]
+        return len(old)
+
+    def leave(self) -> None:
+        """See Store."""
+        with self._shelf.lock:
+            marks = self._shelf.marks
+            self._shelf.marks = {identity: mark for identity, mark in marks.items() if mark.run != self.run}
+            self._shelf.beats.pop(self.run, None)
+
+    def interrupt(self) -> None:
+        """See Store: memory does not hang."""
+
+    def close(self) -> None:
+        """See Store: there is nothing to let go of."""

@@ -1,0 +1,89 @@
+"""The tables of stores, as SQLAlchemy and migration tools see them. SQLite and PostgreSQL; all times are the database's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sqlalchemy import BigInteger, Boolean, Column, Dialect, Index, Integer, MetaData, String, Table
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.expression import FunctionElement
+
+from kodoctl.errors import KodoctlError, error
+
+metadata: Final = MetaData()
+"""All tables of stores: for `create_all`, and for migration tools."""
+
+DONE: Final = Table(
+    "kodo_done",
+    metadata,
+    Column("subscription", String(500), primary_key=True),
+    Column("identity", String(200), primary_key=True),
+    Column("at", BigInteger, nullable=False),  # ms since the epoch
+    Index("kodo_done_at", "subscription", "at"),
+)
+"""A row for each message whose effects are there."""
+
+STARTED: Final = Table(
+    "kodo_started",
+    metadata,
+    Column("subscription", String(500), primary_key=True),
+    Column("identity", String(200), primary_key=True),
+    Column("run", String(200), nullable=False),
+    Column("alone", Boolean, nullable=False),
+    Column("crashes", Integer, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""A row for each message whose handler was started and has not ended."""
+
+RUNS: Final = Table(
+    "kodo_runs",
+    metadata,
+    Column("run", String(200), primary_key=True),
+    Column("subscription", String(500), nullable=False),
+    Column("beat", BigInteger, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+"""A row for each worker that has not left, with its count of signs of life."""
+
+TOKENS: Final = Table(
+    "kodo_tokens",
+    metadata,
+    Column("token", String(200), primary_key=True),
+    Column("at", BigInteger, nullable=False),
+)
+"""A row for each one-time token that was issued and not taken."""
+
+
+class now_ms(FunctionElement[int]):  # noqa: N801  # reads as the SQL function it is
+    """The database's clock, ms since the epoch."""
+
+    type = BigInteger()
+    inherit_cache = True
+
+
+@compiles(now_ms, "postgresql")
+def _now_postgresql(element: Any, compiler: Any, **_: Any) -> str:  # noqa: ARG001
+    return "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT)"
+
+
+@compiles(now_ms, "sqlite")
+def _now_sqlite(element: Any, compiler: Any, **_: Any) -> str:  # noqa: ARG001
+    return "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+
+
+_INSERTS: Final[Mapping[str, Any]] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def insert_once(dialect: Dialect, table: Table) -> Any:
+    """An insert that leaves a row alone whose key is there. Raises KodoctlError for databases nobody tested."""
+    make = _INSERTS.get(dialect.name)
+    if make is None:
+        raise KodoctlError(error("K743", "not a database for stores", f"{dialect.name}: SQLite and PostgreSQL are"))
+    return make(table).on_conflict_do_nothing()
+
+
+def upsert(dialect: Dialect, table: Table) -> Any:
+    """An insert to be completed by `on_conflict_do_update`."""
+    return _INSERTS[dialect.name](table)

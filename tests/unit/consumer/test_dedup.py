@@ -1,0 +1,293 @@
+"""The three ways to have an effect once, on SQLite and a real PostgreSQL, sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, func, insert, select, text
+from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+
+from consumer import Message, Repeat, Retry, Unavailable
+from consumer.dedup import advance, create_tables, issue_token, once, take_token
+from consumer.stores.tables import DONE
+from consumer.testing import message
+from kodoctl.errors import KodoctlError
+
+own = MetaData()
+EFFECTS = Table("effects", own, Column("number", Integer))
+ACCOUNTS = Table(
+    "accounts", own, Column("name", String(20), primary_key=True), Column("total", Integer), Column("version", Integer)
+)
+
+
+class Base(DeclarativeBase):
+    pass
+
+
+class Account(Base):
+    __tablename__ = "accounts"
+    name: Mapped[str] = mapped_column(primary_key=True)
+    total: Mapped[int]
+    version: Mapped[int]
+
+
+@pytest.fixture
+def engine(database_url: str) -> Iterator[Engine]:
+    made = create_engine(database_url)
+    create_tables(made)
+    own.create_all(made)
+    yield made
+    made.dispose()
+
+
+def effects(engine: Engine) -> int:
+    with engine.connect() as connection:
+        return connection.scalar(select(func.count()).select_from(EFFECTS)) or 0
+
+
+def in_session(engine: Engine, handler: Callable[[Any], None]) -> None:
+    with Session(engine) as session, session.begin():
+        handler(session)
+
+
+def in_connection(engine: Engine, handler: Callable[[Any], None]) -> None:
+    with engine.begin() as connection:
+        handler(connection)
+
+
+Ways = pytest.mark.parametrize("transaction", [in_session, in_connection])
+
+
+def _bill(session: Any, order: Message) -> None:
+    order.once(session)
+    session.execute(insert(EFFECTS).values(number=1))
+
+
+# ---- a unique key in the handler's own transaction
+
+
+@Ways
+def test_a_message_has_its_effect_once(engine: Engine, transaction: Any) -> None:
+    order, other = message(properties={"kodo-id": "o1"}), message(properties={"kodo-id": "o2"})
+    transaction(engine, lambda session: _bill(session, order))
+    with pytest.raises(Repeat):
+        transaction(engine, lambda session: _bill(session, order))
+    transaction(engine, lambda session: _bill(session, other))
+    assert effects(engine) == 2
+
+
+@Ways
+def test_only_what_was_committed_suppresses(engine: Engine, transaction: Any) -> None:
+    order = message(properties={"kodo-id": "o1"})
+
+    def fail(session: Any) -> None:
+        _bill(session, order)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        transaction(engine, fail)
+    transaction(engine, lambda session: _bill(session, order))
+    assert effects(engine) == 1
+
+
+@Ways
+def test_a_repeat_rolls_the_transaction_back_even_when_the_effect_came_first_and_nobody_lets_it_pass(
+    engine: Engine, transaction: Any
+) -> None:
+    order = message(properties={"kodo-id": "o1"})
+    transaction(engine, order.once)
+
+    def swallow(session: Any) -> None:
+        session.execute(insert(EFFECTS).values(number=1))
+        with pytest.raises(Repeat):
+            order.once(session)
+
+    transaction(engine, swallow)
+    assert effects(engine) == 0
+
+
+def test_each_subscription_has_its_own_effects(engine: Engine) -> None:
+    for subscription in ("p/n/t:billing", "p/n/t:audit"):
+        in_session(engine, lambda session, to=subscription: once(session, to, "o1"))
+    with engine.connect() as connection:
+        assert connection.scalar(select(func.count()).select_from(DONE)) == 2
+
+
+def test_of_two_at_the_same_time_one_waits_and_is_a_repeat(engine: Engine) -> None:
+    order = message(properties={"kodo-id": "o1"})
+    repeats, began = [], threading.Event()
+
+    def second() -> None:
+        began.set()
+        with pytest.raises(Repeat):
+            in_session(engine, lambda session: _bill(session, order))
+        repeats.append(1)
+
+    thread = threading.Thread(target=second)
+    with Session(engine) as session, session.begin():
+        _bill(session, order)
+        thread.start()
+        began.wait()
+    thread.join()
+    assert (repeats, effects(engine)) == ([1], 1)
+
+
+def test_a_missing_table_says_what_to_do(database_url: str) -> None:
+    bare = create_engine(database_url)
+    with pytest.raises(KodoctlError, match=r"K742.*create_tables"):
+        in_session(bare, message().once)
+    bare.dispose()
+
+
+def test_a_database_that_is_gone_is_no_failure_of_the_message(
+    own_postgres: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.dedup._complained", [float("-inf")])
+    gone = create_engine(own_postgres.create())
+    create_tables(gone)
+    order = message(properties={"kodo-id": "o1"})
+    with gone.connect() as connection:
+        connection.execute(text("select 1"))
+        own_postgres.stop()
+        with caplog.at_level(logging.WARNING), pytest.raises(Unavailable):
+            order.once(connection)
+    with pytest.raises(Unavailable):
+        in_session(gone, order.once)
+    assert len(caplog.records) == 1
+    assert "its messages wait" in caplog.text
+    own_postgres.start()
+    in_session(gone, order.once)
+    gone.dispose()
+
+
+def test_a_locked_file_is_no_failure_of_the_message(tmp_path: Any) -> None:
+    engine = create_engine(f"sqlite:///{tmp_path}/a.db", connect_args={"timeout": 0.05})
+    create_tables(engine)
+    with engine.connect() as other:
+        other.exec_driver_sql("BEGIN EXCLUSIVE")
+        with pytest.raises(Unavailable):
+            in_session(engine, message().once)
+    in_session(engine, message().once)
+    engine.dispose()
+
+
+# ---- a condition on the version
+
+
+@Ways
+@pytest.mark.parametrize("table", [ACCOUNTS, Account])
+def test_a_change_made_for_a_version_is_made_once(engine: Engine, transaction: Any, table: Any) -> None:
+    transaction(engine, lambda session: session.execute(insert(ACCOUNTS).values(name="a", total=0, version=7)))
+
+    def change(session: Any, version: int = 7) -> None:
+        session.execute(insert(EFFECTS).values(number=1))
+        advance(session, table, {"name": "a"}, version=version, values={"total": getattr(table, "c", table).total + 5})
+
+    transaction(engine, change)
+    with pytest.raises(Repeat, match="at version 8, past 7"):
+        transaction(engine, change)
+    with pytest.raises(Retry, match="made for version 9 of its accounts, which is at 8"):
+        transaction(engine, lambda session: change(session, 9))
+    with engine.connect() as connection:
+        assert connection.execute(select(ACCOUNTS.c.total, ACCOUNTS.c.version)).one() == (5, 8)
+    assert effects(engine) == 1
+
+
+def test_a_change_of_a_row_that_is_not_there_is_tried_again(engine: Engine) -> None:
+    with pytest.raises(Retry, match="its accounts is not there yet"):
+        in_session(engine, lambda session: advance(session, ACCOUNTS, {"name": "z"}, version=1, values={"total": 1}))
+
+
+def test_another_column_may_count(engine: Engine) -> None:
+    in_session(engine, lambda session: session.execute(insert(ACCOUNTS).values(name="a", total=1, version=0)))
+    in_session(engine, lambda s: advance(s, Account, {"name": "a"}, version=1, values={"version": 9}, column="total"))
+    with engine.connect() as connection:
+        assert connection.execute(select(ACCOUNTS.c.total, ACCOUNTS.c.version)).one() == (2, 9)
+
+
+# ---- a one-time token
+
+
+@Ways
+def test_a_token_is_taken_once(engine: Engine, transaction: Any) -> None:
+    tokens: list[str] = []
+    transaction(engine, lambda session: tokens.append(issue_token(session)))
+    transaction(engine, lambda session: tokens.append(issue_token(session, "mine" * 100)))
+    assert tokens[1] == "mine" * 100
+
+    def use(session: Any, token: str) -> None:
+        session.execute(insert(EFFECTS).values(number=1))
+        take_token(session, token)
+
+    for token in tokens:
+        transaction(engine, lambda session, token=token: use(session, token))
+        with pytest.raises(Repeat):
+            transaction(engine, lambda session, token=token: use(session, token))
+    with pytest.raises(Repeat):
+        transaction(engine, lambda session: use(session, "never issued"))
+    assert effects(engine) == 2
+
+
+def test_a_token_issued_twice_is_the_producers_error(engine: Engine) -> None:
+    from sqlalchemy.exc import IntegrityError
+
+    in_session(engine, lambda session: issue_token(session, "t"))
+    with pytest.raises(IntegrityError):
+        in_session(engine, lambda session: issue_token(session, "t"))
+
+
+# ---- async
+
+
+@asynccontextmanager
+async def _async_engine(url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(url.replace("sqlite://", "sqlite+aiosqlite://"))
+    yield engine
+    await engine.dispose()
+
+
+def test_async_sessions_do_all_three(engine: Engine, database_url: str) -> None:
+    async def work() -> None:
+        async with _async_engine(database_url) as there:
+            async with AsyncSession(there) as session, session.begin():
+                await session.execute(insert(ACCOUNTS).values(name="a", total=0, version=1))
+                token = await issue_token(session)
+            order = message(properties={"kodo-id": "o1"})
+            for expected in (False, True):
+                for way in (
+                    order.once,
+                    lambda s: take_token(s, token),
+                    lambda s: advance(s, Account, {"name": "a"}, version=1, values={"total": 5}),
+                ):
+                    assert await _repeats(there, way) is expected
+            async with there.begin() as connection:
+                await message(properties={"kodo-id": "o2"}).once(connection)
+
+    asyncio.run(work())
+    assert effects(engine) == 3
+
+
+async def _repeats(engine: AsyncEngine, way: Callable[[AsyncSession], Any]) -> bool:
+    try:
+        async with AsyncSession(engine) as session, session.begin():
+            await session.execute(insert(EFFECTS).values(number=1))
+            await way(session)
+    except Repeat:
+        return True
+    return False
+
+
+def test_what_is_wrong_with_the_statement_is_raised_as_it_is(engine: Engine) -> None:
+    from sqlalchemy.exc import SQLAlchemyError
+
+    with pytest.raises(SQLAlchemyError):
+        in_session(
+            engine, lambda s: advance(s, ACCOUNTS, {"name": "a"}, version=1, values={"total": text("no_such_column")})
+        )
