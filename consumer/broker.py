@@ -16,7 +16,7 @@ SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The broker has the message for good. `position` is for logs."""
+    """The broker has the message for good. `position` prints as the token of its deliveries does."""
 
     position: str
 

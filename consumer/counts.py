@@ -11,7 +11,8 @@ class Counts:
     """Since the start of the worker.
 
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
-    `repeats`: deliveries dropped because their message was held or just finished with.
+    `repeats`: deliveries dropped because their message was held or just finished with. `recorded`: audit records with a
+    receipt; `unrecorded`: given up, where nobody waits for them.
     """
 
     received: int = 0
@@ -22,6 +23,8 @@ class Counts:
     timed_out: int = 0
     parked: int = 0
     republished: int = 0
+    recorded: int = 0
+    unrecorded: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final, assert_never
 
 from consumer.admission import Limits, Over, Slot
+from consumer.audit import Recorder
 from consumer.broker import Receipt
 from consumer.clock import Clock
 from consumer.counts import Counts
@@ -24,8 +25,6 @@ from consumer.envelope import (
     State,
     meant_for,
     read_control,
-    rewritten,
-    transferred,
 )
 from consumer.held import Entry, Held, LaneState, Place, Stock
 from consumer.limits import Gate
@@ -44,13 +43,14 @@ from consumer.outcomes import (
     StateAsked,
     TooEarly,
 )
-from consumer.policy import MAX_MEMORY_WAIT, NOBODY, Policy
-from consumer.publications import Publication, Publications, jittered
+from consumer.policy import NOBODY, Policy
+from consumer.publications import Publication, Publications
 from consumer.scheduling import Scheduler
+from consumer.sending import Sending
 from consumer.timers import Timers
+from consumer.waits import Waits
 from consumer.watchdog import misplaced
 
-_MAX_PAUSE: Final = 60.0  # seconds a lane with early deliveries is paused at a time
 _TICK: Final = 1.0  # seconds between two looks at what no event announces
 
 
@@ -62,17 +62,18 @@ class Engine:
         self.counts = Counts()
         self.effects = Effects()
         self.draining = False
-        self.timers: Timers[Held | Gate | Publication] = Timers()
+        self.timers: Timers[Held | Gate | Sending | Recorder] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
-        self._clock, self._rng, self._check = clock, rng, check
+        self._clock, self._check = clock, check
         self._stock = Stock(policy)
         self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
-        self._publications = Publications(self, self.timers.set, rng)
+        self._waits = Waits(self, self.timers.set, rng)
+        self._publications = Publications(self, self.timers.set, clock, rng)
+        self.recorder = self._publications.recorder(self._finished_with)
         self.starved: set[LaneState] = set()  # told that there is no room
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
-        self._resting = 0  # messages that sit out an in-place wait
         self._timeout = policy.handler_timeout / 1000
         self._is_plain = not (policy.routes or policy.limits or any(lane.ordered for lane in policy.lanes))
 
@@ -161,7 +162,10 @@ class Engine:
         self._scheduler.freed(held, now)
         if outcome is DONE:  # the first line of the table, without its cost
             self.counts.done += 1
-            self._finished_with(held, now)
+            if self.recorder is None:
+                self._finished_with(held, now)
+            else:
+                self._ended(held, now)
             return True
         match outcome:
             case Failed(reason):
@@ -179,13 +183,15 @@ class Engine:
             match sleeper:
                 case Held():
                     if sleeper.place is Place.WAITING and sleeper.wake == number:
-                        self._rested(sleeper)
+                        self._waits.ended(sleeper)
                         self._check_due(sleeper, now)
                 case Gate():
                     sleeper.timer_set = False
                     self._scheduler.let_through(sleeper, now)
-                case Publication():
+                case Sending():
                     self._publications.send(sleeper, now)
+                case Recorder():
+                    sleeper.flush(now)
                 case _:
                     assert_never(sleeper)
 
@@ -239,16 +245,23 @@ class Engine:
         self.draining = True
         for lane in self.lanes:
             self._let_go(lane)
+        if self.recorder is not None:  # what still runs has its records gathered as ever
+            self.recorder.flush(self._clock.now())
 
     @property
     def busy(self) -> bool:
         """Whether a handler runs or a receipt is awaited."""
-        return bool(self.running) or self._publications.waiting > 0
+        return bool(self.running) or self._publications.busy
 
     def misplaced(self) -> list[str]:
         """Watchdog: what contradicts "every unacknowledged id is in exactly one place". Empty unless there is a bug."""
-        gated = self._scheduler.gated
-        return misplaced(self.lanes, self.timers, len(self.running), self._publications.waiting, gated)
+        counted = {
+            Place.RUNNING: len(self.running),
+            Place.PUBLISHING: self._publications.waiting,
+            Place.GATED: self._scheduler.gated,
+            Place.RECORDED: self.recorder.waiting if self.recorder else 0,
+        }
+        return misplaced(self.lanes, self.timers, counted)
 
     # ---- before the handler: for us? due? route? limits
 
@@ -298,58 +311,26 @@ class Engine:
     # ---- after the handler
 
     def _conclude(self, held: Held, outcome: Outcome, now: float) -> None:
-        may_wait = self._resting < self.policy.max_in_place
-        decision = decide(held.envelope(may_wait=may_wait), outcome, self.policy, self._clock.wall())
+        decision = decide(held.envelope(may_wait=self._waits.room), outcome, self.policy, self._clock.wall())
         match decision:
-            case Acknowledge(why):
-                self.published(held, why, now)
+            case Acknowledge(why, reason):
+                self.counts.finished[why] += 1
+                self._ended(held, now, why, reason)
             case Wait():
-                self._wait(held, decision, now)
-            case Move(target, control, why):
-                control = jittered(control, self._clock.wall(), self._rng)
-                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic)
-                last_resort = target.state is State.DEAD or self.policy.dead_letter is None
-                self._publications.begin(Publication(held, message, why, last_resort), now)
-            case Forward(topic, asked):
-                payload = held.delivery.payload if asked.payload is None else asked.payload
-                message = transferred(held.delivery, held.control, topic, payload, asked.changes, asked.key)
-                last_resort = self.policy.dead_letter is None
-                self._publications.begin(Publication(held, message, Why.TRANSFERRED, last_resort), now)
+                self._waits.begin(held, decision, now)
+            case Move() | Forward():
+                self._publications.begin(held, decision, now)
             case _:
                 assert_never(decision)
 
-    def published(self, held: Held, why: Why, now: float) -> None:
+    def published(self, sent: Publication, token: str, now: float) -> None:
         """The message is where it is to go: acknowledge it here."""
-        self.counts.finished[why] += 1
-        self._finished_with(held, now)
+        self.counts.finished[sent.why] += 1
+        self._ended(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
 
     def refused(self, held: Held, reason: str, now: float) -> None:
         """Its target will never take it."""
         self._conclude(held, Refused(f"refused by its target: {reason}"), now)
-
-    def _wait(self, held: Held, wait: Wait, now: float) -> None:
-        self.counts.waited[wait.why] += 1
-        held.control = wait.control
-        seconds = wait.delay / 1000
-        match wait.why:
-            case Why.IN_PLACE:
-                held.in_place += 1
-                held.resting = True
-                self._resting += 1
-            case Why.OVER_LIMIT:
-                held.entitled = True
-            case Why.UNAVAILABLE:
-                held.unavailable += 1
-                seconds *= self._rng.uniform(1.0, 1.25)
-            case Why.STUCK:
-                held.stuck += 1
-                self.effects.alarm("stuck", f"a message of {held.lane.lane.topic} has nowhere to go: it is tried again")
-            case Why.EARLY if wait.delay > MAX_MEMORY_WAIT:
-                held.lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)
-                text = f"{held.lane.lane.topic} delivers long before time and is paused: is delayed delivery on?"
-                self.effects.alarm("early", text)
-        held.place = Place.WAITING
-        held.wake = self.timers.set(now + seconds, held)
 
     def _give_up_overdue(self, now: float) -> None:
         for message, started in list(self.running.items()):
@@ -361,6 +342,14 @@ class Engine:
 
     # ---- letting go
 
+    def _ended(self, held: Held, now: float, why: Why = Why.DONE, *details: str) -> None:
+        """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
+        if self.recorder is None:
+            self._finished_with(held, now)
+        else:
+            self._let_next(held, now)
+            self.recorder.add(held, why, now, *details)
+
     def _finished_with(self, held: Held, now: float) -> None:
         """Acknowledged: nothing is left to do for this message."""
         lane = held.lane
@@ -370,20 +359,17 @@ class Engine:
         entry.done |= 1 << held.delivery.batch_index
         entry.at = now
         self._forget(held)
-        if lane.chains is not None and (following := lane.next_of_chain(held)) is not None:
+        self._let_next(held, now)
+
+    def _let_next(self, held: Held, now: float) -> None:
+        if held.lane.chains is not None and (following := held.lane.next_of_chain(held)) is not None:
             self._check_due(following, now)
 
     def _forget(self, held: Held) -> None:
         held.place = Place.GONE
         self._stock.remove(held)
         held.lane.leave(held.entry)
-        if held.resting:
-            self._rested(held)
-
-    def _rested(self, held: Held) -> None:
-        if held.resting:
-            held.resting = False
-            self._resting -= 1
+        self._waits.ended(held)
 
     def _let_go(self, lane: LaneState) -> None:
         """Forgets what has not started, unacknowledged: the broker has it still."""

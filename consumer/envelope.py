@@ -16,7 +16,7 @@ from kodoctl.topology.units import Duration, UnitError
 
 __all__ = [
     "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Control", "Delivery", "Duration", "Envelope", "Level",
-    "Outgoing", "State", "UnitError", "identity", "meant_for", "read_control", "rewritten", "transferred",
+    "Outgoing", "State", "UnitError", "identity", "meant_for", "position", "read_control", "rewritten", "transferred",
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
@@ -48,13 +48,18 @@ class Delivery(NamedTuple):
     @property
     def position(self) -> str:
         """`ledger:entry:partition:batch index`."""
-        return str(self.token).strip("()").replace(",", ":")
+        return position(self.token)
 
     @property
     def partition(self) -> str:
         """Number of the partition the message came from, as a text."""
         parts = self.position.split(":")
         return parts[2] if len(parts) > 2 else ""
+
+
+def position(token: object) -> str:
+    """`ledger:entry:partition:batch index` of what an adapter acknowledges or a receipt names."""
+    return str(token).strip("()").replace(",", ":")
 
 
 class Control(NamedTuple):

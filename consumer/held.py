@@ -25,6 +25,7 @@ class Place(Enum):
     WAITING = auto()  # until a moment
     RUNNING = auto()
     PUBLISHING = auto()  # moved, until the receipt
+    RECORDED = auto()  # finished with, until the receipt of its audit record
     PARKED = auto()  # refused everywhere, until somebody helps
     GONE = auto()  # let go or acknowledged
 

@@ -113,6 +113,14 @@ Limit = Rate | Concurrency | Quota
 
 
 @dataclass(frozen=True, slots=True)
+class AuditTo:
+    """The topic of audit records. `wait`: a message is acknowledged only after the receipt of its record."""
+
+    topic: str
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """Messages whose properties match go to the ready lane of a level at their first receipt."""
 
@@ -145,6 +153,7 @@ class Policy:
     expected_workers: int = 1
     payload_schema: Mapping[str, Any] | None = None
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
+    audit: AuditTo | None = None
 
     @cached_property
     def max_hops(self) -> int:
@@ -157,6 +166,14 @@ class Policy:
         if found is None and state is not State.READY and self.is_draining(level):
             return self.targets.get((Level.L1, state))
         return found
+
+    @property
+    def written(self) -> list[str]:
+        """Every topic its worker publishes to."""
+        dead = [self.dead_letter.topic] if self.dead_letter else []
+        audit = [self.audit.topic] if self.audit else []
+        topics = [*(target.topic for target in self.targets.values()), *self.produces.values(), *dead, *audit]
+        return list(dict.fromkeys(topics))
 
     def is_draining(self, level: Level) -> bool:
         """Whether a level is read but no longer written."""

@@ -7,45 +7,41 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol, assert_never
 
+from consumer.audit import Bundle, Recorder
 from consumer.broker import Lost, NeverTaken, Receipt, Stored
+from consumer.clock import Clock
 from consumer.counts import Counts
-from consumer.decide import Why
+from consumer.decide import Forward, Move, Why
 from consumer.effects import Effects
-from consumer.envelope import Control, Outgoing
+from consumer.envelope import Control, State, rewritten, transferred
 from consumer.held import Held, Place
-from consumer.policy import JITTER, MAX_MEMORY_WAIT
+from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
+from consumer.sending import Sending
 
 SEND_TIMEOUT: Final = 15.0  # seconds after which the client itself gives a send up
 MAX_PARKED: Final = 100
-_FIRST_BACKOFF: Final = 0.2
-_MOST_BACKOFF: Final = 30.0
 
 
-@dataclass(slots=True)
-class Publication:
+@dataclass(slots=True, kw_only=True)
+class Publication(Sending):
     """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go."""
 
     held: Held
-    message: Outgoing
     why: Why
+    reason: str
     last_resort: bool
-    tries: int = 0
-    sent_at: float = 0.0
-
-    @property
-    def backoff(self) -> float:
-        """Seconds before the next try."""
-        return min(_MOST_BACKOFF, _FIRST_BACKOFF * 2.0 ** min(self.tries - 1, 16))
 
 
 class Owner(Protocol):
     """Who is told what became of a message. Its effects are replaced whenever somebody took them."""
 
+    policy: Policy
     effects: Effects
     counts: Counts
+    recorder: Recorder | None
 
-    def published(self, held: Held, why: Why, now: float) -> None:
-        """The target has it."""
+    def published(self, sent: Publication, token: str, now: float) -> None:
+        """The target has it; `token` says where."""
 
     def refused(self, held: Held, reason: str, now: float) -> None:
         """The target will never take it; it must go elsewhere."""
@@ -61,42 +57,76 @@ def jittered(control: Control, wall: int, rng: Random) -> Control:
 class Publications:
     """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
 
-    def __init__(self, owner: Owner, set_timer: Callable[[float, Publication], int], rng: Random) -> None:
-        self._owner, self._set_timer, self._rng = owner, set_timer, rng
+    def __init__(
+        self, owner: Owner, set_timer: Callable[[float, Sending | Recorder], int], clock: Clock, rng: Random
+    ) -> None:
+        self._owner, self._set_timer, self._clock, self._rng = owner, set_timer, clock, rng
         self._next = 0
-        self._out: dict[int, Publication] = {}  # oldest first
+        self._out: dict[int, Sending] = {}  # oldest first
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
 
-    def begin(self, publication: Publication, now: float) -> None:
-        """Publishes a message until it has a receipt."""
-        publication.held.place = Place.PUBLISHING
-        self.waiting += 1
-        self.send(publication, now)
+    def recorder(self, acknowledge: Callable[[Held, float], None]) -> Recorder | None:
+        """What writes the subscription's audit records; None where it keeps none."""
+        if self._owner.policy.audit is None:
+            return None
+        return Recorder(self._owner, acknowledge, self._clock, self.send, self._set_timer)
 
-    def send(self, publication: Publication, now: float) -> None:
+    def begin(self, held: Held, decision: Move | Forward, now: float) -> None:
+        """Publishes a message until it has a receipt."""
+        held.place = Place.PUBLISHING
+        self.waiting += 1
+        self.send(self._publication(held, decision), now)
+
+    def _publication(self, held: Held, decision: Move | Forward) -> Publication:
+        no_dead_letter = self._owner.policy.dead_letter is None
+        match decision:
+            case Move(target, control, why):
+                control = jittered(control, self._clock.wall(), self._rng)
+                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic)
+                last_resort = no_dead_letter or target.state is State.DEAD
+                reason = control.reason or ""
+                return Publication(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
+            case Forward(topic, asked):
+                payload = held.delivery.payload if asked.payload is None else asked.payload
+                message = transferred(held.delivery, held.control, topic, payload, asked.changes, asked.key)
+                why = Why.TRANSFERRED
+                return Publication(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
+            case _:
+                assert_never(decision)
+
+    def send(self, sending: Sending, now: float) -> None:
         """One try."""
         self._next += 1
-        publication.tries += 1
-        publication.sent_at = now
-        self._out[self._next] = publication
-        self._owner.effects.send(self._next, publication.message)
+        sending.tries += 1
+        sending.sent_at = now
+        self._out[self._next] = sending
+        self._owner.effects.send(self._next, sending.message)
 
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """The broker's word on a send."""
-        publication = self._out.pop(ticket, None)
-        if publication is None:
-            return
-        match receipt:
-            case Stored():
+        sending = self._out.pop(ticket, None)
+        match receipt, sending:
+            case _, None:
+                pass
+            case Stored(token), Publication():
                 self.waiting -= 1
-                self._owner.published(publication.held, publication.why, now)
-            case Lost(reason):
-                self._again_later(publication, reason, now)
-            case NeverTaken(reason):
+                self._owner.published(sending, token, now)
+            case Stored(), Bundle():
+                assert self._owner.recorder is not None
+                self._owner.recorder.stored(sending, now)
+            case NeverTaken(reason), Publication():
                 self.waiting -= 1
-                self._never_taken(publication, reason, now)
+                self._never_taken(sending, reason, now)
+            case ((Lost(reason) | NeverTaken(reason)), Sending()):  # records are never given up
+                self._again_later(sending, reason, now)
             case _:
-                assert_never(receipt)
+                raise AssertionError(receipt, sending)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a receipt is awaited, of a message or of audit records."""
+        recorder = self._owner.recorder
+        return self.waiting > 0 or (recorder is not None and recorder.busy)
 
     @property
     def hanging_from(self) -> float:
@@ -114,11 +144,11 @@ class Publications:
         for publication in hanging:
             self.send(publication, now)
 
-    def _again_later(self, publication: Publication, reason: str, now: float) -> None:
+    def _again_later(self, sending: Sending, reason: str, now: float) -> None:
         self._owner.counts.republished += 1
-        topic = publication.message.topic
+        topic = sending.message.topic
         self._owner.effects.alarm("publish", f"no receipt from {topic} ({reason}): the message is kept, and sent again")
-        self._set_timer(now + publication.backoff * self._rng.uniform(0.75, 1.25), publication)
+        self._set_timer(now + sending.backoff * self._rng.uniform(0.75, 1.25), sending)
 
     def _never_taken(self, publication: Publication, reason: str, now: float) -> None:
         held, counts, effects = publication.held, self._owner.counts, self._owner.effects

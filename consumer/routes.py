@@ -13,6 +13,7 @@ from typing import Any, Final, assert_never
 
 from consumer.envelope import Level, State
 from consumer.policy import (
+    AuditTo,
     Concurrency,
     Lane,
     Limit,
@@ -30,7 +31,7 @@ from kodoctl.topology.conditions import holds
 from kodoctl.topology.expand import produced_topic
 from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
 from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
-from kodoctl.topology.names import NamespaceName, TopicName, state_name
+from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
 from kodoctl.topology.units import Rate as FileRate
 
 WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
@@ -95,6 +96,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         expected_workers=spec.expected_workers,
         payload_schema=_payload_schema(topology, topic),
         subscription_type=spec.type,
+        audit=family.audit(),
     )
 
 
@@ -181,6 +183,12 @@ class _Family:
             return None
         return Target(Level.L1, State.DEAD, self.topic(Level.L1, State.DEAD))
 
+    def audit(self) -> AuditTo | None:
+        spec = settings.audit(self.spec)
+        if spec is None:
+            return None
+        return AuditTo(TopicName(self.namespace, audit_name(self.name, self.subscription)).full, spec.mode == "wait")
+
 
 def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fraction]:
     """A lane's share: its level's share × its state's share within the level."""
@@ -247,8 +255,6 @@ def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscrip
         where = topology.where("topics", topic, "subscriptions", name, key)
         return error("K704", "not supported by this version of the consumer", what, where)
 
-    if spec.audit is not False:
-        yield refused("audit", "audit records are not written yet: set `audit: false`")
     if not isinstance(spec.concurrency, int):
         yield refused("concurrency", "adaptive concurrency is not there yet: give a number")
     payload = topology.payloads.get(topic)

@@ -27,10 +27,7 @@ def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
     """
     found = []
     read = {lane.topic for lane in policy.lanes}
-    written = [target.topic for target in policy.targets.values()] + list(policy.produces.values())
-    if policy.dead_letter:
-        written.append(policy.dead_letter.topic)
-    for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *written]):
+    for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
         if cluster.partitions(topic) is None:
             found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
         elif topic in read and policy.subscription not in cluster.subscriptions(topic):

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from consumer.held import Held, LaneState, Place
 
 
 def misplaced(
-    lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], running: int, publishing: int, gated: int
+    lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Place, int]
 ) -> list[str]:
     """Contradictions to "every unacknowledged message is in exactly one place", in words; empty unless there is a bug."""
     places = [held.place for lane in lanes for held in lane.held.values()]
     found = {
         Place.QUEUED: sum(len(lane.ring) for lane in lanes),
         Place.CHAINED: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
-        Place.GATED: gated,
         Place.WAITING: sum(1 for number, sleeper in timers if _sleeps(sleeper, number)),
-        Place.RUNNING: running,
-        Place.PUBLISHING: publishing,
         Place.GONE: 0,
+        **counted,
     }
     return [
         f"{places.count(place)} {place.name.lower()} by record, {count} by structure"

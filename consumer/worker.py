@@ -108,11 +108,10 @@ class Worker:
     def open(self, consumer_name: str) -> None:
         """Connects every lane and begins. Raises ClusterError; what was opened is closed again."""
         policy = self.policy
-        topics = {target.topic for target in policy.targets.values()} | set(policy.produces.values())
-        if policy.dead_letter:
-            topics.add(policy.dead_letter.topic)
+        if self.engine.recorder is not None:
+            self.engine.recorder.run = consumer_name
         try:
-            self._publisher = self._broker.publisher(sorted(topics), self.receipts)
+            self._publisher = self._broker.publisher(sorted(policy.written), self.receipts)
             for lane in policy.lanes:
                 kind = policy.subscription_type if lane.state is State.READY else "shared"
                 request = LaneRequest(

@@ -75,7 +75,7 @@ class MemoryBroker:
         """Every topic and subscription that a subscription's worker needs."""
         for lane in policy.lanes:
             self.create(lane.topic, [policy.subscription])
-        for topic in [*policy.produces.values(), *([policy.dead_letter.topic] if policy.dead_letter else [])]:
+        for topic in policy.written:
             self.create(topic)
 
     def send(self, message: Outgoing) -> StoredMessage:
@@ -156,9 +156,10 @@ class MemoryBroker:
     def take(self, publisher: MemoryPublisher, ticket: int, message: Outgoing) -> None:
         """One send."""
         faults = self._faults.get(message.topic)
-        receipt: Receipt = faults.pop(0) if faults else Stored("memory")
+        receipt: Receipt | None = faults.pop(0) if faults else None
         if not isinstance(receipt, NeverTaken):
-            self.send(message)
+            stored = self.send(message)
+            receipt = receipt or Stored(_token(self._topic(message.topic), stored))
         self._receipts.append((publisher, ticket, receipt))
 
     def _topic(self, name: str) -> _Topic:
@@ -266,11 +267,15 @@ def _receiver(subscription: _Subscription, stored: StoredMessage, room: dict[int
             return lanes[0]
 
 
+def _token(topic: _Topic, stored: StoredMessage) -> str:
+    return f"({topic.ledger},{stored.number},-1,-1)"
+
+
 def _delivery(topic: _Topic, stored: StoredMessage) -> Delivery:
     message = stored.message
     return Delivery(
         id=stored.number,
-        token=f"({topic.ledger},{stored.number},-1,-1)",
+        token=_token(topic, stored),
         payload=message.payload,
         properties=dict(message.properties),
         key=message.key,

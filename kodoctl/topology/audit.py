@@ -1,0 +1,169 @@
+"""Audit records: what a worker writes of every message that is finished with in a lane, and how to read it back.
+
+One form for the consumer that writes them, `kodo-consumer why` and the pipeline that judges by them. Many records are one
+Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`, `explode`).
+What is needed to look for holes stands in the message's properties, too: nobody has to open the payload for that.
+
+    {"format": 1, "run": "billing-host-17-a1b2c3", "subscription": "billing", "first": 4711, "at": 1700000000000,
+     "topics": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"],
+     "after": [0, 3], "topic": [0, 0], "id": ["7:12:0:3", "7:13:0:-1"], "identity": ["order-17", null], "hop": [0, 0],
+     "event": ["done", "moved"], "rule": ["done", "retrying"], "target": [-1, 1], "target_id": [null, "9:4:0:-1"],
+     "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20]}
+
+Numbers of a run begin at 1 and have no hole. A message whose receipt was lost is sent again, so that a record may be stored
+twice: (run, number) names it. The Pulsar message's key is the run: its records are in one partition, in order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+FORMAT: Final = 1
+FORMAT_PROPERTY: Final = "kodo-audit"  # number of the form: marks a message of records
+RUN_PROPERTY: Final = "kodo-audit-run"
+FIRST_PROPERTY: Final = "kodo-audit-first"  # number of the first record in the message
+COUNT_PROPERTY: Final = "kodo-audit-count"
+MAX_TEXT: Final = 200  # characters of an identity, a tenant or a reason
+
+
+class Event(StrEnum):
+    """What became of the message in the lane it was in. After `moved` and `dead` it goes on at the target."""
+
+    DONE = "done"
+    REPEATED = "repeated"  # its work was done before: the handler was not asked again
+    DISCARDED = "discarded"  # the handler found it not worth its work
+    SKIPPED = "skipped"  # meant for another subscription
+    TRANSFERRED = "transferred"  # a new message on another ground took its place
+    MOVED = "moved"
+    DEAD = "dead"
+
+
+TERMINAL: Final = frozenset({Event.DONE, Event.REPEATED, Event.DISCARDED, Event.SKIPPED, Event.TRANSFERRED})
+"""Events after which the subscription has nothing more to do for the message."""
+
+
+class Record(NamedTuple):
+    """One message that was finished with in one lane. Times are ms since the epoch.
+
+    `topic` and `id` (`ledger:entry:partition:batch index`) say where it was received, `target` and `target_id` where it or
+    its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the same on all
+    its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words. `age`: ms since it was first
+    stored. `number`: consecutive within `run`, one life of one worker.
+    """
+
+    run: str
+    subscription: str
+    number: int
+    at: int
+    topic: str
+    id: str
+    identity: str
+    hop: int
+    event: Event
+    rule: str
+    target: str = ""
+    target_id: str = ""
+    reason: str = ""
+    tenant: str = ""
+    age: int = 0
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the subscription has nothing more to do for it."""
+        return self.event in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A Pulsar message of records."""
+
+    payload: bytes
+    properties: Mapping[str, str]
+    key: str
+
+
+class BrokenAuditError(ValueError):
+    """A message on an audit topic is none of a worker's."""
+
+
+def encode(records: Sequence[Record]) -> Encoded:
+    """Records of one run with consecutive numbers, at least one, as one message. Long texts are cut."""
+    first = records[0]
+    topics: dict[str, int] = {}
+    rows = [
+        (
+            record.at - first.at,
+            topics.setdefault(record.topic, len(topics)),
+            record.id,
+            record.identity[:MAX_TEXT] if record.identity != record.id else None,
+            record.hop,
+            record.event,
+            record.rule,
+            topics.setdefault(record.target, len(topics)) if record.target else -1,
+            record.target_id or None,
+            record.reason[:MAX_TEXT] or None,
+            record.tenant[:MAX_TEXT],
+            record.age,
+        )
+        for record in records
+    ]
+    columns = dict(zip(_COLUMNS, zip(*rows, strict=True), strict=True))
+    head = {
+        "format": FORMAT,
+        "run": first.run,
+        "subscription": first.subscription,
+        "first": first.number,
+        "at": first.at,
+    }
+    text = json.dumps(head | {"topics": list(topics)} | columns, separators=(",", ":"), ensure_ascii=False)
+    properties = {
+        FORMAT_PROPERTY: str(FORMAT),
+        RUN_PROPERTY: first.run,
+        FIRST_PROPERTY: str(first.number),
+        COUNT_PROPERTY: str(len(records)),
+    }
+    return Encoded(text.encode("utf-8", "replace"), properties, first.run)
+
+
+_COLUMNS: Final = (
+    "after", "topic", "id", "identity", "hop", "event", "rule", "target", "target_id", "reason", "tenant", "age",
+)  # fmt: skip
+
+
+def decode(payload: bytes) -> list[Record]:
+    """The records of a message. Raises BrokenAuditError with what is wrong."""
+    try:
+        found = json.loads(payload)
+        form, topics, first = found["format"], found["topics"], found["first"]
+        rows = list(zip(*(found[name] for name in _COLUMNS), strict=True)) if form == FORMAT else []
+        records = [_record(found, topics, number, row) for number, row in enumerate(rows, first)]
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as problem:
+        raise BrokenAuditError(f"no audit records: {type(problem).__name__}: {problem}") from None
+    if form != FORMAT:
+        raise BrokenAuditError(f"form {form!r}: a newer kodoctl reads it")
+    return records
+
+
+def _record(head: Mapping[str, Any], topics: Sequence[str], number: int, row: tuple[Any, ...]) -> Record:
+    after, topic, position, identity, hop, event, rule, target, target_id, reason, tenant, age = row
+    return Record(
+        run=str(head["run"]),
+        subscription=str(head["subscription"]),
+        number=number,
+        at=head["at"] + after,
+        topic=topics[topic],
+        id=str(position),
+        identity=str(position if identity is None else identity),
+        hop=int(hop),
+        event=Event(event),
+        rule=str(rule),
+        target="" if target < 0 else topics[target],
+        target_id=target_id or "",
+        reason=reason or "",
+        tenant=str(tenant),
+        age=int(age),
+    )

@@ -1,0 +1,105 @@
+"""Audit records as messages: nothing is lost on the way there and back, and what is no such message is told."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kodoctl.topology.audit import (
+    COUNT_PROPERTY,
+    FIRST_PROPERTY,
+    MAX_TEXT,
+    RUN_PROPERTY,
+    BrokenAuditError,
+    Event,
+    Record,
+    decode,
+    encode,
+)
+
+ORDERS, RETRYING = "persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"
+texts = st.text(st.characters(codec="utf-8"), max_size=MAX_TEXT)
+records = st.builds(
+    Record,
+    run=st.just("run"),
+    subscription=st.just("billing"),
+    number=st.just(0),
+    at=st.integers(0, 2**42),
+    topic=st.sampled_from([ORDERS, RETRYING]),
+    id=st.sampled_from(["7:1:0:-1", "7:2:0:3"]),
+    identity=texts,
+    hop=st.integers(0, 100),
+    event=st.sampled_from(Event),
+    rule=st.sampled_from(["done", "retrying"]),
+    target=st.sampled_from(["", ORDERS, RETRYING]),
+    target_id=st.sampled_from(["", "9:1:0:-1"]),
+    reason=texts,
+    tenant=texts,
+    age=st.integers(0, 2**42),
+)
+
+
+def record(number: int = 1, **changes: object) -> Record:
+    made = Record("run", "billing", number, 1_000, ORDERS, "7:1:0:-1", "order-1", 0, Event.DONE, "done")
+    return made._replace(**changes)  # type: ignore[arg-type]
+
+
+@given(st.lists(records, min_size=1, max_size=20), st.integers(1, 2**40))
+def test_records_come_back_as_they_were(found: list[Record], first: int) -> None:
+    numbered = [one._replace(number=number) for number, one in enumerate(found, first)]
+    encoded = encode(numbered)
+    assert decode(encoded.payload) == numbered
+    assert encoded.properties[FIRST_PROPERTY] == str(first)
+    assert encoded.properties[COUNT_PROPERTY] == str(len(numbered))
+
+
+def test_holes_can_be_looked_for_without_opening_a_message() -> None:
+    encoded = encode([record(7), record(8)])
+    assert encoded.properties == {
+        "kodo-audit": "1", RUN_PROPERTY: "run", FIRST_PROPERTY: "7", COUNT_PROPERTY: "2",
+    }  # fmt: skip
+    assert encoded.key == "run", "records of a run are in one partition, in order"
+
+
+def test_a_record_is_small() -> None:
+    many = [
+        record(number, id=f"123:{number}:0:17", identity=f"order-{number}", tenant="u1") for number in range(1, 1001)
+    ]
+    assert len(encode(many).payload) / 1000 < 100
+
+
+def test_long_texts_are_cut_and_a_thousand_records_always_fit() -> None:
+    long = "€" * 1_000_000
+    most = [record(number, identity=long, reason=long, tenant=long) for number in range(1, 1001)]
+    encoded = encode(most)
+    assert len(encoded.payload) < 4 << 20
+    assert decode(encoded.payload)[0].identity == "€" * MAX_TEXT
+
+
+def test_half_a_character_does_not_stop_a_record() -> None:
+    assert decode(encode([record(identity="\ud800")]).payload)[0].identity == "?"
+
+
+def test_which_events_end_a_message() -> None:
+    assert [event for event in Event if not record(event=event).terminal] == [Event.MOVED, Event.DEAD]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"{", b"[]", b"7", b'"x"', b'{"format": 1}', b"\xff", b'{"format": 2}', b"[" * 100_000],
+)
+def test_what_no_worker_wrote_is_told(payload: bytes) -> None:
+    with pytest.raises(BrokenAuditError, match="no audit records"):
+        decode(payload)
+
+
+def test_a_newer_form_and_damaged_columns_are_told() -> None:
+    found = json.loads(encode([record()]).payload)
+    with pytest.raises(BrokenAuditError, match="form 2: a newer kodoctl reads it"):
+        decode(json.dumps(found | {"format": 2}).encode())
+    for damage in ({"id": []}, {"topic": [7]}, {"event": ["eaten"]}, {"hop": ["x"]}, {"after": None}):
+        with pytest.raises(BrokenAuditError):
+            decode(json.dumps(found | damage).encode())
