@@ -105,22 +105,27 @@ class Publications:
     def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
         """The broker's word on a send."""
         sending = self._out.pop(ticket, None)
-        match receipt, sending:
-            case _, None:
-                pass
-            case Stored(token), Publication():
-                self.waiting -= 1
-                self._owner.published(sending, token, now)
-            case Stored(), Bundle():
-                assert self._owner.recorder is not None
-                self._owner.recorder.stored(sending, now)
-            case NeverTaken(reason), Publication():
+        if sending is None:
+            return
+        match receipt:
+            case Stored(token):
+                self._stored(sending, token, now)
+            case NeverTaken(reason) if isinstance(sending, Publication):
                 self.waiting -= 1
                 self._never_taken(sending, reason, now)
-            case ((Lost(reason) | NeverTaken(reason)), Sending()):  # records are never given up
+            case Lost(reason) | NeverTaken(reason):  # records are never given up
                 self._again_later(sending, reason, now)
             case _:
-                raise AssertionError(receipt, sending)
+                assert_never(receipt)
+
+    def _stored(self, sending: Sending, token: str, now: float) -> None:
+        if isinstance(sending, Publication):
+            self.waiting -= 1
+            self._owner.published(sending, token, now)
+        else:
+            assert isinstance(sending, Bundle)
+            assert self._owner.recorder is not None
+            self._owner.recorder.stored(sending, now)
 
     @property
     def busy(self) -> bool:

@@ -90,7 +90,7 @@ def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_
     place = Place(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=3))
     shared: list[int] = []
     monkeypatch.setattr(place.worker, "share_limits", shared.append)
-    monkeypatch.setattr(place.cluster, "workers", lambda *_: {}["no such answer"])
+    monkeypatch.setattr(place.cluster, "stats", lambda *_: {}["no such answer"])
     place.service.start()
     eventually(lambda: shared == [3])
     place.service.stop()
