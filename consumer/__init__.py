@@ -22,15 +22,17 @@ if TYPE_CHECKING:
     from consumer.message import Message
     from consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
     from consumer.producer import Producer
+    from consumer.together import run_all
 
 _HOMES = {
     "Consumer": "application", "Message": "message", "Producer": "producer",
     "Retry": "outcomes", "Pending": "outcomes", "Blocking": "outcomes", "Dead": "outcomes", "Discard": "outcomes",
     "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes", "Repeat": "outcomes",
+    "run_all": "together",
 }  # fmt: skip
 __all__ = [
     "Blocking", "Consumer", "Dead", "Discard", "Message", "MoveTo", "Pending", "Producer", "Repeat", "Retry",
-    "Transfer", "Unavailable",
+    "Transfer", "Unavailable", "run_all",
 ]  # fmt: skip
 
 

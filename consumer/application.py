@@ -2,35 +2,36 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import os
-import signal
 import socket
-import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from types import FrameType
-from typing import Any, Final, TypeVar, Unpack, cast
+from typing import Any, TypeVar, Unpack, overload
 
+from consumer.batches import Batching
 from consumer.broker import Broker, Cluster
 from consumer.clock import SystemClock
-from consumer.handlers import Handler, LoopRunner, ThreadRunner
-from consumer.message import Check, payload_check
+from consumer.handling import Handling, processes_of, seconds_of
+from consumer.message import Check
+from consumer.middleware import AROUND, Around, Hooks
+from consumer.payloads import Payloads
 from consumer.policy import Policy
 from consumer.routes import cautions, policy_of
 from consumer.service import Service, summary
 from consumer.settings import Settings, read_settings
+from consumer.together import run_all
 from consumer.wiring import Place, Surroundings, reach
-from consumer.worker import Runner, Worker
-from kodoctl.errors import Diagnostic, ExitCode, UsageError, error
+from consumer.worker import Worker
+from kodoctl.errors import Diagnostic, UsageError, error
 
 log = logging.getLogger("kodo.consumer")
-H = TypeVar("H", bound=Handler)
-_POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
+H = TypeVar("H", bound=Callable[..., Any])
+_DECLARED = "__kodo_handling__"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ class Consumer:
         self.cautions = cautions
         self.settings = settings or Settings()
         self._connect = connect
-        self._handler: Handler | None = None
+        self._handling: Handling | None = None
+        self._hooks = Hooks()
         self._running: _Running | None = None
 
     @classmethod
@@ -80,24 +82,118 @@ class Consumer:
             settings=read_settings(surroundings.environ, surroundings.folder),
         )
 
-    def handler(self, function: H) -> H:
-        """Takes the function that handles messages: plain (runs on threads) or async (on one event loop)."""
-        self._handler = function
-        return function
+    @overload
+    def handler(self, function: H, /) -> H: ...
+
+    @overload
+    def handler(self, function: None = None, /, *, process: bool | int = False) -> Callable[[H], H]: ...
+
+    def handler(self, function: Callable[..., Any] | None = None, /, *, process: bool | int = False) -> Any:
+        """Takes the function that handles messages: plain (runs on threads) or async (on one event loop).
+
+        `process=True` runs a plain function in processes, one a core; a number says how many. Their time-outs and crashes
+        cost nothing but the process and the one message at work there. Raises UsageError with everything that keeps the
+        function from running.
+        """
+
+        def take(function: H) -> H:
+            return self._declare(function, Handling(function, processes_of(process, self.policy.concurrency)))
+
+        return take if function is None else take(function)
+
+    @overload
+    def batch_handler(self, function: H, /) -> H: ...
+
+    @overload
+    def batch_handler(
+        self, function: None = None, /, *, max: int = 100, wait: str | float = "50ms"
+    ) -> Callable[[H], H]: ...
+
+    def batch_handler(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        max: int = 100,  # noqa: A002  # the word people look for
+        wait: str | float = "50ms",
+    ) -> Any:
+        """Takes a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that is
+        not full waits `wait` for more (a duration, or seconds).
+
+        It returns None when all are done, else an outcome for each: a list as long as the batch, or a mapping of its
+        messages; None is done, an exception is what raising it would be for one message. A raise fails all. Limits, turns
+        and attempts count per message. Raises UsageError with everything that keeps the function from running.
+        """
+
+        def take(function: H) -> H:
+            return self._declare(function, Handling(function, batching=Batching(max, seconds_of(wait))))
+
+        return take if function is None else take(function)
+
+    @overload
+    def middleware(self, around: H, /) -> H: ...
+
+    @overload
+    def middleware(self, around: Around, /) -> Callable[[H], H]: ...
+
+    def middleware(self, around: H | Around, /) -> H | Callable[[H], H]:
+        """Takes a hook, given as a decorator: around "handle" (the default), "receive" or "decide".
+
+        handle: `hook(message, handle)` calls `handle(message)`, and awaits it where the handler is async; what it raises
+        counts as the handler's. receive: `hook(message)` sees each message before anything is decided. decide:
+        `hook(message, raised)` sees what the handler raised, None when it is done, and may return another exception in its
+        place. Of a batch handler handle and decide get the list.
+        """
+        if not isinstance(around, str):
+            self._hooks.add("handle", around)
+            return around
+        if around not in AROUND:
+            raise UsageError(error("K755", "no such middleware", f"{around!r}: there is {', '.join(AROUND)}"))
+        kind: Any = around
+
+        def take(hook: H) -> H:
+            self._hooks.add(kind, hook)
+            return hook
+
+        return take
+
+    def take_handler(self, function: Callable[..., Any]) -> None:
+        """A function that was declared elsewhere: as it was declared there, else as a plain handler. Raises UsageError."""
+        declared = getattr(function, _DECLARED, None)
+        self._handling = (declared if isinstance(declared, Handling) else Handling(function)).check()
 
     @property
-    def handler_function(self) -> Handler:
-        """The handler. Raises UsageError without one."""
-        if self._handler is None:
+    def handling(self) -> Handling:
+        """The handler as declared. Raises UsageError without one."""
+        if self._handling is None:
             raise UsageError(
                 error("K707", "no handler", "decorate one with @consumer.handler before the consumer starts")
             )
-        return self._handler
+        return self._handling
+
+    @property
+    def handler_function(self) -> Callable[[Any], Any]:
+        """What is called with each message, or each batch: the handler with its middleware. Raises UsageError without one."""
+        return self.handling.called(self._hooks)
 
     @cached_property
     def payload_check(self) -> Check | None:
-        """The check of payloads that the topology declares."""
-        return payload_check(self.policy.payload_schema)
+        """What payloads are held against: the topology's schema and the handler's annotation."""
+        policy, model = self.policy, self.handling.model if self._handling else None
+        if policy.payload_schema is None and model is None:
+            return None
+        return Payloads("json", policy.payload_schema, model)
+
+    def attach(self, worker: Worker) -> None:
+        """Lets the worker tell what the user's hooks want to see."""
+        if self._hooks.any_receiving:
+            worker.on_received = self._hooks.received
+
+    def _declare(self, function: H, handling: Handling) -> H:
+        self._handling = handling.check()
+        with suppress(AttributeError, TypeError):  # objects with slots: then nobody else finds it
+            setattr(function, _DECLARED, handling)
+        return function
 
     def lanes(self) -> list[str]:
         """The topics read, one line each, with their share of the handler starts."""
@@ -108,24 +204,36 @@ class Consumer:
         ]
 
     def start(self) -> None:
-        """Connects and begins; returns at once. Raises KodoctlError: no cluster, topics or subscriptions missing."""
-        handler = self.handler_function
+        """Connects and begins; returns at once. Raises KodoctlError: no cluster, topics or subscriptions missing, a handler
+        that processes cannot import.
+        """
+        handling, check = self.handling, self.payload_check
+        policy = handling.scheduled(self.policy)
         for caution in self.cautions:
             log.warning("%s", caution)
         broker, cluster = self._connect()
-        rng = Random()  # noqa: S311  # spreads waits, no secret
-        worker = Worker(self.policy, broker, self._runner(handler), SystemClock(), rng, self.payload_check)
+        try:
+            runner = handling.runner(self.policy, check, self._hooks)
+            try:
+                self._running = self._started(
+                    Worker(policy, broker, runner, SystemClock(), _rng(), check), cluster, broker
+                )
+            except BaseException:
+                runner.stop()
+                raise
+        except BaseException:
+            broker.close()
+            cluster.close()
+            raise
+
+    def _started(self, worker: Worker, cluster: Cluster, broker: Broker) -> _Running:
+        self.attach(worker)
         for limit in worker.engine.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
         name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         service = Service(worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000)
-        running = _Running(worker, service, broker, cluster)
-        try:
-            service.start()
-        except BaseException:
-            running.close()
-            raise
-        self._running = running
+        service.start()
+        return _Running(worker, service, broker, cluster)
 
     def stop(self) -> None:
         """Drains and leaves. Raises what broke the worker, if anything did."""
@@ -139,40 +247,19 @@ class Consumer:
         """What was done since the start, for people."""
         return list(summary(self._running.worker)) if self._running else []
 
+    def wait(self, seconds: float | None = None) -> bool:
+        """Blocks until the worker broke or was stopped; False when the time ran out first."""
+        assert self._running is not None
+        return self._running.service.wait(seconds)
+
     def run(self, say: Callable[[str], object] = log.info) -> None:
         """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. For main threads.
 
         Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is shown
-        on standard error.
+        on standard error. Several at once: `consumer.run_all`.
         """
-        if not logging.getLogger().handlers:
-            logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-        asked = threading.Event()
-        old = {number: signal.signal(number, _ender(asked)) for number in (signal.SIGTERM, signal.SIGINT)}
-        try:
-            self.start()
-            for line in self.lanes():
-                say(f"lane {line}")
-            assert self._running is not None
-            while not asked.is_set() and not self._running.service.wait(_POLL):
-                pass
-            self.stop()
-            for line in self.summary():
-                say(line)
-        finally:
-            for number, before in old.items():
-                signal.signal(number, before)
-
-    def _runner(self, handler: Handler) -> Runner:
-        if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__):
-            return LoopRunner(cast("Any", handler), self.policy.concurrency)
-        return ThreadRunner(cast("Any", handler), self.policy.concurrency)
+        run_all(self, say=say)
 
 
-def _ender(asked: threading.Event) -> Callable[[int, FrameType | None], None]:
-    def end(_number: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
-            os._exit(ExitCode.INTERRUPTED)
-        asked.set()
-
-    return end
+def _rng() -> Random:
+    return Random()  # noqa: S311  # spreads waits, no secret

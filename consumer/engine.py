@@ -31,6 +31,7 @@ from consumer.limits import Gate
 from consumer.message import Check, Message
 from consumer.outcomes import (
     DONE,
+    TOOK_TOO_LONG,
     Broken,
     Failed,
     NotForUs,
@@ -170,6 +171,7 @@ class Engine:
         match outcome:
             case Failed(reason):
                 self.counts.failed[reason] += 1
+                self.counts.timed_out += outcome is TOOK_TOO_LONG
             case RetryAsked() | StateAsked():
                 self.counts.failed[type(outcome).__name__] += 1
         self._conclude(held, outcome, now)
@@ -336,9 +338,8 @@ class Engine:
         for message, started in list(self.running.items()):
             if now - started < self._timeout:
                 return
-            self.counts.timed_out += 1
             self.effects.give_up(message)
-            self.finish(message, Failed("handler took too long"))
+            self.finish(message, TOOK_TOO_LONG)
 
     # ---- letting go
 

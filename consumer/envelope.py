@@ -30,7 +30,8 @@ class Delivery(NamedTuple):
     `id` is equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints
     as `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
     `entry` names what the broker stores as one, a batch, and `batch_index` the place in it; None: the message alone.
-    `broken`: why key and properties could not be read.
+    `broken`: why key and properties could not be read. `schema`: the version of the schema that the payload was written
+    with, as the broker counts, where that is asked for.
     """
 
     id: Hashable
@@ -44,6 +45,7 @@ class Delivery(NamedTuple):
     entry: Hashable = None
     batch_index: int = 0
     broken: str = ""
+    schema: str = ""
 
     @property
     def position(self) -> str:

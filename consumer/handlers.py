@@ -13,36 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from consumer.complaints import Complaints
 from consumer.message import Message
-from consumer.outcomes import DONE, Failed, Outcome, Verdict
+from consumer.outcomes import DONE, Outcome
 from consumer.worker import Desk
 
 log = logging.getLogger("kodo.consumer")
 Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
 _BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
-_QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
 _JOIN: Final = 2.0  # seconds a stopped thread is waited for
-
-
-class Complaints:
-    """Tells of handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
-
-    def __init__(self) -> None:
-        self._last: dict[type[BaseException], float] = {}
-
-    def outcome(self, problem: BaseException) -> Outcome:
-        """What a raised exception stands for. The reason is its class: messages may hold secrets, and travel."""
-        if isinstance(problem, Verdict):
-            try:
-                return problem.outcome
-            except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
-                problem = nested
-        kind, now = type(problem), time.monotonic()
-        if now - self._last.get(kind, float("-inf")) >= _QUIET:
-            self._last[kind] = now
-            log.warning("handler failed with %s", kind.__name__, exc_info=problem)
-        return Failed(kind.__name__)
 
 
 @dataclass(slots=True, eq=False)

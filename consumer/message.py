@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, overload
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
 from consumer.envelope import PREFIX, Control, Delivery, Level, State, identity
 from consumer.outcomes import InvalidPayloadError
@@ -14,14 +14,35 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
     from sqlalchemy.orm import Session
+    from typing_extensions import TypeVar
 
-Check = Callable[[Any], None]
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
-class Message:
-    """One message as a handler sees it. Times are ms since the epoch, 0 = none."""
+class Check(Protocol):
+    """Reads payloads and holds them against what is declared: consumer.payloads. All raise InvalidPayloadError."""
 
-    __slots__ = ("_check", "_control", "_delivery", "_held", "_lane", "tenant")
+    def __call__(self, value: Any) -> None:
+        """Holds a JSON value against the declared schema."""
+
+    def json(self, data: bytes, schema: str = "") -> Any:
+        """The payload as plain values."""
+
+    def value(self, data: bytes, schema: str = "") -> Any:
+        """The payload as the handler's annotation says."""
+
+
+class Message(Generic[T]):
+    """One message as a handler sees it. Times are ms since the epoch, 0 = none.
+
+    `Message[Order]` as a handler's annotation makes `value` an `Order`: a pydantic model, a dataclass, a TypedDict.
+    """
+
+    __slots__ = ("_check", "_control", "_delivery", "_held", "_lane", "_value", "tenant")
 
     def __init__(
         self,
@@ -34,6 +55,7 @@ class Message:
     ) -> None:
         self._delivery, self._lane, self._control = delivery, lane, control
         self._check, self._held = check, held
+        self._value: T  # once it was asked for
         self.tenant = tenant
 
     def __repr__(self) -> str:
@@ -57,14 +79,31 @@ class Message:
             raise InvalidPayloadError("payload is not UTF-8 text") from None
 
     def json(self) -> Any:
-        """The payload as JSON, checked against the declared schema. Raises InvalidPayloadError: the message dies."""
+        """The payload as plain values, checked against the declared schema: JSON, or the record of an Avro topic.
+
+        Raises InvalidPayloadError: unless the handler catches it, the message dies.
+        """
+        if self._check is not None:
+            return self._check.json(self.data, self._delivery.schema)
         try:
-            value = json.loads(self.data)
+            return json.loads(self.data)
         except (ValueError, RecursionError):
             raise InvalidPayloadError("payload is not JSON") from None
-        if self._check is not None:
-            self._check(value)
-        return value
+
+    @property
+    def value(self) -> T:
+        """The payload as the handler's annotation says: an `Order` of `Message[Order]`; without one as the topology
+        declares it (JSON values, an Avro record), and bytes where nothing is declared. Read once.
+
+        Raises InvalidPayloadError: unless the handler catches it, the message dies.
+        """
+        try:
+            return self._value
+        except AttributeError:
+            data = self.data
+            value: Any = data if self._check is None else self._check.value(data, self._delivery.schema)
+            self._value = value
+            return self._value
 
     @property
     def properties(self) -> Mapping[str, str]:
@@ -137,20 +176,13 @@ class Message:
         return self._delivery.event_time
 
 
+def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
+    """What a message is made of: for runners that carry it elsewhere, not for handlers."""
+    return message._delivery, message._lane, message._control  # noqa: SLF001
+
+
 def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
-    """A check of JSON values against a JSON Schema, compiled once; None without a schema.
+    """What JSON payloads are held against; None without a schema."""
+    from consumer.payloads import Payloads
 
-    Its errors name the place and the rule, never the value: reasons travel with dead letters.
-    """
-    if schema is None:
-        return None
-    from jsonschema.validators import validator_for
-
-    validator = validator_for(schema)(schema)
-
-    def check(value: Any) -> None:
-        problem = next(iter(validator.iter_errors(value)), None)
-        if problem is not None:
-            raise InvalidPayloadError(f"payload breaks its schema at {problem.json_path}: {problem.validator}")
-
-    return check
+    return None if schema is None else Payloads("json", schema)

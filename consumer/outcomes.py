@@ -142,6 +142,7 @@ Outcome = (
     | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Broken | Refused
 )  # fmt: skip
 DONE = Done()
+TOOK_TOO_LONG = Failed("handler took too long")
 
 
 class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message

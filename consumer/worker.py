@@ -20,11 +20,12 @@ from consumer.engine import Engine
 from consumer.envelope import Delivery, State
 from consumer.message import Check, Message
 from consumer.outcomes import Outcome
-from consumer.policy import Policy
+from consumer.policy import Lane, Policy
 
 log = logging.getLogger("kodo.consumer")
 _ACK_BUNDLE: Final = 64  # acknowledgements gathered while work goes on
 _ACK_DELAY: Final = 0.005  # seconds they are gathered at most while work goes on
+OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 _QUIET: Final = 30.0  # seconds between two alarms of one kind
 
 
@@ -37,6 +38,9 @@ class Desk(Protocol):
 
     def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
         """Hands back a message with its outcome and takes the next; None when there is none now. Never blocks for long."""
+
+    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        """The same for many at once: hands back what ended and takes up to `most`."""
 
     def broke(self, problem: BaseException) -> None:
         """The worker itself has failed."""
@@ -93,8 +97,9 @@ class Worker:
         self.engine = Engine(policy, clock, rng, check)
         self.bell: Callable[[], None] = lambda: None
         self.on_broken: Callable[[], None] = lambda: None
+        self.on_received: OnReceived | None = None
         self.problem: BaseException | None = None
-        self._broker, self._runner, self._clock = broker, runner, clock
+        self._broker, self._runner, self._clock, self._check = broker, runner, clock, check
         self._lock = threading.Lock()
         self._readers: list[LaneReader] = []
         self._publisher: Publisher | None = None
@@ -170,6 +175,8 @@ class Worker:
     def deliver(self, index: int, deliveries: Sequence[Delivery]) -> None:
         """See LaneSink."""
         with self._or_broken():
+            if self.on_received is not None:
+                self.on_received(self.policy, self.policy.lanes[index], deliveries, self._check)
             with self._lock:
                 before = self.engine.version
                 self.engine.deliver(index, deliveries)
@@ -223,6 +230,20 @@ class Worker:
         if todo is not None:
             self._carry_out(todo)
         return message
+
+    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        """See Desk."""
+        engine, taken = self.engine, list[Message]()
+        with self._lock:
+            now = self._clock.now()
+            for finished, outcome in ended:
+                engine.finish(finished, outcome, now)
+            while len(taken) < most and (message := engine.take(now)) is not None:
+                taken.append(message)
+            todo = self._collect(flush=len(taken) < most)
+        if todo is not None:
+            self._carry_out(todo)
+        return taken
 
     def broke(self, problem: BaseException) -> None:
         """See Desk."""

@@ -230,6 +230,12 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K741": Code("store cannot be asked", "Start the database; until then the worker does what `on_store_down` says."),
         "K742": Code("table missing", "Call consumer.dedup.create_tables(engine) once, or migrate the database."),
         "K743": Code("not a database for stores", "Use SQLite or PostgreSQL."),
+        "K750": Code("handler cannot be called", "A handler takes one message; a batch handler a list of them."),
+        "K751": Code("process of the pool does not start", "Mend what the detail shows: it happened in the process."),
+        "K752": Code("handler cannot run in a process", "Make it a plain function of a module."),
+        "K753": Code("annotation cannot be read", "Import what it names where the handler is defined, not only for types."),
+        "K754": Code("batch that cannot be", "Give `max` and `wait` as the detail says."),
+        "K755": Code("no such middleware", "Name one of the places it lists."),
     },
 }
 # fmt: on

@@ -36,7 +36,7 @@ def run(
     from consumer.application import Consumer
 
     consumer = Consumer.load(topology, topic=topic, subscription=subscription, **place)
-    consumer.handler(load_handler(handler))
+    consumer.take_handler(load_handler(handler))
     consumer.run(say)
 
 

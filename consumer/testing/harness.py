@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from consumer.application import Consumer
+from consumer.batches import Batching, Gatherer
+from consumer.complaints import Complaints
 from consumer.counts import Counts
 from consumer.envelope import Duration, Level, Outgoing, State
-from consumer.handlers import Complaints, Handler
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome
 from consumer.testing.clock import ManualClock
@@ -25,8 +27,8 @@ _MAX_STEPS: Final = 1_000_000
 class InlineRunner:
     """Runs handlers one after the other, where `step` is called."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Callable[[Any], Any], batching: Batching | None = None) -> None:
+        self._handler, self._batching = handler, batching
         self._complaints = Complaints()
         self._desk: Desk | None = None
         self._finished: Message | None = None
@@ -35,7 +37,8 @@ class InlineRunner:
 
     def start(self, desk: Desk) -> None:
         """See Runner."""
-        self._desk = desk
+        gathers = self._batching and Gatherer(desk, replace(self._batching, wait=0.0), self.wake)
+        self._desk = cast("Desk", gathers) if gathers else desk
 
     def wake(self) -> None:
         """See Runner."""
@@ -87,9 +90,10 @@ class Harness:
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
-        self._runner = InlineRunner(consumer.handler_function)
+        self._runner = InlineRunner(consumer.handler_function, consumer.handling.batching)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, consumer.payload_check)
+        consumer.attach(self.worker)
         self.worker.open("harness")
 
     @property

@@ -12,7 +12,9 @@ import consumer
 from consumer import Consumer
 from consumer.cli.worker_commands import load_handler
 from consumer.handlers import LoopRunner, ThreadRunner
+from consumer.middleware import Hooks
 from consumer.settings import Settings, read_settings
+from consumer.worker import Runner
 from kodoctl.errors import KodoctlError, UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 
@@ -61,9 +63,13 @@ def test_plain_handlers_run_on_threads_and_coroutines_on_a_loop(tmp_path: Path) 
         async def __call__(self, message: consumer.Message) -> None:
             pass
 
-    assert isinstance(loaded._runner(lambda message: None), ThreadRunner)
+    def runner_of(handler: object) -> Runner:
+        loaded.handler(handler)
+        return loaded.handling.runner(loaded.policy, None, Hooks())
+
+    assert isinstance(runner_of(lambda message: None), ThreadRunner)
     for handler in (later, Callable()):
-        runner = loaded._runner(handler)
+        runner = runner_of(handler)
         assert isinstance(runner, LoopRunner)
         runner.stop()
     assert loaded.handler(later) is later

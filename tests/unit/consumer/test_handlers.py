@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -55,6 +55,16 @@ class TestDesk:
             self.out += 1
             self.most = max(self.most, self.out)
             return self.work.pop(0)
+
+    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        for message, outcome in ended:
+            with self.lock:
+                self.ended.append((message.id, outcome))
+                self.out -= 1
+        found: list[Message] = []
+        while len(found) < most and (taken := self.turn(None, None)) is not None:
+            found.append(taken)
+        return found
 
     def broke(self, problem: BaseException) -> None:
         self.problems.append(problem)

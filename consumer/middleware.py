@@ -1,0 +1,165 @@
+"""What a user puts around the work: hooks when a message is received, around its handling, and when its fate is decided.
+
+A hook's own failure never loses a message: around the handling it counts as the handler's, elsewhere it is logged and the
+message goes its way.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+from consumer.envelope import BrokenControlError, Control, Delivery, read_control
+from consumer.message import Check, Message
+from consumer.policy import Lane, Policy
+
+log = logging.getLogger("kodo.consumer")
+Around = Literal["receive", "handle", "decide"]
+AROUND: Final = ("receive", "handle", "decide")
+_QUIET: Final = 10.0  # seconds between two tracebacks of one hook
+
+
+class Hooks:
+    """The hooks of one consumer. Without any, nothing of this is ever called."""
+
+    def __init__(self) -> None:
+        self._receive: list[Callable[[Message], object]] = []
+        self._handle: list[Callable[..., Any]] = []
+        self._decide: list[Callable[[Any, BaseException | None], Any]] = []
+        self._told: dict[object, float] = {}
+
+    def add(self, around: Around, hook: Callable[..., Any]) -> None:
+        """One more, inside those before it."""
+        hooks: dict[Around, list[Any]] = {"receive": self._receive, "handle": self._handle, "decide": self._decide}
+        hooks[around].append(hook)
+
+    @property
+    def any_around_handling(self) -> bool:
+        """Whether the handler's calls are wrapped."""
+        return bool(self._handle or self._decide)
+
+    @property
+    def any_receiving(self) -> bool:
+        """Whether received messages are shown to anybody."""
+        return bool(self._receive)
+
+    # ---- received
+
+    def received(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
+        """Shows each message, before anything is decided about it."""
+        for delivery in deliveries:
+            try:
+                control = read_control(delivery.properties)
+            except BrokenControlError:
+                control = Control()
+            message = Message[Any](delivery, lane, control, policy.tenant(delivery.properties, delivery.key), check)
+            for hook in self._receive:
+                try:
+                    hook(message)
+                except Exception as problem:  # noqa: BLE001  # whatever users do there
+                    self._complain(hook, problem)
+
+    # ---- handled and decided
+
+    def around(self, function: Callable[[Any], Any], *, is_async: bool) -> Callable[[Any], Any]:
+        """The handler with everything around it."""
+        for hook in reversed(self._handle):
+            function = (_inside_later if is_async else _inside)(hook, function)
+        if not self._decide:
+            return function
+        return self._decided_later(function) if is_async else self._decided(function)
+
+    def _decided(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(message: Any) -> Any:
+            result, raised = None, None
+            try:
+                result = function(message)
+            except BaseException as problem:  # noqa: BLE001  # shown, and raised again
+                raised = problem
+            for hook in self._decide:
+                try:
+                    raised = _verdict(hook(message, raised), raised)
+                except Exception as problem:  # noqa: BLE001
+                    self._complain(hook, problem)
+            if raised is not None:
+                raise raised
+            return result
+
+        return run
+
+    def _decided_later(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        async def run(message: Any) -> Any:
+            result, raised = None, None
+            try:
+                result = await function(message)
+            except BaseException as problem:  # noqa: BLE001
+                raised = problem
+            for hook in self._decide:
+                try:
+                    answer = hook(message, raised)
+                    raised = _verdict(await answer if hasattr(answer, "__await__") else answer, raised)
+                except Exception as problem:  # noqa: BLE001
+                    self._complain(hook, problem)
+            if raised is not None:
+                raise raised
+            return result
+
+        return run
+
+    def _complain(self, hook: object, problem: BaseException) -> None:
+        now = time.monotonic()
+        if now - self._told.get(hook, float("-inf")) >= _QUIET:
+            self._told[hook] = now
+            log.warning("middleware %s failed; the message goes its way", _name(hook), exc_info=problem)
+
+
+def _verdict(answer: Any, raised: BaseException | None) -> BaseException | None:
+    """What a hook made of it: an exception in its place, or (anything else) what it was."""
+    return answer if isinstance(answer, BaseException) else raised
+
+
+class NotHandledError(RuntimeError):
+    """A middleware returned without calling the handler: that must not count as done. (To skip a message, raise Discard.)"""
+
+
+def _inside(hook: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def run(message: Any) -> Any:
+        call = _Call(function)
+        result = hook(message, call)
+        call.check(hook)
+        return result
+
+    return run
+
+
+def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    async def run(message: Any) -> Any:
+        call = _Call(function)
+        result = await hook(message, call)
+        call.check(hook)
+        return result
+
+    return run
+
+
+class _Call:
+    """The handler, knowing whether it was called."""
+
+    __slots__ = ("called", "function")
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function, self.called = function, False
+
+    def __call__(self, message: Any) -> Any:
+        self.called = True
+        return self.function(message)
+
+    def check(self, hook: object) -> None:
+        if not self.called:
+            raise NotHandledError(_name(hook))
+
+
+def _name(hook: object) -> str:
+    return str(getattr(hook, "__qualname__", type(hook).__name__))

@@ -1,0 +1,98 @@
+"""Several consumers in one process: they start together, drain together, and have one end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from kodoctl.errors import ExitCode
+
+log = logging.getLogger("kodo.consumer")
+_POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
+
+
+class Runs(Protocol):
+    """A consumer, as far as running it goes."""
+
+    def start(self) -> None:
+        """Connects and begins."""
+
+    def stop(self) -> None:
+        """Drains and leaves. Raises what broke it."""
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it broke, after at most so many seconds."""
+
+    def lanes(self) -> list[str]:
+        """The topics it reads."""
+
+    def summary(self) -> list[str]:
+        """What it did."""
+
+
+def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
+    """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at once.
+
+    When one cannot start or breaks, the others drain as well, and its error is raised: whoever watches the process starts
+    all of them again. For main threads.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    asked = threading.Event()
+    old = {number: signal.signal(number, _ender(asked)) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        _run(consumers, asked, say)
+    finally:
+        for number, before in old.items():
+            signal.signal(number, before)
+
+
+def _run(consumers: Sequence[Runs], asked: threading.Event, say: Callable[[str], object]) -> None:
+    started: list[Runs] = []
+    try:
+        for consumer in consumers:
+            consumer.start()
+            started.append(consumer)
+            for line in consumer.lanes():
+                say(f"lane {line}")
+        while not asked.is_set() and not any(consumer.wait(_POLL / max(1, len(started))) for consumer in started):
+            pass
+    finally:
+        problems = _stop(started)
+    for consumer in started:
+        for line in consumer.summary():
+            say(line)
+    if problems:
+        raise problems[0]
+
+
+def _stop(consumers: Sequence[Runs]) -> list[BaseException]:
+    """Drains all at the same time, each within its own time-out. Answers what went wrong."""
+    problems: list[BaseException] = []
+
+    def stop(consumer: Runs) -> None:
+        try:
+            consumer.stop()
+        except BaseException as problem:  # noqa: BLE001  # of one; the others are to end in order all the same
+            problems.append(problem)
+
+    threads = [threading.Thread(target=stop, args=(consumer,), name="kodo-drain") for consumer in consumers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return problems
+
+
+def _ender(asked: threading.Event) -> Callable[[int, FrameType | None], Any]:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            os._exit(ExitCode.INTERRUPTED)
+        asked.set()
+
+    return end

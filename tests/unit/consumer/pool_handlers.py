@@ -1,0 +1,70 @@
+"""Handlers that processes of the pool import. What to do stands in the payload."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import time
+
+from consumer.message import Message
+from consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
+
+_MIB = 1 << 20
+_VERDICTS = {
+    "retry": Retry("30s"), "pending": Pending("later"), "blocking": Blocking(), "dead": Dead("bad"),
+    "discard": Discard("old"), "move": MoveTo("L2"), "repeat": Repeat(), "down": Unavailable("bank"),
+    "transfer": Transfer("other", b"new", key="k", properties={"a": "b"}),
+}  # fmt: skip
+
+
+def handle(message: Message) -> None:
+    """`word` or `word:argument`."""
+    word, _, argument = message.text().partition(":")
+    match word:
+        case "fine" | "":
+            pass
+        case "sleep":
+            time.sleep(float(argument))
+        case "fail":
+            raise ValueError(argument)
+        case "exit":
+            sys.exit(3)
+        case "os-exit":
+            os._exit(7)
+        case "segfault":
+            ctypes.string_at(0)
+        case "memory" if not os.path.exists(argument):  # noqa: PTH110  # the system ends it, as when memory runs out
+            os.close(os.open(argument, os.O_CREAT | os.O_WRONLY))
+            _, hard = resource.getrlimit(resource.RLIMIT_AS)
+            resource.setrlimit(resource.RLIMIT_AS, (64 * _MIB, hard))
+            try:
+                bytearray(512 * _MIB)
+            except MemoryError:
+                os.kill(os.getpid(), signal.SIGKILL)
+        case "memory":
+            pass
+        case "once":  # ends its process the first time only
+            path = argument
+            if not os.path.exists(path):  # noqa: PTH110
+                os.close(os.open(path, os.O_CREAT | os.O_WRONLY))
+                os._exit(1)
+        case "note":
+            descriptor = os.open(argument, os.O_CREAT | os.O_APPEND | os.O_WRONLY)
+            os.write(descriptor, f"{message.id}\n".encode())
+            os.close(descriptor)
+        case "look":
+            seen = message.properties, message.key, message.tenant, message.attempt, message.topic, message.reason
+            raise Dead(repr(seen))
+        case _:
+            raise _VERDICTS[word]
+
+
+async def later(message: Message) -> None:
+    """A coroutine function."""
+
+
+def two(message: Message, other: object) -> None:
+    """One parameter too many."""

@@ -1,0 +1,174 @@
+"""Middleware: hooks around receive, handle and decide, and that their failures lose nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from consumer import Consumer, Dead, Discard, Message
+from consumer.testing import Harness
+from kodoctl.errors import KodoctlError
+from tests.unit.consumer import pool_handlers
+from tests.unit.consumer.topologies import write
+
+SMALL = "  J: {subscriptions: {s: {in_place: [], retrying: {attempts: 3}}}}\n"
+both = pytest.mark.parametrize("later", [False, True], ids=["plain", "async"])
+
+
+@pytest.fixture
+def consumer(tmp_path: Path) -> Consumer:
+    return Consumer.load(write(tmp_path, SMALL), topic="J", subscription="s", environ={})
+
+
+def handled(consumer: Consumer, seen: list[Any], *, later: bool, fails: bool = False) -> None:
+    def handle(message: Message) -> None:
+        seen.append("handler")
+        if fails:
+            raise ValueError
+
+    async def handle_later(message: Message) -> None:
+        await asyncio.sleep(0)
+        handle(message)
+
+    consumer.handler(handle_later if later else handle)
+
+
+@both
+def test_hooks_are_called_around_the_handler_the_first_one_outside(consumer: Consumer, later: bool) -> None:
+    seen: list[Any] = []
+    handled(consumer, seen, later=later)
+
+    for name in ("outer", "inner"):
+        if later:
+
+            async def around(message: Message, handle: Any, name: str = name) -> None:
+                seen.append(f"{name} in")
+                await handle(message)
+                seen.append(f"{name} out")
+
+            consumer.middleware(around)
+        else:
+
+            def around_plain(message: Message, handle: Any, name: str = name) -> None:
+                seen.append(f"{name} in")
+                handle(message)
+                seen.append(f"{name} out")
+
+            consumer.middleware("handle")(around_plain)
+
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert seen == ["outer in", "inner in", "handler", "inner out", "outer out"]
+    assert harness.counts.done == 1
+
+
+@both
+def test_a_hook_that_does_not_call_the_handler_makes_the_message_fail_unless_it_says_what_it_wants(
+    consumer: Consumer, later: bool
+) -> None:
+    seen: list[Any] = []
+    handled(consumer, seen, later=later)
+
+    def forgets(message: Message, handle: Any) -> None:
+        if message.text() == "old":
+            raise Discard("old")
+
+    async def forgets_later(message: Message, handle: Any) -> None:
+        forgets(message, handle)
+
+    consumer.middleware(forgets_later if later else forgets)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.send(b"old")
+    harness.run()
+    assert seen == []
+    assert harness.counts.finished["discarded"] == 1
+    assert harness.counts.failed["NotHandledError"] == 1
+    assert len(harness.waiting("L1", "retrying")) == 1
+
+
+@both
+def test_a_hook_sees_what_was_raised_and_may_say_otherwise(consumer: Consumer, later: bool) -> None:
+    seen: list[Any] = []
+    handled(consumer, [], later=later, fails=True)
+
+    @consumer.middleware("decide")
+    def look(message: Message, raised: BaseException | None) -> None:
+        seen.append(type(raised))
+
+    if later:
+
+        @consumer.middleware("decide")
+        async def kill_later(message: Message, raised: BaseException | None) -> BaseException:
+            await asyncio.sleep(0)
+            return Dead("never again")
+    else:
+
+        @consumer.middleware("decide")
+        def kill(message: Message, raised: BaseException | None) -> BaseException:
+            return Dead("never again")
+
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert seen == [ValueError]
+    assert harness.dead_letters[0].properties["kodo-reason"] == "never again"
+
+
+@both
+def test_a_hook_that_fails_loses_nothing(consumer: Consumer, later: bool, caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[Any] = []
+    handled(consumer, seen, later=later)
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("hook")
+
+    consumer.middleware("receive")(fail)
+    consumer.middleware("decide")(fail)
+    harness = Harness(consumer)
+    for _ in range(3):
+        harness.send(b"x")
+    harness.run()
+    assert harness.counts.done == 3
+    assert "fail failed; the message goes its way" in caplog.text
+
+    def around(message: Message, handle: Any) -> Any:
+        raise RuntimeError("hook")
+
+    consumer.middleware(around)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert len(harness.waiting("L1", "retrying")) == 1, "around the handler its failure is the handler's"
+
+
+def test_every_message_is_shown_as_it_comes_also_one_that_nobody_handles(consumer: Consumer) -> None:
+    handled(consumer, [], later=False)
+    seen: list[tuple[str, dict[str, str], int]] = []
+
+    @consumer.middleware("receive")
+    def look(message: Message) -> None:
+        seen.append((message.text(), dict(message.properties), message.attempt))
+
+    harness = Harness(consumer)
+    harness.send(b"1", properties={"a": "b", "kodo-for": "other"})
+    harness.send(b"2", properties={"kodo-hop": "junk"})
+    harness.run()
+    assert seen == [("1", {"a": "b"}, 1), ("2", {}, 1)]
+    assert harness.counts.started == 1
+
+
+def test_a_place_that_is_none_is_refused(consumer: Consumer) -> None:
+    with pytest.raises(KodoctlError, match=r"K755.*receive, handle, decide"):
+        consumer.middleware("publish")  # type: ignore[call-overload]
+
+
+def test_hooks_around_a_handler_that_runs_elsewhere_are_refused_not_forgotten(consumer: Consumer) -> None:
+    consumer.handler(process=1)(pool_handlers.handle)
+    consumer.middleware(lambda message, handle: handle(message))
+    with pytest.raises(KodoctlError, match="K752"):
+        consumer.handling.runner(consumer.policy, None, consumer._hooks)

@@ -1,0 +1,273 @@
+"""The process pool, with real processes: what crosses the pipe, what a death costs, time-outs, start and end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from consumer.envelope import FRESH, Control, Level, State
+from consumer.handling import Handling
+from consumer.message import Message
+from consumer.middleware import Hooks
+from consumer.outcomes import (
+    DONE,
+    TOOK_TOO_LONG,
+    DependencyDown,
+    Died,
+    Discarded,
+    Failed,
+    MoveAsked,
+    Outcome,
+    Repeated,
+    RetryAsked,
+    StateAsked,
+    TransferAsked,
+)
+from consumer.processes.child import Job
+from consumer.processes.pool import ProcessRunner
+from kodoctl.errors import KodoctlError
+from tests.support import eventually
+from tests.unit.consumer import pool_handlers
+from tests.unit.consumer.making import delivery, policy
+from tests.unit.consumer.test_handlers import TestDesk
+
+MODULE = "tests.unit.consumer.pool_handlers"
+
+
+class Desk(TestDesk):
+    """Messages by what their handler shall do."""
+
+    def give(self, *words: str, control: Control = FRESH, **properties: str) -> list[Message]:
+        of = policy()
+        with self.lock:
+            first = len(self.given) if hasattr(self, "given") else 0
+            messages = [
+                Message(delivery(first + number, word.encode(), **properties), of.lanes[0], control, "u1")
+                for number, word in enumerate(words)
+            ]
+            self.given = [*getattr(self, "given", []), *messages]
+            self.work += messages
+            self.version += 1
+        return messages
+
+    def outcomes(self) -> dict[str, Outcome]:
+        with self.lock:
+            return dict(self.ended)
+
+
+@contextmanager
+def pool(size: int = 2, timeout: float = 60.0, function: str = "handle") -> Iterator[tuple[ProcessRunner, Desk]]:
+    runner = ProcessRunner(Job(MODULE, function, policy().lanes, None), size, timeout)
+    runner.launch()
+    desk = Desk()
+    runner.start(desk)
+    try:
+        yield runner, desk
+    finally:
+        runner.stop()
+    assert desk.problems == []
+
+
+def test_everything_is_handled_once_and_children_end_with_the_pool() -> None:
+    with pool() as (runner, desk):
+        desk.give(*["fine"] * 3_000)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 3_000)
+        assert {outcome for _, outcome in desk.ended} == {DONE}
+        assert len(desk.outcomes()) == 3_000
+        children = [line.process.pid for line in runner._lines]
+        assert len(children) == 2
+        desk.give("fine")
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 3_001)
+    for pid in children:
+        assert pid is not None
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_verdict_comes_back_as_it_was_raised_and_any_other_exception_by_its_name(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    expected = {
+        "retry": RetryAsked(30_000, "asked to retry"), "pending": StateAsked(State.PENDING, "later"),
+        "blocking": StateAsked(State.BLOCKING, "asked for blocking"), "dead": Died("bad"),
+        "discard": Discarded("old"), "move": MoveAsked(Level.L2), "repeat": Repeated(),
+        "down": DependencyDown("bank"), "transfer": TransferAsked("other", b"new", {"a": "b"}, "k"),
+        "fail:secret": Failed("ValueError"), "exit": Failed("SystemExit"), "fine": DONE, "unknown": Failed("KeyError"),
+    }  # fmt: skip
+    with pool() as (runner, desk), caplog.at_level(logging.WARNING):
+        desk.give(*expected)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == len(expected))
+        assert list(dict(sorted(desk.ended, key=_number)).values()) == list(expected.values())
+    assert "ValueError: secret" in caplog.text, "the traceback is for the log"
+    assert "pool_handlers.py" in caplog.text
+
+
+def test_a_message_is_the_same_in_a_process() -> None:
+    control = Control(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
+    with pool(1) as (runner, desk):
+        (message,) = desk.give("look", control=control, size="3")
+        runner.wake()
+        eventually(lambda: desk.ended)
+        seen = message.properties, message.key, message.tenant, message.attempt, message.topic, message.reason
+        assert desk.ended == [(message.id, Died(repr(seen)))]
+
+
+def test_a_death_costs_nobody_else_anything_and_a_message_that_kills_thrice_is_dead(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger"
+    with pool() as (runner, desk):
+        segfault, *_ = desk.give("segfault", *[f"note:{ledger}"] * 150, "os-exit", *[f"note:{ledger}"] * 150)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 302)
+        found = desk.outcomes()
+        assert found.pop(segfault.id) == Died("its handler ended its process 3 times, last by SIGSEGV")
+        assert found.pop(desk.given[151].id) == Died("its handler ended its process 3 times, last by exit 7")
+        assert set(found.values()) == {DONE}
+        assert max(Counter(ledger.read_text().split()).values()) == 1, "neighbours ran once each"
+        eventually(lambda: len(runner._lines) == 2)
+
+
+def test_a_process_that_somebody_kills_is_replaced_and_only_its_message_runs_again(tmp_path: Path) -> None:
+    with pool() as (runner, desk):
+        messages = desk.give(f"once:{tmp_path / 'flag'}", f"memory:{tmp_path / 'too'}", *["fine"] * 50)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == len(messages))
+        assert set(desk.outcomes().values()) == {DONE}
+        eventually(lambda: len(runner._lines) == 2)
+        (idle, *_) = runner._lines
+        assert idle.process.pid is not None
+        os.kill(idle.process.pid, signal.SIGKILL)
+        eventually(lambda: idle not in runner._lines and len(runner._lines) == 2)
+        desk.give(*["fine"] * 50)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == len(messages) + 50)
+
+
+def test_a_handler_that_hangs_is_killed_in_time_and_nobody_waits_behind_it() -> None:
+    with pool(2, timeout=2.0) as (runner, desk):
+        desk.give(*["fine"] * 500)  # so that whole bundles are sent
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 500)
+        hanging, *others = desk.give("sleep:60", *["fine"] * 200)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 701)
+        assert desk.ended[-1] == (hanging.id, TOOK_TOO_LONG), "the others did not wait for the one that hangs"
+        assert {desk.outcomes()[message.id] for message in others} == {DONE}
+        eventually(lambda: len(runner._lines) == 2)
+
+
+def test_large_messages_pass_the_pipe() -> None:
+    with pool(1) as (runner, desk):
+        of = policy()
+        big = [Message(delivery(number, b"fine:" + b"x" * (5 << 20)), of.lanes[0], FRESH, "u") for number in range(3)]
+        with desk.lock:
+            desk.work += big
+            desk.version += 1
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 3)
+        assert {outcome for _, outcome in desk.ended} == {DONE}
+
+
+def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
+    for module, function, why in (
+        ("tests.unit.consumer.broken_pool_handlers", "handle", "no licence on this machine"),
+        (MODULE, "missing", "has no attribute 'missing'"),
+    ):
+        runner = ProcessRunner(Job(module, function, policy().lanes, None), 2, 60.0)
+        with pytest.raises(KodoctlError, match=r"K751") as raised:
+            runner.launch()
+        assert why in str(raised.value)
+        assert runner._lines == []
+
+
+def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.processes.pool._LET_GO", 0.3)
+    with pool(2) as (runner, desk):
+        desk.give("sleep:60")
+        runner.wake()
+        eventually(lambda: desk.out == 1)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    assert desk.ended == []
+
+
+def test_a_worker_that_breaks_is_told() -> None:
+    runner = ProcessRunner(Job(MODULE, "handle", policy().lanes, None), 1, 60.0)
+    runner.launch()
+    desk = Desk()
+    desk.broken = True
+    runner.start(desk)
+    desk.give("fine")
+    runner.wake()
+    eventually(lambda: desk.problems)
+    runner.stop()
+
+
+def test_processes_end_when_their_worker_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "app.py"
+    script.write_text(
+        "import sys, time\n"
+        "from consumer.processes.pool import ProcessRunner\n"
+        "from consumer.processes.child import Job\n"
+        "def handle(message): pass\n"
+        "if __name__ == '__main__':\n"
+        "    runner = ProcessRunner(Job('__main__', 'handle', (), None), 2, 60.0)\n"
+        "    runner.launch()\n"
+        "    print(*[line.process.pid for line in runner._lines], flush=True)\n"
+        "    time.sleep(60)\n",
+        encoding="utf-8",
+    )
+    worker = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
+    assert worker.stdout is not None
+    pids = [int(pid) for pid in worker.stdout.readline().split()]
+    assert len(pids) == 2
+    worker.kill()
+    worker.wait()
+    worker.stdout.close()
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def test_what_cannot_run_in_a_process_is_refused_with_everything_that_is_wrong() -> None:
+    def inner(message: Message) -> None: ...
+
+    class Thing:
+        def __call__(self, message: Message) -> None: ...
+
+    wrong = [
+        (lambda message: None, "lambda"),
+        (inner, "function within a function"),
+        (Thing(), "imports? a function by its name"),
+        (pool_handlers.later, "is async"),
+    ]
+    for function, why in wrong:
+        with pytest.raises(KodoctlError, match="K752") as raised:
+            Handling(function, 2).check()
+        assert why.replace("s?", "") in str(raised.value).replace("imports", "import")
+    with pytest.raises(KodoctlError) as raised:
+        Handling(lambda: None, 2).check()
+    assert [finding.code for finding in raised.value.diagnostics] == ["K750", "K752"]
+
+
+def test_a_declared_handler_becomes_a_pool() -> None:
+    of = policy()
+    handling = Handling(pool_handlers.handle, 2).check()
+    assert handling.scheduled(of).concurrency == 2
+    runner = handling.runner(of, None, Hooks())
+    assert isinstance(runner, ProcessRunner)
+    runner.stop()
+
+
+def _number(ended: tuple[str, Outcome]) -> int:
+    return int(ended[0].split(":")[1])
