@@ -21,13 +21,13 @@ from consumer.message import Check
 from consumer.middleware import AROUND, Around, Hooks
 from consumer.payloads import Payloads
 from consumer.policy import Policy
-from consumer.routes import cautions, policy_of
+from consumer.routes import policy_of
 from consumer.service import Service, summary
 from consumer.settings import Settings, read_settings
 from consumer.together import run_all
 from consumer.wiring import Place, Surroundings, reach
 from consumer.worker import Worker
-from kodoctl.errors import Diagnostic, UsageError, error
+from kodoctl.errors import UsageError, error
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])
@@ -54,11 +54,9 @@ class Consumer:
         policy: Policy,
         connect: Callable[[], tuple[Broker, Cluster]],
         *,
-        cautions: tuple[Diagnostic, ...] = (),
         settings: Settings | None = None,
     ) -> None:
         self.policy = policy
-        self.cautions = cautions
         self.settings = settings or Settings()
         self._connect = connect
         self._handling: Handling | None = None
@@ -78,7 +76,6 @@ class Consumer:
         return cls(
             policy_of(topology, topic, subscription),
             lambda: reach(surroundings.connection()),
-            cautions=tuple(cautions(topology, topic, subscription)),
             settings=read_settings(surroundings.environ, surroundings.folder),
         )
 
@@ -209,8 +206,6 @@ class Consumer:
         """
         handling, check = self.handling, self.payload_check
         policy = handling.scheduled(self.policy)
-        for caution in self.cautions:
-            log.warning("%s", caution)
         broker, cluster = self._connect()
         try:
             runner = handling.runner(self.policy, check, self._hooks)

@@ -11,6 +11,7 @@ class Counts:
     """Since the start of the worker.
 
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
+    `isolated`: times a tenant was moved aside for filling the look-ahead.
     `repeats`: deliveries dropped because their message was held or just finished with. `recorded`: audit records with a
     receipt; `unrecorded`: given up, where nobody waits for them.
     """
@@ -25,6 +26,7 @@ class Counts:
     republished: int = 0
     recorded: int = 0
     unrecorded: int = 0
+    isolated: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)

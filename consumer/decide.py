@@ -18,6 +18,7 @@ from consumer.outcomes import (
     Discarded,
     Done,
     Failed,
+    Isolated,
     MoveAsked,
     NotForUs,
     Outcome,
@@ -38,6 +39,8 @@ STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to
 STUCK_MOST: Final = 300_000
 UNAVAILABLE_FIRST: Final = 1_000  # ms: first backoff while a dependency is down
 UNAVAILABLE_MOST: Final = 30_000
+ISOLATED_LEAST: Final = 60_000  # ms: an isolated message stays away at least so long
+ISOLATED_MOST: Final = 3_600_000
 POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
 
 
@@ -61,6 +64,7 @@ class Why(StrEnum):
     BLOCKING = "blocking"
     ESCALATED = "escalated"
     DEAD = "dead"
+    ISOLATED = "isolated"
     ROUTED = "routed"
     MOVED = "moved"
     TRANSFERRED = "transferred"
@@ -125,6 +129,8 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _refused_by_limit(envelope, (State.PENDING,), slot, policy, now, most=MAX_RATE_DUE)
         case OverQuota(slot):
             return _refused_by_limit(envelope, (State.BLOCKING, State.PENDING), slot, policy, now, most=policy.horizon)
+        case Isolated(due):
+            return _isolated(envelope, due, policy, now)
         case Died(reason) | Broken(reason) | Refused(reason):
             return _die(envelope, reason, policy)
         case Routed(level):
@@ -235,6 +241,17 @@ def _refused_by_limit(
         return _move(envelope, retrying, control._replace(retrying=used), policy, limited=True)
     escalated = _escalate(envelope, "over its limit for too long", policy)
     return stay if isinstance(escalated, Wait) else escalated
+
+
+def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
+    """Out of a ready lane that keeps no order, counting nothing; where there is no place for it, it stays."""
+    aside = not envelope.ordered and envelope.state is State.READY
+    target = policy.isolation_target(envelope.level) if aside else None
+    if target is None:
+        return Wait(0, Why.ISOLATED, envelope.control)
+    away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
+    control = envelope.control._replace(due=now + away, reason="isolated")
+    return _move(envelope, target, control, policy, Why.ISOLATED)
 
 
 def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:

@@ -27,6 +27,7 @@ from consumer.envelope import (
     read_control,
 )
 from consumer.held import Entry, Held, LaneState, Place, Stock
+from consumer.isolation import Isolation
 from consumer.limits import Gate
 from consumer.message import Check, Message
 from consumer.outcomes import (
@@ -34,6 +35,7 @@ from consumer.outcomes import (
     TOOK_TOO_LONG,
     Broken,
     Failed,
+    Isolated,
     NotForUs,
     Outcome,
     OverQuota,
@@ -63,7 +65,7 @@ class Engine:
         self.counts = Counts()
         self.effects = Effects()
         self.draining = False
-        self.timers: Timers[Held | Gate | Sending | Recorder] = Timers()
+        self.timers: Timers[Held | Gate | Sending | Recorder | Isolation] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
         self._clock, self._check = clock, check
@@ -72,6 +74,8 @@ class Engine:
         self._waits = Waits(self, self.timers.set, rng)
         self._publications = Publications(self, self.timers.set, clock, rng)
         self.recorder = self._publications.recorder(self._finished_with)
+        self.isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
+        self._scheduler.starts = self.isolation.starts
         self.starved: set[LaneState] = set()  # told that there is no room
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
@@ -99,6 +103,8 @@ class Engine:
                 counts.repeats += 1
             else:
                 self._receive(lane, delivery, entry, now)
+        if self.isolation.tenants:
+            self.isolation.sift(now)
 
     def disconnected(self, index: int) -> None:
         """The lane's messages will come again. What has not started is let go; what runs is recognised when it comes.
@@ -116,11 +122,16 @@ class Engine:
         room = 0 if shut else self._stock.room(lane)
         if not room:
             self.starved.add(lane)
+            if not shut:
+                self.isolation.full(self._clock.now())
         return room
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
         """The broker's word on a send."""
-        self._publications.receipt(ticket, receipt, self._clock.now())
+        now = self._clock.now()
+        self._publications.receipt(ticket, receipt, now)
+        if self.isolation.leaving:
+            self.isolation.move(now)
 
     # ---- handlers
 
@@ -194,6 +205,8 @@ class Engine:
                     self._publications.send(sleeper, now)
                 case Recorder():
                     sleeper.flush(now)
+                case Isolation():
+                    sleeper.look(now)
                 case _:
                     assert_never(sleeper)
 
@@ -208,10 +221,11 @@ class Engine:
             self._look_again = now + _TICK
             self._scheduler.recheck(now)
             self._scheduler.limits.prune(now)
+            self.isolation.look(now)
         self.resume_starved()
         oldest = next(iter(self.running.values()), float("inf"))
         due = min(oldest + self._timeout, self._publications.hanging_from, self.timers.first)
-        if self.starved or self._scheduler.any_shut:
+        if self.starved or self._scheduler.any_shut or self.isolation.tenants:
             due = min(due, now + _TICK)
         return max(0.0, due - now)
 
@@ -261,6 +275,7 @@ class Engine:
             Place.RUNNING: len(self.running),
             Place.PUBLISHING: self._publications.waiting,
             Place.GATED: self._scheduler.gated,
+            Place.LEAVING: len(self.isolation),
             Place.RECORDED: self.recorder.waiting if self.recorder else 0,
         }
         return misplaced(self.lanes, self.timers, counted)
@@ -309,6 +324,10 @@ class Engine:
     def _over_limit(self, held: Held, slot: Slot, now: float) -> None:
         wall = self._clock.wall() + round((slot.at - now) * 1000)
         self._conclude(held, OverQuota(wall) if slot.over is Over.QUOTA else OverRate(wall), now)
+
+    def move_aside(self, held: Held, wait: float, now: float) -> None:
+        """See isolation.Owner."""
+        self._conclude(held, Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 

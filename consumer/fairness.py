@@ -101,6 +101,21 @@ class TenantRing(Generic[T]):
             queue.listed = True
             self._ring.append(queue)
 
+    def sizes(self) -> Iterator[tuple[str, int]]:
+        """Tenants with items and how many each has."""
+        return ((queue.tenant, len(queue.items)) for queue in self._ring)
+
+    def cut(self, tenant: str, keep: int) -> list[T]:
+        """Takes out all of a tenant's items but the first `keep` (at least 1), oldest first."""
+        queue = self._queues.get(tenant)
+        if queue is None:
+            return []
+        items = queue.items
+        gone = [items.pop() for _ in range(len(items) - keep)]
+        gone.reverse()
+        self._size -= len(gone)
+        return gone
+
     def take(self, passing_over: str | None = None) -> T | None:
         """The next item by turns, not of the tenant passed over; None when nobody else has any."""
         ring = self._ring

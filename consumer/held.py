@@ -22,6 +22,7 @@ class Place(Enum):
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes
     CHAINED = auto()  # behind another message of its key, on an ordered lane
     GATED = auto()  # at a limit that is shut
+    LEAVING = auto()  # of an isolated tenant, soon to be moved
     WAITING = auto()  # until a moment
     RUNNING = auto()
     PUBLISHING = auto()  # moved, until the receipt
@@ -30,7 +31,7 @@ class Place(Enum):
     GONE = auto()  # let go or acknowledged
 
 
-UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.WAITING})
+UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.LEAVING, Place.WAITING})
 
 
 class Entry:
@@ -192,6 +193,10 @@ class Stock:
         del held.lane.held[held.delivery.id]
         self.messages -= 1
         self.bytes -= held.size
+
+    def part(self, messages: int, size: int) -> float:
+        """So many messages and bytes as a part of the budget."""
+        return max(messages / self._max_messages, size / self._max_bytes)
 
     @property
     def ample(self) -> bool:

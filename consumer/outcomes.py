@@ -124,6 +124,13 @@ class OverQuota:
 
 
 @dataclass(frozen=True, slots=True)
+class Isolated:
+    """Its tenant fills the look-ahead; by the tenant's pace its turn comes at `due` (ms since the epoch)."""
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
 class Broken:
     """Control properties on a state topic that no worker wrote."""
 
@@ -139,7 +146,7 @@ class Refused:
 
 Outcome = (
     Done | Failed | RetryAsked | StateAsked | Died | Discarded | MoveAsked | TransferAsked | DependencyDown
-    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Broken | Refused
+    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Isolated | Broken | Refused
 )  # fmt: skip
 DONE = Done()
 TOOK_TOO_LONG = Failed("handler took too long")

@@ -121,6 +121,15 @@ class AuditTo:
 
 
 @dataclass(frozen=True, slots=True)
+class Isolate:
+    """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages, is moved aside."""
+
+    share: float
+    least: int
+    to: Literal["B1", "pending"]
+
+
+@dataclass(frozen=True, slots=True)
 class Route:
     """Messages whose properties match go to the ready lane of a level at their first receipt."""
 
@@ -145,6 +154,7 @@ class Policy:
     limits: tuple[Limit, ...] = ()
     routes: tuple[Route, ...] = ()
     fair_by: str | None = None
+    isolate: Isolate | None = None
     tenant_weights: Mapping[str, int] = field(default_factory=dict)
     lookahead_messages: int = 50_000
     lookahead_bytes: int = 128 << 20
@@ -178,6 +188,14 @@ class Policy:
     def is_draining(self, level: Level) -> bool:
         """Whether a level is read but no longer written."""
         return (level, State.READY) not in self.targets
+
+    def isolation_target(self, level: Level) -> Target | None:
+        """Where an isolated tenant's messages of a level's ready lane go; None: they stay."""
+        if self.isolate is None or level.is_backup:
+            return None
+        if self.isolate.to == "pending":
+            return self.target(level, State.PENDING)
+        return self.targets.get((Level.B1, State.READY)) if level.rank < Level.B1.rank else None
 
     def tenant(self, properties: Mapping[str, str], key: str) -> str:
         """The party fairness is about."""

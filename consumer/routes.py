@@ -15,6 +15,7 @@ from consumer.envelope import Level, State
 from consumer.policy import (
     AuditTo,
     Concurrency,
+    Isolate,
     Lane,
     Limit,
     Pace,
@@ -25,7 +26,7 @@ from consumer.policy import (
     Target,
     Waits,
 )
-from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, UsageError, error, warning
+from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, UsageError, error
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import holds
 from kodoctl.topology.expand import produced_topic
@@ -88,6 +89,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         limits=tuple(_limit(limit) for limit in spec.limits),
         routes=tuple(_routes(ground, spec)),
         fair_by=ground.fair_by,
+        isolate=_isolate(ground, spec),
         tenant_weights=spec.tenant_weights,
         lookahead_messages=spec.lookahead.messages,
         lookahead_bytes=int(spec.lookahead.size),
@@ -212,6 +214,13 @@ def _concurrency(spec: Subscription) -> int:
     return spec.concurrency
 
 
+def _isolate(ground: GroundTopic, spec: Subscription) -> Isolate | None:
+    found = settings.isolation(ground, spec)
+    if found is None or found.to is None:
+        return None
+    return Isolate(float(found.share.rstrip("%")) / 100, found.min, found.to)
+
+
 def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
     shared = limit.scope == "subscription"
     match limit:
@@ -263,16 +272,6 @@ def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscrip
     if payload is not None and not isinstance(payload.definition, dict):
         detail = f"{payload.path}: {payload.problem or 'it is not a map'}"
         yield error("K705", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
-
-
-def cautions(topology: LoadedTopology, topic: str, subscription: str) -> list[Diagnostic]:
-    """What the file asks for by name and this version does only in part: said at start."""
-    spec = ground_of(topology, topic).subscriptions[subscription]
-    if "isolate" not in spec.model_fields_set or isinstance(spec.isolate, str):
-        return []
-    detail = "a tenant that fills the look-ahead is not moved aside yet; turns, limits and the 75 % rule hold"
-    where = topology.where("topics", topic, "subscriptions", subscription, "isolate")
-    return [warning("K706", "isolation is not there yet", detail, where)]
 
 
 def _listed(names: Mapping[str, object]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -28,6 +29,7 @@ class Scheduler:
         self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
     ) -> None:
         self.limits = Limits(policy.limits, policy.expected_workers)
+        self.starts: deque[str] | None = None  # tenants of the last starts, where somebody wants to know
         self.version = 0  # grows whenever there may be more to take
         self._policy, self._lanes, self._clock = policy, lanes, clock
         self._set_timer, self._refused = set_timer, refused
@@ -88,6 +90,8 @@ class Scheduler:
         if held is None and self._hog is not None:
             held = self._next(None, now)  # nobody else has work: no slot stays empty for its own sake
         if held is not None and self._policy.fair_by:
+            if self.starts is not None:
+                self.starts.append(held.tenant)
             count = self._running[held.tenant] = self._running.get(held.tenant, 0) + 1
             if count >= self._slot_cap:
                 self._hog = held.tenant

@@ -212,7 +212,6 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K704": Code("not supported by this version of the consumer",
                      "Write what the detail proposes, or use a newer consumer."),
         "K705": Code("payload schema cannot be read", "Mend the schema file; `kodoctl lint` says more."),
-        "K706": Code("isolation is not there yet", "Nothing: turns, limits and the 75 % rule hold without it."),
         "K707": Code("no handler", "Decorate a function with @consumer.handler before the consumer starts."),
         "K708": Code("cannot read settings", "Mend kodo-consumer.toml, or the KODO_CONSUMER_ variable."),
         "K709": Code("level takes no messages", "Send to one of the levels it lists."),

@@ -18,6 +18,7 @@ from consumer.outcomes import (
     Died,
     Discarded,
     Failed,
+    Isolated,
     MoveAsked,
     NotForUs,
     Outcome,
@@ -295,7 +296,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     DONE, FAILED, RetryAsked(None, "r"), RetryAsked(10**12, "r"), StateAsked(State.PENDING, "r"),
     StateAsked(State.BLOCKING, "r"), Died("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
     TransferAsked("other"), TransferAsked("unknown"), DependencyDown("d"), NotForUs(), TooEarly(NOW + 10_000),
-    Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), Broken("r"), Refused("r"),
+    Isolated(NOW), Isolated(NOW + 10**9), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), Broken("r"), Refused("r"),
     Repeated(), Postponed("r"),
 )  # fmt: skip
 POLICIES = tuple(

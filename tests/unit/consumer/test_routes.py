@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from consumer.envelope import Level, State
-from consumer.policy import Concurrency, Pace, Policy, Quota, Rate, Waits
-from consumer.routes import cautions, load, outlet_of, policy_of
+from consumer.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
+from consumer.routes import load, outlet_of, policy_of
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 
@@ -167,12 +167,14 @@ def test_a_broken_file_tells_everything(tmp_path: Path) -> None:
         load(str(tmp_path), None)
 
 
-def test_isolation_asked_for_by_name_is_a_caution(tmp_path: Path) -> None:
-    asked = load(
-        write(tmp_path, "  J: {fair_by: u, subscriptions: {s: {isolate: {min: 10}}, r: {isolate: 'off'}}}\n"), None
-    )
-    assert [found.code for found in cautions(asked, "J", "s")] == ["K706"]
-    assert cautions(asked, "J", "r") == []
+def test_isolation_is_as_declared_and_names_where_to(tmp_path: Path) -> None:
+    topics = """
+  J:
+    fair_by: u
+    subscriptions: {s: {}, r: {isolate: 'off'}, t: {isolate: {share: 12.5%, min: 10}}, n: {states: [retrying]}}
+"""
+    found = {name: _policy(tmp_path, topics, "J", name).isolate for name in "srtn"}
+    assert found == {"s": Isolate(0.25, 1000, "pending"), "r": None, "t": Isolate(0.125, 10, "pending"), "n": None}
 
 
 def test_producers_send_to_levels_that_take_messages(tmp_path: Path) -> None:
