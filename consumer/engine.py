@@ -18,7 +18,7 @@ from consumer.counts import Counts
 from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
 from consumer.envelope import (
-    FRESH,
+    CONTROL_NAMES,
     BrokenControlError,
     Control,
     Delivery,
@@ -92,12 +92,15 @@ class Engine:
         now = self._clock.now()
         counts = self.counts
         counts.received += len(deliveries)
+        entry: Entry | None = None
         for delivery in deliveries:
-            held = lane.held.get(delivery.id)
+            if entry is None or entry.key is not delivery.entry:  # mostly many of one batch in a row
+                entry = lane.entry(delivery.entry, now)
+            held = entry.held.get(delivery.batch_index)
             if held is not None:
                 held.token = delivery.token
                 counts.repeats += 1
-            elif (entry := lane.arrive(delivery, now)) is None:
+            elif entry.done >> delivery.batch_index & 1:
                 lane.acks.append(delivery.token)
                 self.unsent += 1
                 counts.repeats += 1
@@ -152,7 +155,8 @@ class Engine:
         """The next message to handle, its tokens taken; None when nobody may start now."""
         if self.draining:
             return None
-        now = self._clock.now() if now is None else now
+        if now is None:
+            now = self._clock.now()
         if self.timers.first <= now:
             self.advance(now)
         held = self._scheduler.take(now)
@@ -195,7 +199,7 @@ class Engine:
         for number, sleeper in self.timers.due(now):
             match sleeper:
                 case Held():
-                    if sleeper.place is Place.WAITING and sleeper.wake == number:
+                    if sleeper.place is Place.WAITING and sleeper.trials.wake == number:
                         self._waits.ended(sleeper)
                         self._check_due(sleeper, now)
                 case Gate():
@@ -286,7 +290,10 @@ class Engine:
         policy = self.policy
         properties = delivery.properties
         held = Held(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
-        self._stock.add(lane, held)
+        self._stock.add(held)
+        if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
+            self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
+            return
         broken = ""
         try:
             held.control = read_control(properties)
@@ -297,8 +304,6 @@ class Engine:
             self._conclude(held, NotForUs(), now)
         elif broken:
             self._conclude(held, Broken(broken), now)
-        elif held.control is FRESH and self._is_plain and not delivery.broken:
-            self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
         elif lane.chain(held):
             self._check_due(held, now)
 
@@ -388,8 +393,8 @@ class Engine:
     def _forget(self, held: Held) -> None:
         held.place = Place.GONE
         self._stock.remove(held)
-        held.lane.leave(held.entry)
-        self._waits.ended(held)
+        if held.trials.resting:
+            self._waits.ended(held)
 
     def _let_go(self, lane: LaneState) -> None:
         """Forgets what has not started, unacknowledged: the broker has it still."""

@@ -27,14 +27,14 @@ _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 class Delivery(NamedTuple):
     """A message copied out of the client (a kept client object would pin its whole batch).
 
-    `id` is equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints
-    as `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
-    `entry` names what the broker stores as one, a batch, and `batch_index` the place in it; None: the message alone.
+    `entry` names what the broker stores as one, mostly a batch, and `batch_index` the place in it: together they are
+    equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints as
+    `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
     `broken`: why key and properties could not be read. `schema`: the version of the schema that the payload was written
     with, as the broker counts, where that is asked for.
     """
 
-    id: Hashable
+    entry: Hashable
     token: object
     payload: bytes | None
     properties: Mapping[str, str]
@@ -42,7 +42,6 @@ class Delivery(NamedTuple):
     ordering_key: str
     event_time: int
     publish_time: int
-    entry: Hashable = None
     batch_index: int = 0
     broken: str = ""
     schema: str = ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
@@ -35,7 +36,7 @@ UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.LE
 
 
 class Entry:
-    """What the broker stores as one, mostly a batch: how many of its messages are held, and which are finished with.
+    """What the broker stores as one, mostly a batch: which of its messages are held, and which are finished with.
 
     A broken connection brings all of them again while one is unacknowledged, however long ago the others were finished.
     """
@@ -44,17 +45,33 @@ class Entry:
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.held = 0
+        self.held: dict[int, Held] = {}  # by their place in the batch
         self.done = 0  # a bit for each index
         self.at = 0.0  # when the last one was finished with
+
+
+@dataclass(slots=True)
+class Trials:
+    """What happened to a held message in memory; most messages never need one of their own.
+
+    `resting`: it sits out an in-place wait. `wake`: number of the timer that may wake it. The rest counts waits by kind.
+    """
+
+    resting: bool = False
+    wake: int = 0
+    in_place: int = 0
+    stuck: int = 0
+    unavailable: int = 0
+
+
+_NONE: Final = Trials()  # never written to
 
 
 class Held:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "control", "delivery", "entitled", "entry", "gates", "in_place", "lane", "place", "resting", "size", "stuck",
-        "tenant", "token", "unavailable", "wake",
+        "control", "delivery", "entitled", "entry", "gates", "lane", "place", "size", "tenant", "token", "trials",
     )  # fmt: skip
 
     def __init__(self, lane: LaneState, delivery: Delivery, entry: Entry, tenant: str) -> None:
@@ -62,15 +79,19 @@ class Held:
         self.delivery = delivery
         self.entry = entry
         self.token = delivery.token
-        self.size = len(delivery.payload) if delivery.payload else 0
+        self.size = len(delivery.payload or b"")
         self.tenant = tenant
         self.control: Control = FRESH
         self.place = Place.QUEUED
         self.gates: Gates | None = None
         self.entitled = False  # its moment at the limits has been set aside
-        self.resting = False  # it sits out an in-place wait
-        self.in_place = self.stuck = self.unavailable = 0
-        self.wake = 0  # number of the timer that may wake it
+        self.trials = _NONE  # to be read; written to by `tried`
+
+    def tried(self) -> Trials:
+        """Its trials, to be written to."""
+        if self.trials is _NONE:
+            self.trials = Trials()
+        return self.trials
 
     def envelope(self, *, may_wait: bool) -> Envelope:
         """What a decision is made from."""
@@ -79,16 +100,16 @@ class Held:
             level=lane.level,
             state=lane.state,
             control=self.control,
-            in_place=self.in_place,
-            stuck=self.stuck,
-            unavailable=self.unavailable,
+            in_place=self.trials.in_place,
+            stuck=self.trials.stuck,
+            unavailable=self.trials.unavailable,
             may_wait=may_wait,
             ordered=lane.ordered,
         )
 
 
 class LaneState:
-    """One lane at work. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work.
+    """One lane at work. `held`: how many messages it holds. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work.
     `open`: entries with messages held; `recent` and `before`, the generation before it: entries without.
     """
 
@@ -99,7 +120,7 @@ class LaneState:
     def __init__(self, lane: Lane) -> None:
         self.lane = lane
         self.ring: TenantRing[Held] = TenantRing()
-        self.held: dict[Hashable, Held] = {}
+        self.held = 0
         self.open: dict[Hashable, Entry] = {}
         self.recent: dict[Hashable, Entry] = {}
         self.before: dict[Hashable, Entry] = {}
@@ -109,29 +130,19 @@ class LaneState:
         self.blocked = False
         self.started = 0
 
-    def arrive(self, delivery: Delivery, now: float) -> Entry | None:
-        """The entry of a message that is held from now on; None: the message was finished with, and comes again.
-
-        That is known as long as a message of its entry is held, and for a minute (a rewound subscription is older).
+    def entry(self, key: Hashable, now: float) -> Entry:
+        """What is known of an entry of which a message comes: everything as long as one of its messages is held, and for a
+        minute (a rewound subscription is older).
         """
-        key = delivery.id if delivery.entry is None else delivery.entry
         entry = self.open.get(key)
         if entry is None:
             entry = self.recent.get(key) or self.before.get(key)
             if entry is None or now - entry.at >= RECENT_SECONDS:
                 entry = Entry(key)
-        if entry.done >> delivery.batch_index & 1:
-            return None
-        if not entry.held:
-            self.open[key] = entry
-        entry.held += 1
         return entry
 
-    def leave(self, entry: Entry) -> None:
-        """A message of the entry is held no more."""
-        entry.held -= 1
-        if entry.held:
-            return
+    def close(self, entry: Entry) -> None:
+        """No message of the entry is held any more."""
         del self.open[entry.key]
         if entry.done:
             self.recent[entry.key] = entry
@@ -167,7 +178,11 @@ class LaneState:
                 while chain and chain[-1].place in UNSTARTED:
                     chain.pop()
             self.chains = {key: chain for key, chain in self.chains.items() if chain}
-        return [held for held in self.held.values() if held.place in UNSTARTED]
+        return [held for held in self if held.place in UNSTARTED]
+
+    def __iter__(self) -> Iterator[Held]:
+        """What is held, while nothing comes or goes."""
+        return (held for entry in self.open.values() for held in entry.held.values())
 
 
 class Stock:
@@ -182,15 +197,23 @@ class Stock:
         self.messages = 0
         self.bytes = 0
 
-    def add(self, lane: LaneState, held: Held) -> None:
+    def add(self, held: Held) -> None:
         """A message more."""
-        lane.held[held.delivery.id] = held
+        lane, entry = held.lane, held.entry
+        if not entry.held:
+            lane.open[entry.key] = entry
+        entry.held[held.delivery.batch_index] = held
+        lane.held += 1
         self.messages += 1
         self.bytes += held.size
 
     def remove(self, held: Held) -> None:
         """A message less."""
-        del held.lane.held[held.delivery.id]
+        lane, entry = held.lane, held.entry
+        del entry.held[held.delivery.batch_index]
+        if not entry.held:
+            lane.close(entry)
+        lane.held -= 1
         self.messages -= 1
         self.bytes -= held.size
 
@@ -207,7 +230,7 @@ class Stock:
         """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
         if self.bytes >= self._max_bytes:
             return 0 if lane.held else 1
-        return max(self._max_messages - self.messages, self._floor - len(lane.held), 0)
+        return max(self._max_messages - self.messages, self._floor - lane.held, 0)
 
 
 def _order_key(delivery: Delivery) -> str:

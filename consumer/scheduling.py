@@ -38,6 +38,8 @@ class Scheduler:
         self._running: dict[str, int] = {}  # by tenant
         self._slot_cap = max(1, int(policy.concurrency * _SLOT_SHARE))
         self._hog: str | None = None
+        self._is_fair = policy.fair_by is not None
+        self._is_limited = bool(policy.limits)
 
     # ---- in
 
@@ -89,7 +91,7 @@ class Scheduler:
         held = self._next(self._hog, now)
         if held is None and self._hog is not None:
             held = self._next(None, now)  # nobody else has work: no slot stays empty for its own sake
-        if held is not None and self._policy.fair_by:
+        if held is not None and self._is_fair:
             if self.starts is not None:
                 self.starts.append(held.tenant)
             count = self._running[held.tenant] = self._running.get(held.tenant, 0) + 1
@@ -99,12 +101,13 @@ class Scheduler:
 
     def freed(self, held: Held, now: float) -> None:
         """A message that was taken has ended."""
-        held.entitled = False
-        for gate in held.gates or ():
-            gate.finish()
-            if gate.waiters and isinstance(gate, CapGate):
-                self.let_through(gate, now)
-        if self._policy.fair_by:
+        if held.gates is not None:
+            held.entitled = False
+            for gate in held.gates:
+                gate.finish()
+                if gate.waiters and isinstance(gate, CapGate):
+                    self.let_through(gate, now)
+        if self._is_fair:
             count = self._running.pop(held.tenant) - 1
             if count:
                 self._running[held.tenant] = count
@@ -114,30 +117,28 @@ class Scheduler:
     def _next(self, passing_over: str | None, now: float) -> Held | None:
         tries = _MAX_TRIES
         skipped: list[int] = []
-        for index in self._shares.order():
+        shares = self._shares
+        for index in shares.order():
             lane = self._lanes[index]
-            while (held := lane.ring.take(passing_over)) is not None:
-                if not self.limits or self._pass(held, now):
-                    self._charge(lane, skipped)
+            ring = lane.ring
+            while (held := ring.take(passing_over)) is not None:
+                if not self._is_limited or self._pass(held, now):
+                    lane.started += 1
+                    shares.charge(index)
+                    if not ring:
+                        shares.deactivate(index)
+                    for other in skipped:
+                        shares.rejoin(other)
                     return held
                 tries -= 1
                 if not tries:
                     self.version += 1  # there may be more: whoever asked should ask again
                     return None
-            if lane.ring:
+            if ring:
                 skipped.append(index)
             else:
-                self._shares.deactivate(index)
+                shares.deactivate(index)
         return None
-
-    def _charge(self, lane: LaneState, skipped: list[int]) -> None:
-        shares, index = self._shares, lane.lane.index
-        shares.charge(index)
-        lane.started += 1
-        if not lane.ring:
-            shares.deactivate(index)
-        for other in skipped:
-            shares.rejoin(other)
 
     # ---- gates
 

@@ -36,32 +36,33 @@ class Waits:
         return self._resting < self._owner.policy.max_in_place
 
     def begin(self, held: Held, wait: Wait, now: float) -> None:
-        """The message waits; a timer with `held.wake` as its number ends it."""
+        """The message waits; a timer with `held.trials.wake` as its number ends it."""
         counts, effects, topic = self._owner.counts, self._owner.effects, held.lane.lane.topic
         counts.waited[wait.why] += 1
         held.control = wait.control
         seconds = wait.delay / 1000
         match wait.why:
             case Why.IN_PLACE:
-                held.in_place += 1
-                held.resting = True
+                trials = held.tried()
+                trials.in_place += 1
+                trials.resting = True
                 self._resting += 1
             case Why.OVER_LIMIT:
                 held.entitled = True
             case Why.UNAVAILABLE:
-                held.unavailable += 1
+                held.tried().unavailable += 1
                 seconds *= self._rng.uniform(1.0, 1.25)
             case Why.STUCK:
-                held.stuck += 1
+                held.tried().stuck += 1
                 effects.alarm("stuck", f"a message of {topic} has nowhere to go: it is tried again")
             case Why.EARLY if wait.delay > MAX_MEMORY_WAIT:
                 held.lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)
                 effects.alarm("early", f"{topic} delivers long before time and is paused: is delayed delivery on?")
         held.place = Place.WAITING
-        held.wake = self._set_timer(now + seconds, held)
+        held.tried().wake = self._set_timer(now + seconds, held)
 
     def ended(self, held: Held) -> None:
-        """Its wait is over, or it is held no more. Harmless when it sat out none."""
-        if held.resting:
-            held.resting = False
+        """Its wait is over, or it is held no more. Harmless when it sat out none in place."""
+        if held.trials.resting:
+            held.trials.resting = False
             self._resting -= 1

@@ -11,7 +11,7 @@ def misplaced(
     lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Place, int]
 ) -> list[str]:
     """Contradictions to "every unacknowledged message is in exactly one place", in words; empty unless there is a bug."""
-    places = [held.place for lane in lanes for held in lane.held.values()]
+    places = [held.place for lane in lanes for held in lane]
     found = {
         Place.QUEUED: sum(len(lane.ring) for lane in lanes),
         Place.CHAINED: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
@@ -27,4 +27,4 @@ def misplaced(
 
 
 def _sleeps(sleeper: object, number: int) -> bool:
-    return isinstance(sleeper, Held) and sleeper.place is Place.WAITING and sleeper.wake == number
+    return isinstance(sleeper, Held) and sleeper.place is Place.WAITING and sleeper.trials.wake == number

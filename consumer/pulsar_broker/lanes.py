@@ -178,7 +178,7 @@ def _copied(message: Any) -> Delivery:
     except UnicodeDecodeError:
         properties, key, ordering_key, broken = {}, "", "", "its key or properties are not UTF-8 text"
     return Delivery(
-        (entry, index),
+        entry,
         token,
         payload if payload or not message.has_null_value() else None,
         properties,
@@ -186,7 +186,6 @@ def _copied(message: Any) -> Delivery:
         ordering_key,
         message.event_timestamp(),
         message.publish_timestamp(),
-        entry,
         max(index, 0),
         broken,
     )

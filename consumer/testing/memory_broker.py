@@ -274,7 +274,7 @@ def _token(topic: _Topic, stored: StoredMessage) -> str:
 def _delivery(topic: _Topic, stored: StoredMessage) -> Delivery:
     message = stored.message
     return Delivery(
-        id=stored.number,
+        entry=stored.number,
         token=_token(topic, stored),
         payload=message.payload,
         properties=dict(message.properties),

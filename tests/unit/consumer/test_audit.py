@@ -243,7 +243,7 @@ def test_held_messages_show_where_they_are() -> None:
     on = bench()
     on.give(delivery(0))
     finish_all(on)
-    assert [held.place for lane in on.engine.lanes for held in lane.held.values()] == [Place.RECORDED]
+    assert [held.place for lane in on.engine.lanes for held in lane] == [Place.RECORDED]
 
 
 def _records(harness: Harness) -> list[Record]:

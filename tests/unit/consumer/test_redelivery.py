@@ -9,10 +9,7 @@ from tests.unit.consumer.making import Bench, delivery, policy
 
 def _batch(entry: int, count: int) -> list[Delivery]:
     """One entry of the broker's with so many messages; their numbers are unlike those of other entries."""
-    return [
-        delivery(entry * 1_000 + index)._replace(id=(entry, index), entry=entry, batch_index=index)
-        for index in range(count)
-    ]
+    return [delivery(entry * 1_000 + index)._replace(entry=entry, batch_index=index) for index in range(count)]
 
 
 def _numbers(bench: Bench) -> list[int]:
