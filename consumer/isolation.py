@@ -137,14 +137,14 @@ class Isolation:
         holdings: Counter[str] = Counter()
         for lane in self._lanes:
             if self._gates:
-                holdings.update(held.tenant for held in lane.held.values() if held.place in _WAITS_FOR_TURN)
+                holdings.update(held.tenant for held in lane if held.place in _WAITS_FOR_TURN)
             else:
                 for tenant, count in lane.ring.sizes():
                     holdings[tenant] += count
         return holdings
 
     def _size_of(self, tenant: str) -> float:
-        sizes = [held.size for lane in self._lanes for held in lane.held.values() if held.tenant == tenant]
+        sizes = [held.size for lane in self._lanes for held in lane if held.tenant == tenant]
         return sum(sizes) / len(sizes)
 
     def _let_calm_return(self, now: float) -> None:
@@ -201,7 +201,7 @@ class Isolation:
             return
         for lane in self._lanes:
             waiting: dict[str, list[Held]] = {tenant: [] for tenant in self.tenants}
-            for held in lane.held.values():
+            for held in lane:
                 if held.place is Place.GATED and held.tenant in waiting:
                     waiting[held.tenant].append(held)
             for tenant, at_gates in waiting.items():
