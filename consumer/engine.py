@@ -13,18 +13,14 @@ from typing import Final, assert_never
 from consumer.admission import Limits, Over, Slot
 from consumer.audit import Recorder
 from consumer.broker import Receipt
+from consumer.checks import before_its_turn, on_arrival
 from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
 from consumer.envelope import (
     CONTROL_NAMES,
-    BrokenControlError,
-    Control,
     Delivery,
-    State,
-    meant_for,
-    read_control,
 )
 from consumer.held import Entry, Held, LaneState, Place, Stock
 from consumer.isolation import Isolation
@@ -33,18 +29,14 @@ from consumer.message import Check, Message
 from consumer.outcomes import (
     DONE,
     TOOK_TOO_LONG,
-    Broken,
     Failed,
     Isolated,
-    NotForUs,
     Outcome,
     OverQuota,
     OverRate,
     Refused,
     RetryAsked,
-    Routed,
     StateAsked,
-    TooEarly,
 )
 from consumer.policy import NOBODY, Policy
 from consumer.publications import Publication, Publications
@@ -294,37 +286,18 @@ class Engine:
         if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
             return
-        broken = ""
-        try:
-            held.control = read_control(properties)
-        except BrokenControlError as problem:
-            held.control = Control(meant_for=meant_for(properties))
-            broken = "" if lane.lane.state is State.READY else f"broken control property {problem}"
-        if held.control.meant_for is not None and held.control.meant_for != policy.subscription:
-            self._conclude(held, NotForUs(), now)
-        elif broken:
-            self._conclude(held, Broken(broken), now)
+        outcome = on_arrival(held, policy)
+        if outcome is not None:
+            self._conclude(held, outcome, now)
         elif lane.chain(held):
             self._check_due(held, now)
 
     def _check_due(self, held: Held, now: float) -> None:
-        due = held.control.due
-        if held.delivery.broken:
-            self._conclude(held, Broken(held.delivery.broken), now)
-        elif due is not None and due > self._clock.wall():
-            self._conclude(held, TooEarly(due), now)
-        elif (routed := self._route(held)) is not None:
-            self._conclude(held, routed, now)
-        else:
+        outcome = before_its_turn(held, self.policy, self._clock.wall())
+        if outcome is None:
             self._scheduler.admit(held, now, in_turn=self._stock.ample)
-
-    def _route(self, held: Held) -> Routed | None:
-        """The first route that matches, at the first receipt from a ready lane."""
-        routes, lane = self.policy.routes, held.lane.lane
-        if not routes or lane.state is not State.READY or lane.ordered or not held.control.first_receipt:
-            return None
-        to = next((route.to for route in routes if route.matches(held.delivery.properties)), lane.level)
-        return None if to is lane.level else Routed(to)
+        else:
+            self._conclude(held, outcome, now)
 
     def _over_limit(self, held: Held, slot: Slot, now: float) -> None:
         wall = self._clock.wall() + round((slot.at - now) * 1000)
