@@ -15,13 +15,45 @@ from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
 from consumer.envelope import ID, PREFIX, Level, Outgoing
 from consumer.message import Check, payload_check
 from consumer.outcomes import InvalidPayloadError
+from consumer.routes import Outlet, outlet_of
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.pulsar.connection import Connection
 
 log = logging.getLogger("kodo.producer")
 _MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
 _RECEIPT_TIMEOUT: Final = 60.0  # seconds; the client gives a send up long before
 OnStored = Callable[[Receipt], None]
+
+
+class Form:
+    """What may be sent to a topic: payloads that fit its schema, the properties it declares (any, where none is)."""
+
+    def __init__(self, check: Check | None = None, properties: Mapping[str, str] | None = None) -> None:
+        self._check, self._declared = check, properties or {}
+
+    def encoded(self, payload: Any) -> bytes | None:
+        """The payload's bytes: JSON of what is no bytes; None is a tombstone. Raises UsageError."""
+        try:
+            if payload is None or isinstance(payload, bytes):
+                data = payload
+            else:
+                data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+            if self._check is not None and data is not None:
+                self._check(json.loads(data) if isinstance(payload, bytes) else payload)
+        except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
+            raise UsageError(error("K716", "payload refused", str(problem))) from None
+        return data
+
+    def allowed(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The properties as texts. Raises UsageError with everything that is wrong with them."""
+        missing = [name for name, need in self._declared.items() if need == "required" and name not in properties]
+        reserved = [name for name in properties if name.startswith(PREFIX)]
+        undeclared = [name for name in properties if self._declared and name not in {*self._declared, *reserved}]
+        wrong = ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved"))
+        if found := [f"{what}: {', '.join(names)}" for names, what in wrong if names]:
+            raise UsageError(*(error("K717", "message properties refused", detail) for detail in found))
+        return {name: str(value) for name, value in properties.items()}
 
 
 class Producer:
@@ -35,7 +67,7 @@ class Producer:
         self, topic: str, broker: Broker, *, check: Check | None = None, properties: Mapping[str, str] | None = None
     ) -> None:
         self.topic = topic
-        self._check, self._declared = check, properties or {}
+        self._form = Form(check, properties)
         self._broker = broker
         self._lock = threading.Condition()
         self._next = 0
@@ -57,12 +89,15 @@ class Producer:
 
         Environment and connection are found as by Consumer.load.
         """
-        from consumer.pulsar_broker import PulsarBroker
-        from consumer.routes import outlet_of
-
         surroundings = Surroundings.of(**place)
-        outlet = outlet_of(surroundings.topology(path), topic, str(level))
-        broker = PulsarBroker(surroundings.connection(), by_key=outlet.by_key)
+        return cls.to(outlet_of(surroundings.topology(path), topic, str(level)), surroundings.connection())
+
+    @classmethod
+    def to(cls, outlet: Outlet, connection: Connection) -> Producer:
+        """A producer for a topic that was found in a topology, connected. Raises ClusterError."""
+        from consumer.pulsar_broker import PulsarBroker
+
+        broker = PulsarBroker(connection, by_key=outlet.by_key)
         try:
             return cls(outlet.topic, broker, check=payload_check(outlet.schema), properties=outlet.properties)
         except BaseException:
@@ -121,8 +156,8 @@ class Producer:
         name = id or uuid.uuid4().hex
         message = Outgoing(
             topic=self.topic,
-            payload=self._encoded(payload),
-            properties=self._allowed(properties or {}) | {ID: name},
+            payload=self._form.encoded(payload),
+            properties=self._form.allowed(properties or {}) | {ID: name},
             key=key,
             event_time=event_time,
         )
@@ -145,10 +180,10 @@ class Producer:
             detail = f"{len(lost)} messages for {self.topic}; the first: {lost[0]}"
             raise ClusterError(error("K715", "message without receipt", detail))
 
-    def close(self) -> None:
-        """Awaits what was posted and leaves."""
+    def close(self, timeout: float = _RECEIPT_TIMEOUT) -> None:
+        """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`."""
         try:
-            self.flush()
+            self.flush(timeout)
         finally:
             self._publisher.close()
             self._broker.close()
@@ -173,27 +208,6 @@ class Producer:
         if not isinstance(receipt, Stored):
             with self._lock:
                 self._lost.append(receipt.reason)
-
-    def _encoded(self, payload: Any) -> bytes | None:
-        if payload is None or isinstance(payload, bytes):
-            data = payload
-        else:
-            data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
-        if self._check is not None and data is not None:
-            try:
-                self._check(json.loads(data) if isinstance(payload, bytes) else payload)
-            except (ValueError, InvalidPayloadError) as problem:
-                raise UsageError(error("K716", "payload refused", str(problem))) from None
-        return data
-
-    def _allowed(self, properties: Mapping[str, str]) -> dict[str, str]:
-        missing = [name for name, need in self._declared.items() if need == "required" and name not in properties]
-        undeclared = [name for name in properties if self._declared and name not in self._declared]
-        reserved = [name for name in properties if name.startswith(PREFIX)]
-        for names, what in ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved")):
-            if names:
-                raise UsageError(error("K717", "message properties refused", f"{what}: {', '.join(names)}"))
-        return {name: str(value) for name, value in properties.items()}
 
 
 def _not_stored(topic: str, receipt: Lost | NeverTaken) -> ClusterError:

@@ -104,12 +104,15 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """A ready topic as its producers see it. `by_key`: a reader keeps order by key, so batches must not mix keys."""
+    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers share it
+    by key, so that batches must not mix keys.
+    """
 
     topic: str
     schema: Mapping[str, Any] | None
     properties: Mapping[str, str]
     by_key: bool
+    ordered: bool
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
@@ -126,6 +129,7 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
         schema=_payload_schema(topology, topic),
         properties=ground.message_properties,
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
+        ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
     )
 
 

@@ -10,21 +10,59 @@ from typing import Any, Final
 
 from consumer.envelope import Duration, UnitError
 from kodoctl.errors import Diagnostic, KodoctlError, Where, error
+from kodoctl.pulsar.connection import Secret
 
 FILE: Final = "kodo-consumer.toml"
 VARIABLE: Final = "KODO_CONSUMER_"  # and the name of the setting in capitals
 
+
+def _duration(value: Any) -> Duration:
+    return Duration.parse(str(value))
+
+
+def _count(value: Any) -> int:
+    number = int(str(value))
+    if number < 1:
+        raise ValueError(f"{number} is less than 1")
+    return number
+
+
+def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
+    """`{default = ["1s", "1m"], refund = ["10s"]}`, or as a variable's text `default=1s,1m refund=10s`."""
+    if not isinstance(value, Mapping):
+        value = {code: text.split(",") for code, _, text in (part.partition("=") for part in str(value).split())}
+    found = {str(code): tuple(map(_duration, delays)) for code, delays in value.items() if isinstance(delays, list)}
+    if not found or len(found) < len(value) or not all(map(all, found.values())) or () in found.values():
+        raise ValueError('write {default = ["1s", "1m"], CODE = ["10s"]}, in a variable default=1s,1m CODE=10s')
+    return found
+
+
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "drain_timeout": lambda value: Duration.parse(str(value)),
+    "drain_timeout": _duration,
+    "outbox_url": lambda value: Secret(str(value)),
+    "outbox_backoff": _backoff,
+    "outbox_attempts": _count,
+    "outbox_claim": _duration,
+    "outbox_keep": _duration,
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_timeout`: ms that running handlers and receipts are waited for at the end."""
+    """`drain_timeout`: ms that running handlers and receipts are waited for at the end.
+
+    The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
+    (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a relay's claim
+    on a row lasts; `outbox_keep`, ms that sent rows are kept.
+    """
 
     drain_timeout: int = 30_000
+    outbox_url: Secret | None = None
+    outbox_backoff: Mapping[str, tuple[int, ...]] | None = None
+    outbox_attempts: int = 10
+    outbox_claim: int = 60_000
+    outbox_keep: int = 7 * 86_400_000
 
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:

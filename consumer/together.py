@@ -6,7 +6,8 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
@@ -43,10 +44,17 @@ def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with ending_on_signals() as asked:
+        _run(consumers, asked, say)
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once. For main threads."""
     asked = threading.Event()
     old = {number: signal.signal(number, _ender(asked)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        _run(consumers, asked, say)
+        yield asked
     finally:
         for number, before in old.items():
             signal.signal(number, before)

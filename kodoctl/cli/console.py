@@ -41,6 +41,13 @@ def tell(text: str) -> None:
     typer.echo(text, err=True)
 
 
+def one_line(value: object, limit: int) -> str:
+    """A value from elsewhere, harmless and on one line, of at most `limit` of its characters."""
+    from kodoctl.render import safe
+
+    return safe.one_line(value, limit)
+
+
 def is_terminal() -> bool:
     """Whether a person can be asked: standard input and error are a terminal, and this is no CI."""
     return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")

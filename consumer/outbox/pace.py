@@ -1,0 +1,60 @@
+"""When a row is tried again, and which topics rest: decisions without a clock, a database or a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+DEFAULT: Final = "default"
+_S: Final = 1_000
+DELAYS: Final[Mapping[str, Sequence[int]]] = {DEFAULT: (1 * _S, 5 * _S, 30 * _S, 120 * _S, 600 * _S)}
+_MOST_REST: Final = 30.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delays in ms by business code, the last one without end; `attempts`: sends of a row before somebody is told."""
+
+    delays: Mapping[str, Sequence[int]] = field(default_factory=lambda: DELAYS)
+    attempts: int = 10
+
+    def delay(self, biz_code: str, tries: int, rng: Random) -> int:
+        """Ms until the next try after `tries` (from 1 on) without a receipt, up to a quarter longer: rows spread out."""
+        delays = self.delays.get(biz_code) or self.delays.get(DEFAULT) or DELAYS[DEFAULT]
+        return round(delays[min(tries, len(delays)) - 1] * rng.uniform(1.0, 1.25))
+
+    def is_late(self, tries: int) -> bool:
+        """Whether a person should know: the row goes on, with the longest delay."""
+        return tries >= self.attempts
+
+
+class Rests:
+    """Topics that gave no receipt rest, up to half a minute, and are then tried with one row: a broker that is gone
+    neither costs all rows an attempt nor holds up other topics.
+    """
+
+    def __init__(self) -> None:
+        self._resting: dict[str, tuple[float, int]] = {}  # topic -> (until when, how often in a row)
+
+    def failed(self, topic: str, now: float) -> bool:
+        """A send had no receipt (seconds, as everywhere here). False: the topic rests already."""
+        until, times = self._resting.get(topic, (0.0, 0))
+        if until > now:
+            return False
+        self._resting[topic] = (now + min(_MOST_REST, 2.0**times), times + 1)
+        return True
+
+    def works(self, topic: str) -> bool:
+        """A send had its receipt. True: the topic rested until now."""
+        return self._resting.pop(topic, None) is not None
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Those that rest, or have not been found to work again."""
+        return frozenset(self._resting)
+
+    def to_probe(self, now: float) -> list[str]:
+        """Those that have rested long enough."""
+        return [topic for topic, (until, _) in self._resting.items() if until <= now]

@@ -1,0 +1,90 @@
+"""An outbox for tests: its table in a database, a broker in memory, relays to be turned by hand or by themselves."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sqlalchemy import create_engine, select
+
+from consumer.envelope import Outgoing
+from consumer.message import payload_check
+from consumer.outbox import TABLE, Outbox
+from consumer.outbox.outlets import Outlets
+from consumer.outbox.relay import Relay, RelayOptions
+from consumer.outbox.senders import Senders
+from consumer.outbox.store import Scope, Store
+from consumer.producer import Producer
+from consumer.routes import Outlet, load
+from consumer.testing import ManualClock, MemoryBroker
+from tests.unit.consumer.topologies import write
+
+SCHEMA = {"type": "object", "required": ["amount"]}
+TOPICS = """
+  orders:
+    levels: double
+    message_properties: {uid: required}
+    payload: {type: json, schema: order.json}
+    subscriptions:
+      billing: {states: [retrying], in_place: []}
+  ledger:
+    subscriptions:
+      booking: {type: key_shared, states: [], in_place: [], on_failure: block}
+"""
+
+
+class Setting:
+    """A database with the table, a broker with the topics, and what an application and a relay need."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.clock = ManualClock()
+        (folder / "order.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
+        self.topology = load(write(folder, TOPICS), None)
+        self.outlets = Outlets(self.topology)
+        self.engine = create_engine(url)
+        TABLE.create(self.engine)
+        self.broker = MemoryBroker(self.clock)
+        for name in self.outlets.names:
+            self.broker.create(self.full(name))
+        self.outbox = Outbox(clock=self.clock, outlets=self.outlets)
+        self.unchecked = Outbox(clock=self.clock)
+
+    def full(self, topic: str) -> str:
+        return self.outlets.outlet(topic).topic
+
+    def add(self, topic: str = "ledger", payload: Any = b"x", **more: Any) -> str:
+        with self.engine.begin() as connection:
+            return self.unchecked.add(connection, topic=topic, payload=payload, **more)
+
+    def store(self, scope: Scope | None = None) -> Store:
+        return Store(self.engine, scope)
+
+    def relay(self, scope: Scope | None = None, **options: Any) -> Relay:
+        senders = Senders(self.outlets, self._producer)
+        return Relay(self.store(scope), senders, self.clock, Random(1), replace(RelayOptions(), **options))
+
+    def _producer(self, outlet: Outlet) -> Producer:
+        check = payload_check(outlet.schema)
+        return Producer(outlet.topic, self.broker, check=check, properties=outlet.properties)
+
+    def turn(self, *relays: Relay, times: int = 6) -> None:
+        """Turns of each relay, and what the broker has to say in between."""
+        for _ in range(times):
+            for relay in relays:
+                relay.turn()
+            while self.broker.step():
+                pass
+
+    def rows(self) -> dict[str, dict[str, Any]]:
+        with self.engine.connect() as connection:
+            return {row.id: dict(row._mapping) for row in connection.execute(select(TABLE).order_by(TABLE.c.id))}
+
+    def sent(self, topic: str = "ledger") -> list[Outgoing]:
+        """Messages stored in a topic, without the producer's own marks."""
+        return [one.message for one in self.broker.messages(self.full(topic)) if "kodo-id" in one.properties]
+
+    def ids(self, topic: str = "ledger") -> list[str]:
+        return [message.properties["kodo-id"] for message in self.sent(topic)]

@@ -1,0 +1,317 @@
+"""The relay on a broker in memory, its table in SQLite and in PostgreSQL: order, tries, claims, poison, rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from consumer.broker import Lost, NeverTaken
+from consumer.outbox.choice import Choice, Status
+from consumer.outbox.pace import Backoff
+from consumer.outbox.store import Scope
+from consumer.outbox.table import HELD
+from tests.unit.consumer.outbox_setting import Setting
+
+
+@pytest.fixture
+def setting(database_url: str, tmp_path: Path) -> Iterator[Setting]:
+    found = Setting(database_url, tmp_path)
+    yield found
+    found.engine.dispose()
+
+
+def test_what_was_committed_is_sent_once_and_what_was_rolled_back_is_not(setting: Setting) -> None:
+    with setting.engine.begin() as connection:
+        kept = setting.outbox.add(
+            connection, topic="orders", payload={"amount": 1}, key="k", properties={"uid": "u"}, biz_code="pay"
+        )
+    with setting.engine.connect() as connection:
+        setting.outbox.add(connection, topic="orders", payload={"amount": 2}, properties={"uid": "u"})
+        connection.rollback()
+    relay = setting.relay()
+    setting.turn(relay)
+    (message,) = setting.sent("orders")
+    assert (message.payload, message.key) == (b'{"amount":1}', "k")
+    assert (message.properties["kodo-id"], message.properties["uid"]) == (kept, "u")
+    row = setting.rows()[kept]
+    assert (row["status"], row["retry_count"], row["last_error"]) == ("sent", 0, None)
+    assert (row["biz_code"], row["next_push_at"]) == ("pay", setting.clock.wall())
+    assert not relay.busy
+    setting.turn(relay)
+    assert len(setting.sent("orders")) == 1
+
+
+def test_other_levels_are_named_with_their_suffix(setting: Setting) -> None:
+    setting.add("orders-L2", b'{"amount": 1}', properties={"uid": "u"})
+    setting.turn(setting.relay())
+    assert len(setting.sent("orders-L2")) == 1
+
+
+def test_a_delayed_row_is_pushed_when_it_is_due(setting: Setting) -> None:
+    name = setting.add(delay="10s")
+    relay = setting.relay()
+    setting.turn(relay)
+    assert setting.ids() == []
+    setting.clock.advance(10.1)
+    setting.turn(relay)
+    assert setting.ids() == [name]
+
+
+def test_rows_of_another_environment_or_application_are_left_alone(setting: Setting) -> None:
+    from consumer.outbox import Outbox
+
+    with setting.engine.begin() as connection:
+        ids = [
+            Outbox(clock=setting.clock, app=app, env=env).add(connection, topic="ledger", payload=b"x")
+            for app, env in [("shop", ""), ("shop", "prod"), ("shop", "test"), ("bank", "prod")]
+        ]
+    setting.turn(setting.relay(Scope("prod", "shop")))
+    assert setting.ids() == ids[:2]
+    setting.turn(setting.relay(Scope("prod")))
+    assert sorted(setting.ids()) == sorted([*ids[:2], ids[3]])
+
+
+def test_without_a_receipt_a_row_is_tried_again_by_the_delays_of_its_business_code(setting: Setting) -> None:
+    name = setting.add(biz_code="refund")
+    other = setting.add()
+    setting.broker.fail_sends(setting.full("ledger"), Lost("Timeout"), Lost("Timeout"))
+    relay = setting.relay(backoff=Backoff({"default": (1_000,), "refund": (60_000,)}))
+    setting.turn(relay)
+    rows = setting.rows()
+    assert [(rows[one]["status"], rows[one]["retry_count"]) for one in (name, other)] == [("to_send", 1)] * 2
+    assert rows[name]["last_error"] == "Timeout"
+    setting.clock.advance(2)
+    setting.turn(relay)
+    assert setting.rows()[other]["status"] == "sent"
+    assert setting.rows()[name]["status"] == "to_send"
+    setting.clock.advance(80)
+    setting.turn(relay)
+    assert setting.rows()[name] | {"next_push_at": 0} == rows[name] | {
+        "status": "sent", "version": rows[name]["version"] + 2, "last_error": None, "next_push_at": 0,
+    }  # fmt: skip
+    assert setting.ids().count(name) == 2, "the same identity both times"
+
+
+def test_past_the_limit_somebody_is_told_and_the_row_goes_on(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    name = setting.add()
+    setting.broker.fail_sends(setting.full("ledger"), *[Lost("Timeout")] * 3)
+    relay = setting.relay(backoff=Backoff({"default": (1_000,)}, attempts=3))
+    for _ in range(5):
+        setting.turn(relay)
+        setting.clock.advance(40)
+    assert f"row {name} for ledger was sent 3 times without a receipt" in caplog.text
+    assert relay.counts == {"again": 3, "late": 1, "sent": 1}
+    assert setting.rows()[name]["status"] == "sent"
+
+
+def test_poison_fails_and_holds_up_nobody(setting: Setting) -> None:
+    given = {"properties": {"uid": "u"}}
+    bad_payload = setting.add("orders", b"{}", **given)
+    bad_json = setting.add("orders", b"{", **given)
+    bad_properties = setting.add("orders", b'{"amount": 1}')
+    no_topic = setting.add("nowhere")
+    reserved = setting.add("orders", b'{"amount": 1}', properties={"uid": "u"})
+    with setting.engine.begin() as connection:
+        from sqlalchemy import update
+
+        from consumer.outbox import TABLE
+
+        connection.execute(
+            update(TABLE).where(TABLE.c.id == reserved).values(properties='{"kodo-for": "x", "uid": "u"}')
+        )
+        no_map = setting.unchecked.add(connection, topic="ledger", payload=b"x")
+        connection.execute(update(TABLE).where(TABLE.c.id == no_map).values(properties="[1]"))
+    good = setting.add("orders", b'{"amount": 1}', **given)
+    relay = setting.relay()
+    setting.turn(relay)
+    rows = setting.rows()
+    assert setting.ids("orders") == [good]
+    assert {name for name, row in rows.items() if row["status"] == "failed"} == {
+        bad_payload, bad_json, bad_properties, no_topic, reserved, no_map,
+    }  # fmt: skip
+    assert "K716" in rows[bad_payload]["last_error"]
+    assert "missing: uid" in rows[bad_properties]["last_error"]
+    assert "K702" in rows[no_topic]["last_error"]
+    assert "reserved: kodo-for" in rows[reserved]["last_error"]
+    assert rows[no_map]["last_error"] == "properties is no JSON object"
+    setting.broker.fail_sends(setting.full("ledger"), NeverTaken("too big"))
+    too_big, after = setting.add(key="k"), setting.add(key="k")
+    setting.turn(relay)
+    assert (setting.rows()[too_big]["last_error"], setting.ids()) == ("too big", [after])
+
+
+def test_rows_of_a_key_go_out_one_after_the_other_where_somebody_reads_them_in_order(setting: Setting) -> None:
+    ids = {key: [setting.add(key=key, payload=b"%d" % number) for number in range(5)] for key in ("a", "b")}
+    setting.broker.hold_receipts = True
+    relay, other = setting.relay(), setting.relay()
+    setting.turn(relay, other)
+    assert setting.ids() == [ids["a"][0], ids["b"][0]]
+    setting.broker.hold_receipts = False
+    setting.turn(relay, other)
+    for key, expected in ids.items():
+        assert [message.properties["kodo-id"] for message in setting.sent() if message.key == key] == expected
+
+
+def test_a_key_waits_for_its_first_row_and_no_other_key_does(setting: Setting) -> None:
+    first, second = setting.add(key="a"), setting.add(key="a")
+    setting.broker.fail_sends(setting.full("ledger"), Lost("Timeout"))
+    relay, other = setting.relay(backoff=Backoff({"default": (60_000,)})), setting.relay()
+    setting.turn(relay)
+    assert setting.rows()[first]["retry_count"] == 1
+    held, behind_held, free = setting.add(key="b"), setting.add(key="b"), setting.add()
+    setting.store().hold(Choice(ids=(held,)), limit=1)
+    setting.clock.advance(3)
+    setting.turn(relay, other)
+    sent = setting.ids()
+    assert second not in sent
+    assert {behind_held, free} <= set(sent)
+    setting.clock.advance(80)
+    setting.turn(relay, other)
+    assert setting.ids()[-2:] == [first, second]
+    assert setting.rows()[held]["next_push_at"] == HELD
+
+
+def test_a_claim_of_a_relay_that_died_ends_and_its_rows_go_out_with_their_identity(setting: Setting) -> None:
+    ids = [setting.add() for _ in range(3)]
+    dead = setting.relay(claim=60_000)
+    dead.turn()  # claimed and sent, never settled
+    assert {row["status"] for row in setting.rows().values()} == {"sending"}
+    relay = setting.relay()
+    setting.broker.hold_receipts = True
+    setting.turn(relay)
+    assert setting.ids() == ids
+    setting.clock.advance(61)
+    setting.broker.hold_receipts = False
+    setting.turn(relay)
+    assert sorted(setting.ids()) == sorted(ids * 2)
+    assert {row["status"] for row in setting.rows().values()} == {"sent"}
+    setting.turn(dead)
+    assert dead.counts["overtaken"] == 3, "it was not dead after all, and changes nothing"
+    assert {row["status"] for row in setting.rows().values()} == {"sent"}
+
+
+def test_several_relays_send_every_row_once(setting: Setting) -> None:
+    ids = [setting.add(key=f"k{number % 7}" if number % 2 else "") for number in range(100)]
+    relays = [setting.relay(batch=7, window=14) for _ in range(3)]
+    setting.turn(*relays, times=60)
+    assert sorted(setting.ids()) == sorted(ids)
+    assert sum(relay.counts["sent"] for relay in relays) == 100
+    assert all(relay.counts["sent"] for relay in relays)
+
+
+def test_a_topic_without_receipts_rests_and_others_go_on(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    setting.broker.fail_sends(setting.full("ledger"), *[Lost("Timeout")] * 4)
+    relay = setting.relay(batch=3, window=4, backoff=Backoff({"default": (1_000,)}))
+    for _ in range(10):
+        setting.add()
+    order = setting.add("orders", b'{"amount": 1}', properties={"uid": "u"})
+    setting.turn(relay, times=10)
+    assert setting.ids("orders") == [order]
+    tried = [row["retry_count"] for row in setting.rows().values()]
+    assert sum(tried) <= 4, "what waits costs no attempt"
+    for _ in range(6):
+        setting.clock.advance(5)
+        setting.turn(relay, times=10)
+    assert {row["status"] for row in setting.rows().values()} == {"sent"}
+    assert "ledger gives no receipts (Timeout): it rests" in caplog.text
+    assert "ledger takes messages again" in caplog.text
+
+
+def test_what_is_not_sent_is_given_back_at_the_end(setting: Setting) -> None:
+    ids = [setting.add(key="k") for _ in range(3)]
+    relay = setting.relay()
+    setting.broker.hold_receipts = True
+    relay.turn()
+    relay.let_go()
+    relay.turn(claim=False)
+    assert [row["status"] for row in setting.rows().values()] == ["sending", "to_send", "to_send"]
+    setting.broker.hold_receipts = False
+    setting.broker.step()
+    relay.turn(claim=False)
+    assert [row["status"] for row in setting.rows().values()] == ["sent", "to_send", "to_send"]
+    assert not relay.busy
+    setting.turn(setting.relay())
+    assert setting.ids() == ids
+
+
+def test_a_claim_that_is_half_over_is_not_used(setting: Setting) -> None:
+    first, second = setting.add(key="k"), setting.add(key="k")
+    relay = setting.relay(claim=60_000)
+    relay.turn()
+    setting.clock.advance(31)
+    setting.broker.step()
+    relay.turn(claim=False)
+    assert setting.ids() == [first]
+    assert setting.rows()[second]["status"] == "to_send"
+
+
+def test_old_rows_that_were_sent_are_removed(setting: Setting) -> None:
+    setting.add()
+    relay = setting.relay(keep=100_000)
+    setting.turn(relay)
+    setting.add(delay="10m")
+    failed = setting.add("nowhere")
+    setting.clock.advance(61)
+    setting.turn(relay)
+    assert len(setting.rows()) == 3
+    setting.clock.advance(61)
+    setting.turn(relay)
+    assert [row["status"] for row in setting.rows().values()] == ["to_send", "failed"]
+    assert failed in setting.rows()
+
+
+def test_rows_are_held_and_pushed(setting: Setting) -> None:
+    store = setting.store()
+    ids = [setting.add(biz_code="a" if number < 3 else "b") for number in range(5)]
+    assert store.hold(Choice(biz_code="a"), limit=100) == 3
+    assert store.hold(Choice(biz_code="a"), limit=100) == 0
+    relay = setting.relay()
+    setting.turn(relay)
+    assert setting.ids() == ids[3:]
+    assert store.counts(setting.clock.wall())["held"] == 3
+    assert store.push(Choice(), setting.clock.wall(), limit=2, spacing=10_000) == 2
+    setting.turn(relay)
+    assert setting.ids() == [*ids[3:], ids[0]]
+    setting.clock.advance(10)
+    setting.turn(relay)
+    assert setting.ids() == [*ids[3:], *ids[:2]]
+    assert store.push(Choice(statuses=(Status.SENT,)), setting.clock.wall(), limit=9) == 0, "never a second time"
+    assert store.next_due() is None
+
+
+def test_a_failed_row_is_pushed_anew(setting: Setting) -> None:
+    setting.broker.fail_sends(setting.full("ledger"), NeverTaken("not authorised"))
+    name = setting.add()
+    relay = setting.relay()
+    setting.turn(relay)
+    assert setting.store().push(Choice(statuses=(Status.FAILED,), topic="ledger"), setting.clock.wall(), limit=9) == 1
+    setting.turn(relay)
+    assert setting.ids() == [name]
+
+
+def test_a_database_that_is_gone_for_a_while_costs_nothing(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from sqlalchemy import Engine
+    from sqlalchemy.exc import OperationalError
+
+    name = setting.add()
+    relay = setting.relay()
+    relay.turn()
+    setting.broker.step()
+
+    def gone(*_: object) -> None:
+        raise OperationalError("UPDATE", {}, ConnectionError("server closed the connection"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "begin", gone)
+        assert [relay.turn() for _ in range(8)] == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert relay.busy
+    assert relay.turn() < 1
+    assert setting.rows()[name]["status"] == "sent"
+    assert "server closed the connection" in caplog.text
+    assert "the database answers again" in caplog.text
