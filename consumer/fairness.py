@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from math import lcm
 from typing import Final, Generic, TypeVar
 
@@ -116,18 +117,21 @@ class TenantRing(Generic[T]):
         self._size -= len(gone)
         return gone
 
-    def take(self, passing_over: str | None = None) -> T | None:
-        """The next item by turns, not of the tenant passed over; None when nobody else has any."""
+    def take(self, passing_over: AbstractSet[str] = frozenset()) -> T | None:
+        """The next item by turns, not of the tenants passed over; None when nobody else has any."""
         ring = self._ring
         if not ring:
             return None
         queue = ring[0]
-        if queue.tenant == passing_over:
-            if len(ring) == 1:
+        if passing_over and queue.tenant in passing_over:
+            for _ in range(len(ring)):
+                queue.deficit = 0
+                ring.rotate(-1)
+                queue = ring[0]
+                if queue.tenant not in passing_over:
+                    break
+            else:
                 return None
-            queue.deficit = 0
-            ring.rotate(-1)
-            queue = ring[0]
         if queue.deficit < 1:
             queue.deficit = queue.weight
         queue.deficit -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from consumer.admission import Leave, Limits, Over, Slot
@@ -13,9 +14,9 @@ from consumer.fairness import LaneShares
 from consumer.held import Held, LaneState, Place
 from consumer.limits import CapGate, Gate, QuotaGate
 from consumer.policy import MAX_MEMORY_WAIT, Policy
+from consumer.slots import NOBODY_BARRED, Slots
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
-_SLOT_SHARE: Final = 0.75  # of the slots, for one tenant while others wait
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
 
 OnRefused = Callable[[Held, Slot, float], None]
@@ -35,10 +36,8 @@ class Scheduler:
         self._set_timer, self._refused = set_timer, refused
         self._shares = LaneShares([lane.lane.weight for lane in lanes])
         self._shut: set[Gate] = set()  # gates with waiters
-        self._running: dict[str, int] = {}  # by tenant
-        self._slot_cap = max(1, int(policy.concurrency * _SLOT_SHARE))
-        self._hog: str | None = None
-        self._is_fair = policy.fair_by is not None
+        self.slots = Slots(policy.concurrency) if policy.fair_by else None
+        self._kept_back = False  # a slot stayed empty though somebody had work
         self._is_limited = bool(policy.limits)
 
     # ---- in
@@ -88,15 +87,18 @@ class Scheduler:
 
     def take(self, now: float) -> Held | None:
         """The next message, its tokens taken and its slot counted; None when nobody may start."""
-        held = self._next(self._hog, now)
-        if held is None and self._hog is not None:
-            held = self._next(None, now)  # nobody else has work: no slot stays empty for its own sake
-        if held is not None and self._is_fair:
+        slots = self.slots
+        if slots is None:
+            return self._next(NOBODY_BARRED, now)
+        barred = slots.barred(now)
+        held = self._next(barred | slots.full if barred else slots.full, now)
+        if held is None and not slots.full <= barred:
+            held = self._next(barred, now)  # nobody else has work
+        if held is not None:
+            slots.took(held, now)
             if self.starts is not None:
                 self.starts.append(held.tenant)
-            count = self._running[held.tenant] = self._running.get(held.tenant, 0) + 1
-            if count >= self._slot_cap:
-                self._hog = held.tenant
+        self._kept_back = held is None and bool(barred)
         return held
 
     def freed(self, held: Held, now: float) -> None:
@@ -107,14 +109,10 @@ class Scheduler:
                 gate.finish()
                 if gate.waiters and isinstance(gate, CapGate):
                     self.let_through(gate, now)
-        if self._is_fair:
-            count = self._running.pop(held.tenant) - 1
-            if count:
-                self._running[held.tenant] = count
-            if held.tenant == self._hog and count < self._slot_cap:
-                self._hog = None
+        if self.slots is not None:
+            self.slots.freed(held, now)
 
-    def _next(self, passing_over: str | None, now: float) -> Held | None:
+    def _next(self, passing_over: AbstractSet[str], now: float) -> Held | None:
         tries = _MAX_TRIES
         skipped: list[int] = []
         shares = self._shares
@@ -156,8 +154,8 @@ class Scheduler:
 
     @property
     def any_shut(self) -> bool:
-        """Whether messages wait at a gate."""
-        return bool(self._shut)
+        """Whether messages wait at a gate, or for a slot that is kept for others."""
+        return bool(self._shut) or self._kept_back
 
     @property
     def gated(self) -> int:
@@ -166,6 +164,7 @@ class Scheduler:
 
     def recheck(self, now: float) -> None:
         """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
+        self.version += self._kept_back  # the reserve is not for ever
         for gate in [gate for gate in self._shut if gate.free(now)]:
             self.let_through(gate, now)
 

@@ -117,12 +117,12 @@ def test_one_tenant_may_be_passed_over() -> None:
     ring: TenantRing[int] = TenantRing()
     ring.push("a", 1)
     ring.push("a", 2)
-    assert ring.take(passing_over="a") is None
+    assert ring.take(passing_over={"a"}) is None
     ring.push("b", 3)
-    assert ring.take(passing_over="a") == 3
-    assert ring.take(passing_over="a") is None
+    assert ring.take(passing_over={"a"}) == 3
+    assert ring.take(passing_over={"a"}) is None
     assert ring.take() == 1
-    assert ring.take(passing_over="b") == 2
+    assert ring.take(passing_over={"b"}) == 2
     assert ring.take() is None
 
 

@@ -1,0 +1,103 @@
+"""A worker in virtual time: the real engine, slots that are busy for as long as a test says, and waits to look at."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from random import Random
+
+from consumer.engine import Engine
+from consumer.envelope import Delivery
+from consumer.message import Message
+from consumer.outcomes import DONE, Outcome
+from consumer.policy import Policy
+from consumer.testing import ManualClock
+from tests.unit.consumer.making import delivery
+
+
+@dataclass
+class Started:
+    """A handler start: when, whose, and how long the message had waited (seconds)."""
+
+    at: float
+    tenant: str
+    wait: float
+
+
+@dataclass
+class Shop:
+    """`seconds` says how long a message's handler runs, `outcome` what comes of it."""
+
+    policy: Policy
+    seconds: Callable[[Message], float] = lambda _: 0.01
+    outcome: Callable[[Message, float], Outcome] = lambda _message, _now: DONE
+    clock: ManualClock = field(default_factory=ManualClock)
+    started: list[Started] = field(default_factory=list)
+    busy: Counter[str] = field(default_factory=Counter)  # slots by tenant
+    most: Counter[str] = field(default_factory=Counter)  # the most at a time
+
+    def __post_init__(self) -> None:
+        self.engine = Engine(self.policy, self.clock, Random(1))
+        self._events: list[tuple[float, int, Message | Delivery, int]] = []
+        self._count = 0
+        self._came: dict[object, float] = {}
+
+    def comes(self, at: float, tenant: str, lane: int = 0, **properties: object) -> None:
+        """A message of a tenant arrives."""
+        self._count += 1
+        self._push(at, delivery(self._count, b"x", u=tenant, **properties), lane)
+
+    def trickle(self, tenants: Iterable[str], each: float, until: float, begin: float = 0.0) -> None:
+        """A message of each tenant every `each` seconds, spread evenly."""
+        names = list(tenants)
+        for number in range(int((until - begin) / each * len(names))):
+            self.comes(begin + number * each / len(names), names[number % len(names)])
+
+    def run(self, until: float) -> None:
+        """Everything up to a moment, in order."""
+        while self._events and self._events[0][0] <= until:
+            at, _, what, lane = heapq.heappop(self._events)
+            self.clock.advance(max(0.0, at - self.clock.now()))
+            if isinstance(what, Message):
+                self.busy[what.tenant] -= 1
+                self.engine.finish(what, self.outcome(what, at))
+            else:
+                self._came[what.id] = at
+                self.engine.deliver(lane, [what])
+            while self._events and self._events[0][0] <= at and not isinstance(self._events[0][2], Message):
+                _, _, more, lane = heapq.heappop(self._events)
+                assert not isinstance(more, Message)
+                self._came[more.id] = at
+                self.engine.deliver(lane, [more])
+            self._fill()
+            nap = self.engine.tick()
+            if self._events and at + nap < self._events[0][0]:
+                self.clock.advance(nap)
+                self.engine.tick()
+                self._fill()
+        self.clock.advance(max(0.0, until - self.clock.now()))
+
+    def waits(self, tenant: str, begin: float = 0.0) -> list[float]:
+        """Waits of tenants whose name begins so, sorted."""
+        return sorted(one.wait for one in self.started if one.tenant.startswith(tenant) and one.at >= begin)
+
+    def _fill(self) -> None:
+        while self.busy.total() < self.policy.concurrency and (message := self.engine.take()) is not None:
+            now, tenant = self.clock.now(), message.tenant
+            self.busy[tenant] += 1
+            self.most[tenant] = max(self.most[tenant], self.busy[tenant])
+            number = message._held.delivery.id  # type: ignore[union-attr]
+            self.started.append(Started(now, tenant, now - self._came[number]))
+            self._push(now + self.seconds(message), message, 0)
+
+    def _push(self, at: float, what: Message | Delivery, lane: int) -> None:
+        self._count += 1
+        heapq.heappush(self._events, (at, self._count, what, lane))
+
+
+def jain(amounts: Iterable[float]) -> float:
+    """1: everybody got the same."""
+    values = list(amounts)
+    return sum(values) ** 2 / (len(values) * sum(value * value for value in values))
