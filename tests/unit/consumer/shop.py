@@ -64,12 +64,12 @@ class Shop:
                 self.busy[what.tenant] -= 1
                 self.engine.finish(what, self.outcome(what, at))
             else:
-                self._came[what.id] = at
+                self._came[what.token] = at
                 self.engine.deliver(lane, [what])
             while self._events and self._events[0][0] <= at and not isinstance(self._events[0][2], Message):
                 _, _, more, lane = heapq.heappop(self._events)
                 assert not isinstance(more, Message)
-                self._came[more.id] = at
+                self._came[more.token] = at
                 self.engine.deliver(lane, [more])
             self._fill()
             nap = self.engine.tick()
@@ -88,7 +88,7 @@ class Shop:
             now, tenant = self.clock.now(), message.tenant
             self.busy[tenant] += 1
             self.most[tenant] = max(self.most[tenant], self.busy[tenant])
-            number = message._held.delivery.id  # type: ignore[union-attr]
+            number = message._held.delivery.token  # type: ignore[union-attr]
             self.started.append(Started(now, tenant, now - self._came[number]))
             self._push(now + self.seconds(message), message, 0)
 
