@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
@@ -73,10 +73,11 @@ class Consumer:
         """
         surroundings = Surroundings.of(**place)
         topology = surroundings.topology(path)
+        settings = read_settings(surroundings.environ, surroundings.folder)
         return cls(
-            policy_of(topology, topic, subscription),
+            replace(policy_of(topology, topic, subscription), signer=settings.signing_keys),
             lambda: reach(surroundings.connection()),
-            settings=read_settings(surroundings.environ, surroundings.folder),
+            settings=settings,
         )
 
     @overload

@@ -13,7 +13,7 @@ from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.decide import Why
 from consumer.effects import Effects
-from consumer.envelope import Outgoing, identity, position
+from consumer.envelope import Outgoing, identity, position, signed
 from consumer.held import Held, Place
 from consumer.policy import AuditTo, Policy
 from consumer.sending import Sending
@@ -126,6 +126,8 @@ class Recorder:
         self._out += len(records)
         encoded = encode(records)
         message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
+        if (signer := self._owner.policy.signer) is not None:
+            message = signed(message, signer)
         self._send(Bundle(message=message, held=held, records=len(records)), now)
 
     def stored(self, bundle: Bundle, now: float) -> None:

@@ -13,7 +13,8 @@ class Counts:
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
     `isolated`: times a tenant was moved aside for filling the look-ahead.
     `repeats`: deliveries dropped because their message was held or just finished with. `recorded`: audit records with a
-    receipt; `unrecorded`: given up, where nobody waits for them.
+    receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control properties could not
+    be believed.
     """
 
     received: int = 0
@@ -27,6 +28,7 @@ class Counts:
     recorded: int = 0
     unrecorded: int = 0
     isolated: int = 0
+    unsigned: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)

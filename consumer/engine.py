@@ -72,7 +72,7 @@ class Engine:
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
         self._timeout = policy.handler_timeout / 1000
-        self._is_plain = not (policy.routes or policy.limits or any(lane.ordered for lane in policy.lanes))
+        self._is_plain = policy.is_plain
 
     # ---- what arrives
 
@@ -287,6 +287,7 @@ class Engine:
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
             return
         outcome = on_arrival(held, policy)
+        self.counts.unsigned += held.delivery is not delivery
         if outcome is not None:
             self._conclude(held, outcome, now)
         elif lane.chain(held):

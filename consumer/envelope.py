@@ -6,20 +6,22 @@ Level and state are never read from here: they are those of the topic a message 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kodoctl.topology import control as names
 from kodoctl.topology.control import ID, PREFIX
 from kodoctl.topology.names import Level, State
+from kodoctl.topology.signing import Signer
 from kodoctl.topology.units import Duration, UnitError
 
 __all__ = [
     "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Control", "Delivery", "Duration", "Envelope", "Level",
-    "Outgoing", "State", "UnitError", "identity", "meant_for", "position", "read_control", "rewritten", "transferred",
+    "Outgoing", "State", "UnitError", "identity", "meant_for", "position", "read_control", "rewritten", "signed", "transferred",
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
+MAX_TEXT: Final = 1_024  # characters of an identity, and of any other text that a worker would have written
 _MAX_COUNT: Final = 1_000_000
 _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 
@@ -145,6 +147,7 @@ CONTROL_NAMES: Final = frozenset(
     }
 )  # fmt: skip
 """What workers write. Identity, sequence, parent and schema are others' marks and travel like any property."""
+_REPLACED: Final = CONTROL_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
 
 class BrokenControlError(ValueError):
@@ -164,12 +167,12 @@ def read_control(properties: Mapping[str, str]) -> Control:
         reserved=_number(properties, names.RESERVED, _MAX_TIME),
         hop=_number(properties, names.HOP, _MAX_COUNT) or 0,
         meant_for=meant_for(properties),
-        reason=properties.get(names.REASON),
-        died_in=properties.get(names.FROM_LEVEL),
-        origin_id=properties.get(names.ORIGIN_ID),
-        origin_topic=properties.get(names.ORIGIN_TOPIC),
+        reason=_text(properties, names.REASON),
+        died_in=_text(properties, names.FROM_LEVEL),
+        origin_id=_text(properties, names.ORIGIN_ID),
+        origin_topic=_text(properties, names.ORIGIN_TOPIC),
         origin_time=_number(properties, names.ORIGIN_TIME, _MAX_TIME),
-        recall=properties.get(names.RECALL),
+        recall=_text(properties, names.RECALL),
         quota_taken=names.QUOTA in properties,
     )
 
@@ -177,6 +180,13 @@ def read_control(properties: Mapping[str, str]) -> Control:
 def meant_for(properties: Mapping[str, str]) -> str | None:
     """The one subscription a message is meant for; None: all. Readable however broken the rest is."""
     return properties.get(names.FOR)
+
+
+def _text(properties: Mapping[str, str], name: str) -> str | None:
+    text = properties.get(name)
+    if text is not None and len(text) > MAX_TEXT:
+        raise BrokenControlError(name)
+    return text
 
 
 def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
@@ -223,7 +233,7 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str)
 
     The first hop stamps where the message came from; it is delivered at its due time.
     """
-    kept = {name: value for name, value in delivery.properties.items() if name not in CONTROL_NAMES}
+    kept = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
     properties = kept | control.printed()
     if control.origin_id is None:
         properties[names.ORIGIN_ID] = delivery.position
@@ -258,4 +268,10 @@ def transferred(
 
 def identity(delivery: Delivery, control: Control) -> str:
     """What names the message over all its hops: the producer's id, else where it was first stored."""
-    return delivery.properties.get(names.ID) or control.origin_id or delivery.position
+    given = delivery.properties.get(names.ID)
+    return given if given and len(given) <= MAX_TEXT else control.origin_id or delivery.position
+
+
+def signed(message: Outgoing, signer: Signer) -> Outgoing:
+    """The message with its control properties signed for its topic."""
+    return replace(message, properties=signer.signed(message.topic, message.payload, message.properties))

@@ -11,11 +11,13 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from consumer.envelope import Level, State
+from kodoctl.topology.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
 JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic
 NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
 HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
+_SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
 MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
 LANE_FLOOR: Final = 200  # messages every lane may hold, however full the look-ahead is
 _QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues: fairness works on what is held
@@ -164,6 +166,7 @@ class Policy:
     payload_schema: Mapping[str, Any] | None = None
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
     audit: AuditTo | None = None
+    signer: Signer | None = None  # signs and verifies control properties; None: they are believed
 
     @cached_property
     def max_hops(self) -> int:
@@ -176,6 +179,26 @@ class Policy:
         if found is None and state is not State.READY and self.is_draining(level):
             return self.targets.get((Level.L1, state))
         return found
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether nothing can stand between a message without control properties and its tenant's queue."""
+        return not (self.routes or self.limits or self.signer or any(lane.ordered for lane in self.lanes))
+
+    def routed(self, lane: Lane, properties: Mapping[str, str]) -> Level | None:
+        """The level that the first matching route names, where it is another one; None: the message stays."""
+        if lane.state is not State.READY or lane.ordered:
+            return None
+        to = next((route.to for route in self.routes if route.matches(properties)), lane.level)
+        return None if to is lane.level else to
+
+    def believable(self, due: int, lane: Lane, publish_time: int) -> int:
+        """When a message is due that claims `due`: never later than any wait that is declared, and at once on a ready lane
+        above B1, where no worker ever makes one wait.
+        """
+        if lane.state is State.READY and not lane.level.is_backup:
+            return 0
+        return min(due, publish_time + self.horizon + JITTER + _SKEW)
 
     @property
     def written(self) -> list[str]:

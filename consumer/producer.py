@@ -12,13 +12,15 @@ from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
 from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
-from consumer.envelope import ID, PREFIX, Level, Outgoing
+from consumer.envelope import ID, PREFIX, Level, Outgoing, signed
 from consumer.message import Check, payload_check
 from consumer.outcomes import InvalidPayloadError
 from consumer.routes import Outlet, outlet_of
+from consumer.settings import read_settings
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.signing import Signer
 
 log = logging.getLogger("kodo.producer")
 _MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
@@ -64,10 +66,17 @@ class Producer:
     """
 
     def __init__(
-        self, topic: str, broker: Broker, *, check: Check | None = None, properties: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        broker: Broker,
+        *,
+        check: Check | None = None,
+        properties: Mapping[str, str] | None = None,
+        signer: Signer | None = None,
     ) -> None:
         self.topic = topic
         self._form = Form(check, properties)
+        self._signer = signer
         self._broker = broker
         self._lock = threading.Condition()
         self._next = 0
@@ -90,16 +99,19 @@ class Producer:
         Environment and connection are found as by Consumer.load.
         """
         surroundings = Surroundings.of(**place)
-        return cls.to(outlet_of(surroundings.topology(path), topic, str(level)), surroundings.connection())
+        outlet = outlet_of(surroundings.topology(path), topic, str(level))
+        signer = read_settings(surroundings.environ, surroundings.folder).signing_keys
+        return cls.to(outlet, surroundings.connection(), signer)
 
     @classmethod
-    def to(cls, outlet: Outlet, connection: Connection) -> Producer:
+    def to(cls, outlet: Outlet, connection: Connection, signer: Signer | None = None) -> Producer:
         """A producer for a topic that was found in a topology, connected. Raises ClusterError."""
         from consumer.pulsar_broker import PulsarBroker
 
         broker = PulsarBroker(connection, by_key=outlet.by_key)
         try:
-            return cls(outlet.topic, broker, check=payload_check(outlet.schema), properties=outlet.properties)
+            check = payload_check(outlet.schema)
+            return cls(outlet.topic, broker, check=check, properties=outlet.properties, signer=signer)
         except BaseException:
             broker.close()
             raise
@@ -161,6 +173,8 @@ class Producer:
             key=key,
             event_time=event_time,
         )
+        if self._signer is not None:
+            message = signed(message, self._signer)
         with self._lock:
             if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
                 detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"

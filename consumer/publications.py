@@ -13,7 +13,7 @@ from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.decide import Forward, Move, Why
 from consumer.effects import Effects
-from consumer.envelope import Control, State, rewritten, transferred
+from consumer.envelope import Control, State, rewritten, signed, transferred
 from consumer.held import Held, Place
 from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from consumer.sending import Sending
@@ -75,7 +75,10 @@ class Publications:
         """Publishes a message until it has a receipt."""
         held.place = Place.PUBLISHING
         self.waiting += 1
-        self.send(self._publication(held, decision), now)
+        publication = self._publication(held, decision)
+        if (signer := self._owner.policy.signer) is not None:
+            publication.message = signed(publication.message, signer)
+        self.send(publication, now)
 
     def _publication(self, held: Held, decision: Move | Forward) -> Publication:
         no_dead_letter = self._owner.policy.dead_letter is None

@@ -11,6 +11,7 @@ from typing import Any, Final
 from consumer.envelope import Duration, UnitError
 from kodoctl.errors import Diagnostic, KodoctlError, Where, error
 from kodoctl.pulsar.connection import Secret
+from kodoctl.topology.signing import Signer
 
 FILE: Final = "kodo-consumer.toml"
 VARIABLE: Final = "KODO_CONSUMER_"  # and the name of the setting in capitals
@@ -39,6 +40,7 @@ def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
 
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "drain_timeout": _duration,
+    "signing_keys": Signer.parse,
     "outbox_url": lambda value: Secret(str(value)),
     "outbox_backoff": _backoff,
     "outbox_attempts": _count,
@@ -50,7 +52,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_timeout`: ms that running handlers and receipts are waited for at the end.
+    """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where control
+    properties are not signed.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
     (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a relay's claim
@@ -58,6 +61,7 @@ class Settings:
     """
 
     drain_timeout: int = 30_000
+    signing_keys: Signer | None = None
     outbox_url: Secret | None = None
     outbox_backoff: Mapping[str, tuple[int, ...]] | None = None
     outbox_attempts: int = 10

@@ -36,3 +36,4 @@ FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recal
 PARENT: Final = "kodo-parent"  # origin id of the message whose handler transferred this one
 RECALL: Final = "kodo-recall"  # recall id
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
+SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.topology.signing

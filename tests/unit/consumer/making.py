@@ -13,6 +13,7 @@ from consumer.message import Message
 from consumer.outcomes import Failed
 from consumer.policy import Lane, Policy, Target, Waits
 from consumer.testing import ManualClock
+from consumer.testing.clock import START_WALL
 
 L1, L2, B1 = Level.L1, Level.L2, Level.B1
 FAILED = Failed("ValueError")
@@ -71,7 +72,7 @@ def lane_of(of: Policy, level: Level, state: State) -> int:
 def delivery(number: int = 0, payload: bytes | None = b"x", key: str = "", **properties: Any) -> Delivery:
     """Message number `number`; keyword arguments are properties (`kodo_hop` for `kodo-hop`)."""
     texts = {name.replace("_", "-") if name.startswith("kodo_") else name: str(v) for name, v in properties.items()}
-    return Delivery(number, f"(7,{number},0,-1)", payload, texts, key, "", 0, 1_700_000_000_000)
+    return Delivery(number, f"(7,{number},0,-1)", payload, texts, key, "", 0, START_WALL)
 
 
 class Bench:

@@ -1,0 +1,22 @@
+"""What of a message's control properties may be believed, where control properties are signed."""
+
+from __future__ import annotations
+
+from consumer.envelope import Delivery, State
+from consumer.policy import Lane
+from kodoctl.topology.signing import Signer, stripped, unmarked
+
+UNSIGNED = "control properties without a valid signature"
+
+
+def believed(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
+    """The message as far as it may be believed, and why it must not go on at all ("" when it may).
+
+    On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only workers
+    write, and they sign: anything else is quarantined, without what it claims.
+    """
+    ready = lane.state is State.READY
+    properties = delivery.properties
+    if (ready and unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
+        return delivery, ""
+    return delivery._replace(properties=stripped(properties)), "" if ready else UNSIGNED

@@ -1,0 +1,83 @@
+"""Signed control properties: who may say how often a message was tried, when it is due, which message it is.
+
+Anybody who may produce may write any property. With keys, whoever moves or sends messages for the platform (workers,
+producers, the outbox, recalls) signs what it writes, and a worker believes nothing unsigned. The signature covers the topic,
+the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another topic or payload.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Final
+
+from kodoctl.topology.control import PREFIX, SIGNATURE
+
+MIN_KEY: Final = 16  # characters of a key
+_FORM: Final = "1."  # names the way a signature is made
+_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
+
+
+class Signer:
+    """The keys of a platform: the first signs, all verify. Prints without them."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        """Raises ValueError for no key, or one that could be guessed; never with the key in its words."""
+        if not keys:
+            raise ValueError("no key: name at least one")
+        if short := [number for number, key in enumerate(keys, 1) if len(key) < MIN_KEY]:
+            raise ValueError(f"key {short[0]} has fewer than {MIN_KEY} characters: `openssl rand -base64 32` makes one")
+        self._keys = [hmac.new(key.encode(), digestmod=sha256) for key in keys]
+
+    @classmethod
+    def parse(cls, value: Any) -> Signer:
+        """From a list of texts, or a text with a key between commas. Raises ValueError."""
+        keys = [key.strip() for key in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+            raise ValueError("write a list of texts; as a variable, keys with commas between them")
+        return cls(keys)
+
+    def __repr__(self) -> str:
+        return f"Signer({len(self._keys)} keys)"
+
+    def signed(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> dict[str, str]:
+        """The properties with a signature, an old one replaced. `topic`: the full name they are published to."""
+        return {**properties, SIGNATURE: self._mac(self._keys[0], _text(topic, payload, properties))}
+
+    def genuine(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bool:
+        """Whether the control properties were signed with one of the keys for this topic and payload."""
+        given = properties.get(SIGNATURE)
+        if given is None or not given.isascii():
+            return False
+        text = _text(topic, payload, properties)
+        return any(hmac.compare_digest(given, self._mac(key, text)) for key in self._keys)
+
+    @staticmethod
+    def _mac(key: hmac.HMAC, text: bytes) -> str:
+        mac = key.copy()
+        mac.update(text)
+        return _FORM + urlsafe_b64encode(mac.digest()).decode().rstrip("=")
+
+
+def unmarked(properties: Mapping[str, str]) -> bool:
+    """Whether a message carries no property of the platform's: there is nothing to believe or not."""
+    return not any(name.startswith(PREFIX) for name in properties)
+
+
+def stripped(properties: Mapping[str, str]) -> dict[str, str]:
+    """Without any property of the platform's."""
+    return {name: value for name, value in properties.items() if not name.startswith(PREFIX)}
+
+
+def _text(topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bytes:
+    """What is signed: fields with their lengths, so that no two messages have one text. A partition is its topic."""
+    control = sorted((k, v) for k, v in properties.items() if k.startswith(PREFIX) and k != SIGNATURE)
+    digest = "none" if payload is None else sha256(payload).hexdigest()
+    fields = [_PARTITION.sub("", topic), digest, *(field for pair in control for field in pair)]
+    encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
+    return b"".join(b"%d:%b" % (len(field), field) for field in encoded)
