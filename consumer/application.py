@@ -16,6 +16,7 @@ from typing import Any, TypeVar, Unpack, overload
 from consumer.batches import Batching
 from consumer.broker import Broker, Cluster
 from consumer.clock import SystemClock
+from consumer.guarded import guarded
 from consumer.handling import Handling, processes_of, seconds_of
 from consumer.message import Check
 from consumer.middleware import AROUND, Around, Hooks
@@ -209,11 +210,10 @@ class Consumer:
         policy = handling.scheduled(self.policy)
         broker, cluster = self._connect()
         try:
-            runner = handling.runner(self.policy, check, self._hooks)
+            clock = SystemClock()
+            runner = guarded(handling.runner(self.policy, check, self._hooks), policy, self.settings, clock)
             try:
-                self._running = self._started(
-                    Worker(policy, broker, runner, SystemClock(), _rng(), check), cluster, broker
-                )
+                self._running = self._started(Worker(policy, broker, runner, clock, _rng(), check), cluster, broker)
             except BaseException:
                 runner.stop()
                 raise

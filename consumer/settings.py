@@ -6,13 +6,15 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, cast
 
 from consumer.envelope import Duration, UnitError
+from consumer.stores.opening import StorePlace, parse_store
 from kodoctl.errors import Diagnostic, KodoctlError, Where, error
 from kodoctl.pulsar.connection import Secret
 from kodoctl.topology.signing import Signer
 
+OnStoreDown = Literal["pause", "go_on"]
 FILE: Final = "kodo-consumer.toml"
 VARIABLE: Final = "KODO_CONSUMER_"  # and the name of the setting in capitals
 
@@ -38,6 +40,12 @@ def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
     return found
 
 
+def _on_store_down(value: Any) -> OnStoreDown:
+    if value not in ("pause", "go_on"):
+        raise ValueError("write pause or go_on")
+    return cast("OnStoreDown", value)
+
+
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "drain_timeout": _duration,
     "signing_keys": Signer.parse,
@@ -46,6 +54,9 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "outbox_attempts": _count,
     "outbox_claim": _duration,
     "outbox_keep": _duration,
+    "store": lambda value: StorePlace(parse_store(str(value))),
+    "on_store_down": _on_store_down,
+    "crash_marks": lambda value: Path(str(value)),
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
 
@@ -54,6 +65,9 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 class Settings:
     """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where control
     properties are not signed.
+
+    `store`: where workers remember what was done and started; `on_store_down`: whether nothing starts while it cannot be
+    asked, or handlers go on without it. `crash_marks`: without a store, a folder for marks of what was started.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
     (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a relay's claim
@@ -67,6 +81,9 @@ class Settings:
     outbox_attempts: int = 10
     outbox_claim: int = 60_000
     outbox_keep: int = 7 * 86_400_000
+    store: StorePlace | None = None
+    on_store_down: OnStoreDown = "pause"
+    crash_marks: Path | None = None
 
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:

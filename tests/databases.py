@@ -59,6 +59,11 @@ class Postgres:
         """Starts it again, on the same data and address."""
         self._server.ensure_postgres_running()
 
+    def pids(self) -> list[int]:
+        """The server and its children, the server first."""
+        main = int(self._server.get_pid())
+        return [main, *(int(pid) for pid in Path(f"/proc/{main}/task/{main}/children").read_text().split())]
+
     def close(self) -> None:
         """Ends it for good and removes its data."""
         self._server.cleanup()

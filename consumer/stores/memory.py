@@ -27,6 +27,9 @@ class MemoryStore:
         self.run = run
         self._shelf = shelf or Shelf()
 
+    def create(self) -> None:
+        """See Store: nothing is needed."""
+
     def exchange(self, told: Exchange) -> Known:
         """See Store."""
         shelf = self._shelf

@@ -59,17 +59,16 @@ class StorePlace:
         return make_url(self.secret.reveal())
 
     def __str__(self) -> str:
-        return _MEMORY if self.secret.reveal() == _MEMORY else str(self.url.set(password=None, query={}))
+        return _MEMORY if self.secret.reveal() == _MEMORY else str(self.url.set(query={}))
 
     def open(self, subscription: str) -> Store:
-        """A store for one subscription, named in full; tables that are missing are made. Raises KodoctlError."""
+        """A store for one subscription, named in full; nothing is connected yet. Raises KodoctlError without its driver."""
         if self.secret.reveal() == _MEMORY:
             return MemoryStore(new_run())
         try:
             from consumer.stores.sql import SqlStore
 
-            store = SqlStore(self.url, subscription, new_run())
+            return SqlStore(self.url, subscription, new_run())
         except ImportError as problem:
             detail = f"{self} needs {problem.name}: pip install 'kodoctl[postgres]'"
             raise KodoctlError(error("K740", "store cannot be opened", detail)) from None
-        return store

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from consumer.poison import Mark
 
-_LONGEST: Final = 200  # characters of an identity that are kept as they are
+_LONGEST: Final = 200  # bytes of an identity that are kept as they are
 _HASHED: Final = "sha256:"
 
 
@@ -50,6 +50,9 @@ class Store(Protocol):
     run: str
     """Names this worker in marks and signs of life."""
 
+    def create(self) -> None:
+        """Makes what the store needs and has not got yet, such as tables."""
+
     def exchange(self, told: Exchange) -> Known:
         """All of it in one transaction, or nothing."""
 
@@ -74,6 +77,10 @@ class Store(Protocol):
 
 def name_of(identity: str) -> str:
     """An identity as stores keep it: as it is, or its digest when it is long or has characters databases refuse."""
-    if len(identity) <= _LONGEST and identity.isprintable() and not identity.startswith(_HASHED):
+    if (
+        len(identity.encode("utf-8", "surrogatepass")) <= _LONGEST
+        and identity.isprintable()
+        and not identity.startswith(_HASHED)
+    ):
         return identity
     return _HASHED + hashlib.sha256(identity.encode("utf-8", "surrogatepass")).hexdigest()

@@ -84,7 +84,7 @@ class SqlStore:
         return STARTED.c.run == self.run
 
     def create(self) -> None:
-        """Makes the tables that are missing; several workers may at once. Raises StoreDownError."""
+        """See Store. Several workers may do it at once."""
         for last in (False, False, True):
             try:
                 metadata.create_all(self._engine)

@@ -1,0 +1,130 @@
+"""Workers with a guard and a store, on a broker in memory and a clock moved by hand."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+from consumer.envelope import Outgoing
+from consumer.guard import Guard
+from consumer.message import Message
+from consumer.policy import Policy
+from consumer.stores.memory import MemoryStore, Shelf
+from consumer.stores.port import Exchange, Known, StoreDownError
+from consumer.testing import ManualClock, MemoryBroker
+from consumer.testing.harness import InlineRunner
+from consumer.worker import Desk, Worker
+from tests.unit.consumer.making import policy
+
+
+class FragileStore(MemoryStore):
+    """A store in memory that is down when told to be."""
+
+    down = False
+
+    def _or_down(self) -> None:
+        if self.down:
+            raise StoreDownError("told to be")
+
+    def create(self) -> None:
+        self._or_down()
+
+    def exchange(self, told: Exchange) -> Known:
+        self._or_down()
+        return super().exchange(told)
+
+    def beat(self) -> Any:
+        self._or_down()
+        return super().beat()
+
+    def take_over(self, *arguments: Any) -> bool:
+        self._or_down()
+        return super().take_over(*arguments)
+
+    def leave(self) -> None:
+        self._or_down()
+        super().leave()
+
+
+class _Inline:
+    """The guard before handlers that run where they are called, `slots` of them at once: each ends when the test says so."""
+
+    def __init__(self, guard: Guard, inner: InlineRunner) -> None:
+        self.guard, self.inner = guard, inner
+
+    def start(self, desk: Desk) -> None:
+        self.guard.start(desk)
+        self.inner.start(self.guard)
+
+    def wake(self) -> None:
+        """Steps are made by hand."""
+
+    def abandon(self, message: Message) -> None:
+        self.guard.abandon(message)
+
+    def stop(self) -> None:
+        self.inner.stop()
+        self.guard.leave()
+
+
+class Bench:
+    """One worker. `handler` is called with each message; `crash` ends the worker as a crash of its process would."""
+
+    def __init__(
+        self,
+        handler: Any,
+        broker: MemoryBroker | None = None,
+        shelf: Shelf | None = None,
+        run: str = "a",
+        of: Policy | None = None,
+        *,
+        clock: ManualClock | None = None,
+        go_on: bool = False,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.policy = of or policy(concurrency=4, in_place=())
+        self.broker = broker or MemoryBroker(self.clock)
+        self.broker.create_for(self.policy)
+        self.store = FragileStore(run, shelf)
+        self.guard = Guard(self.store, self.policy, self.clock, go_on=go_on)
+        self.runner = _Inline(self.guard, InlineRunner(handler))
+        self.worker = Worker(self.policy, self.broker, self.runner, self.clock, Random(1))
+        self.topic = next(lane.topic for lane in self.policy.lanes if lane.level == "L1" and lane.state == "ready")
+
+    def open(self) -> Bench:
+        self.worker.open("bench")
+        return self
+
+    def send(self, *names: str, **properties: str) -> None:
+        """Messages with these ids, on the ground topic."""
+        for name in names:
+            self.broker.send(Outgoing(self.topic, name.encode(), {"kodo-id": name, **properties}))
+
+    def run(self) -> None:
+        """Everything that can happen without time passing."""
+        for _ in range(100_000):
+            self.worker.tick()
+            if not (self.broker.step() | self.guard.step() | self.runner.inner.step()):
+                return
+        raise AssertionError("it never comes to rest")
+
+    def later(self, seconds: float, every: float = 0.5) -> None:
+        """Time passes, with signs of life."""
+        for _ in range(round(seconds / every)):
+            self.clock.advance(every)
+            self.guard.keep_house()
+            self.run()
+
+    def left(self) -> list[bytes]:
+        """What the subscription has not acknowledged on the ground topic."""
+        return [stored.payload for stored in self.broker.backlog(self.topic, "s")]
+
+    def crash(self) -> None:
+        """The process is gone: connections break, marks stay, nobody says goodbye."""
+        for subscription in self.broker._topics[self.topic].subscriptions.values():
+            subscription.held.clear()
+            subscription.lanes.clear()
+
+
+class CrashError(BaseException):
+    """Stands in for the end of a process."""
