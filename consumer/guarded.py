@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Final
 
 from consumer.clock import Clock
@@ -64,8 +64,10 @@ class GuardedRunner:
         for thread in self._threads:
             thread.join(_JOIN)
         if self._threads:
-            with suppress(StoreDownError):
+            try:
                 self.guard.leave()
+            except StoreDownError as problem:
+                log.warning("the store was not told of the last messages: %s", problem)
         self._store.close()
 
     def _ask(self) -> None:
