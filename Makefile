@@ -12,6 +12,7 @@ PURE := $(PURE),consumer/envelope.py,consumer/fairness.py,consumer/guard.py,cons
 PURE := $(PURE),consumer/outcomes.py,consumer/poison.py,consumer/policy.py,consumer/publications.py,consumer/routes.py
 PURE := $(PURE),consumer/scheduling.py,consumer/sending.py,consumer/slots.py,consumer/timers.py,consumer/trust.py
 PURE := $(PURE),consumer/waits.py,consumer/watchdog.py
+PURE := $(PURE),consumer/histogram.py,consumer/meter.py,consumer/seeing/evenness.py,consumer/seeing/stalls.py
 
 .PHONY: help setup demo test test-broker check format bench docs lock clean
 

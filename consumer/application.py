@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
 from consumer.batches import Batching
 from consumer.broker import Broker, Cluster
@@ -30,6 +30,11 @@ from consumer.wiring import Place, Surroundings, reach
 from consumer.worker import Worker
 from kodoctl.errors import UsageError, error
 
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop as Loop
+
+    from consumer.seeing.server import Window
+
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])
 _DECLARED = "__kodo_handling__"
@@ -41,8 +46,11 @@ class _Running:
     service: Service
     broker: Broker
     cluster: Cluster
+    window: Window | None
 
     def close(self) -> None:
+        if self.window is not None:
+            self.window.close()
         self.broker.close()
         self.cluster.close()
 
@@ -213,7 +221,8 @@ class Consumer:
             clock = SystemClock()
             runner = guarded(handling.runner(self.policy, check, self._hooks), policy, self.settings, clock)
             try:
-                self._running = self._started(Worker(policy, broker, runner, clock, _rng(), check), cluster, broker)
+                worker = Worker(policy, broker, runner, clock, _rng(), check)
+                self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None))
             except BaseException:
                 runner.stop()
                 raise
@@ -222,14 +231,39 @@ class Consumer:
             cluster.close()
             raise
 
-    def _started(self, worker: Worker, cluster: Cluster, broker: Broker) -> _Running:
+    def _started(self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None) -> _Running:
         self.attach(worker)
         for limit in worker.engine.limits.too_small:
             log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
         name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         service = Service(worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000)
-        service.start()
-        return _Running(worker, service, broker, cluster)
+        window = self._shown(worker, service, loop)
+        try:
+            service.start()
+        except BaseException:
+            if window is not None:
+                window.close()
+            raise
+        return _Running(worker, service, broker, cluster, window)
+
+    def _shown(self, worker: Worker, service: Service, loop: Loop | None) -> Window | None:
+        """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
+        from consumer.seeing.sight import Sight
+
+        settings = self.settings
+        sight = Sight(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
+        if settings.port is None:
+            return None
+        from consumer.seeing.server import Window
+
+        window = Window(sight, settings.host, settings.port)
+        log.info("metrics and health are on http://%s", window.address)
+        return window
+
+    @property
+    def address(self) -> str | None:
+        """`host:port` of metrics and health, while they are served."""
+        return self._running.window.address if self._running and self._running.window else None
 
     def stop(self) -> None:
         """Drains and leaves. Raises what broke the worker, if anything did."""

@@ -171,6 +171,11 @@ class BatchRunner:
         self._gatherer: Gatherer | None = None
         self._thread: threading.Thread | None = None
 
+    @property
+    def loop(self) -> object:
+        """The event loop of async handlers; None for others."""
+        return getattr(self._inner, "loop", None)
+
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._gatherer = Gatherer(desk, self._batching, self._inner.wake)

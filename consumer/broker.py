@@ -71,6 +71,10 @@ class LaneSink(Protocol):
 class LaneReader(Protocol):
     """One open lane."""
 
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come now."""
+
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Queues acknowledgements; they may be lost with the connection, then the messages come again."""
 

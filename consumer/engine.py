@@ -26,17 +26,16 @@ from consumer.held import Entry, Held, LaneState, Place, Stock
 from consumer.isolation import Isolation
 from consumer.limits import Gate
 from consumer.message import Check, Message
+from consumer.meter import Meter
 from consumer.outcomes import (
     DONE,
     TOOK_TOO_LONG,
-    Failed,
     Isolated,
     Outcome,
     OverQuota,
     OverRate,
     Refused,
-    RetryAsked,
-    StateAsked,
+    failure,
 )
 from consumer.policy import NOBODY, Policy
 from consumer.publications import Publication, Publications
@@ -57,6 +56,7 @@ class Engine:
         self.counts = Counts()
         self.effects = Effects()
         self.draining = False
+        self.meter: Meter | None = None  # there when somebody wants to see
         self.timers: Timers[Held | Gate | Sending | Recorder | Isolation] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
@@ -162,12 +162,15 @@ class Engine:
 
     def finish(self, message: Message, outcome: Outcome, now: float | None = None) -> bool:
         """The handler ended. False: too late, its message has been taken from it."""
-        if self.running.pop(message, None) is None:
+        started = self.running.pop(message, None)
+        if started is None:
             return False
         held = message._held  # noqa: SLF001  # made by take
         assert isinstance(held, Held)
         now = self._clock.now() if now is None else now
         self._scheduler.freed(held, now)
+        if self.meter is not None:
+            self.meter.ended(held, started, now, done=outcome is DONE)
         if outcome is DONE:  # the first line of the table, without its cost
             self.counts.done += 1
             if self.recorder is None:
@@ -175,12 +178,10 @@ class Engine:
             else:
                 self._ended(held, now)
             return True
-        match outcome:
-            case Failed(reason):
-                self.counts.failed[reason] += 1
-                self.counts.timed_out += outcome is TOOK_TOO_LONG
-            case RetryAsked() | StateAsked():
-                self.counts.failed[type(outcome).__name__] += 1
+        if (reason := failure(outcome)) is not None:
+            self.counts.failed[reason] += 1
+            self.counts.timed_out += outcome is TOOK_TOO_LONG
+            held.lane.count("failed", reason)
         self._conclude(held, outcome, now)
         return True
 
@@ -282,6 +283,7 @@ class Engine:
         policy = self.policy
         properties = delivery.properties
         held = Held(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
+        held.received = now
         self._stock.add(held)
         if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
@@ -315,6 +317,7 @@ class Engine:
         match decision:
             case Acknowledge(why, reason):
                 self.counts.finished[why] += 1
+                held.lane.count("finished", why)
                 self._ended(held, now, why, reason)
             case Wait():
                 self._waits.begin(held, decision, now)
@@ -326,6 +329,7 @@ class Engine:
     def published(self, sent: Publication, token: str, now: float) -> None:
         """The message is where it is to go: acknowledge it here."""
         self.counts.finished[sent.why] += 1
+        sent.held.lane.count("finished", sent.why)
         self._ended(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
 
     def refused(self, held: Held, reason: str, now: float) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from math import lcm
 from typing import Final, Generic, TypeVar
 
@@ -87,6 +88,13 @@ class TenantRing(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         return (item for queue in self._ring for item in queue.items)
+
+    def queues(self) -> Iterator[tuple[str, int, T]]:
+        """(tenant, items, first item) of tenants with any. May be read while others write: one item more or less."""
+        for queue in list(self._queues.values()):
+            items = queue.items
+            with suppress(IndexError):  # taken between two looks
+                yield queue.tenant, len(items), items[0]
 
     def push(self, tenant: str, item: T, weight: int = 1, *, first: bool = False) -> None:
         """Behind (or `first`: before) the tenant's other items. A tenant new to the ring comes after all others."""

@@ -149,6 +149,11 @@ class LoopRunner:
         self._wake_is_on_its_way = False
         self._stopping = False
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where the handlers run."""
+        return self._loop
+
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._desk = desk

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -15,6 +15,8 @@ from consumer.policy import LANE_FLOOR, Lane, Policy
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
+OTHER: Final = "other"
+_MAX_COUNTED: Final = 60
 
 
 class Place(Enum):
@@ -71,8 +73,10 @@ class Held:
     """One message held. Mutable, and only ever touched by the engine."""
 
     __slots__ = (
-        "control", "delivery", "entitled", "entry", "gates", "lane", "place", "size", "tenant", "token", "trials",
+        "control", "delivery", "entitled", "entry", "gates", "lane", "place", "received", "size", "tenant", "token",
+        "trials",
     )  # fmt: skip
+    received: float  # when it came, by the worker's clock; set by the engine
 
     def __init__(self, lane: LaneState, delivery: Delivery, entry: Entry, tenant: str) -> None:
         self.lane = lane
@@ -114,7 +118,8 @@ class LaneState:
     """
 
     __slots__ = (
-        "acks", "before", "blocked", "chains", "held", "lane", "open", "paused_until", "recent", "ring", "started",
+        "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "ring",
+        "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
@@ -129,6 +134,16 @@ class LaneState:
         self.paused_until = float("-inf")
         self.blocked = False
         self.started = 0
+        self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
+
+    def count(self, what: str, name: str) -> None:
+        """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be anything
+        a handler raises: beyond so many they are counted as one.
+        """
+        key = what, name
+        if key not in self.counted and len(self.counted) >= _MAX_COUNTED:
+            key = what, OTHER
+        self.counted[key] += 1
 
     def entry(self, key: Hashable, now: float) -> Entry:
         """What is known of an entry of which a message comes: everything as long as one of its messages is held, and for a

@@ -20,6 +20,7 @@ class Gate:
     """Base of the three kinds. `waiters` are whoever the scheduler parked here; the gate itself never touches them."""
 
     __slots__ = ("timer_set", "waiters")
+    kind = ""  # what it limits, for counters
 
     def __init__(self) -> None:
         self.waiters: deque[Any] = deque()
@@ -53,6 +54,7 @@ class RateGate(Gate):
     """A token bucket in GCRA form: one token each `interval` seconds, at most `burst` saved."""
 
     __slots__ = ("_next_slot", "_next_start", "_promised", "burst", "interval")
+    kind = "rate"
 
     def __init__(self, interval: float, burst: int) -> None:
         super().__init__()
@@ -120,6 +122,7 @@ class QuotaGate(Gate):
     """At most `amount` starts in any window of `period` seconds."""
 
     __slots__ = ("_counts", "_promised", "_total", "_width", "amount", "period")
+    kind = "quota"
 
     def __init__(self, amount: int, period: float) -> None:
         super().__init__()
@@ -181,6 +184,7 @@ class CapGate(Gate):
     """At most `limit` at once."""
 
     __slots__ = ("limit", "running")
+    kind = "concurrency"
 
     def __init__(self, limit: int) -> None:
         super().__init__()

@@ -152,6 +152,17 @@ DONE = Done()
 TOOK_TOO_LONG = Failed("handler took too long")
 
 
+def failure(outcome: Outcome) -> str | None:
+    """As what a handler's failed run is counted; None when it did not fail."""
+    match outcome:
+        case Failed(reason):
+            return reason
+        case RetryAsked() | StateAsked():
+            return type(outcome).__name__
+        case _:
+            return None
+
+
 class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
     """Base of what a handler may raise; anything else it raises counts as failed."""
 

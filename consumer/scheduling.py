@@ -208,6 +208,7 @@ class Scheduler:
 
     def _wait_at(self, gate: Gate, held: Held, now: float) -> None:
         held.place = Place.GATED
+        held.lane.count("over", gate.kind)
         gate.waiters.append(held)
         self._shut.add(gate)
         self._set_gate_timer(gate, now)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from consumer.broker import Cluster, LaneStats
@@ -41,7 +42,11 @@ class Service:
 
     def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
         self._worker, self._cluster = worker, cluster
-        self._name, self._drain_timeout = consumer_name, drain_timeout
+        self.name, self._drain_timeout = consumer_name, drain_timeout
+        self.last_beat: float | None = None  # of the timekeeper
+        self.companions: list[
+            Callable[[threading.Event], None]
+        ] = []  # started and ended with the worker, each a thread
         self._bell = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -56,14 +61,21 @@ class Service:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
         if self._cluster is not None and (findings := missing(self._worker.policy, self._cluster)):
             raise KodoctlError(*findings)
-        self._worker.open(self._name)
+        self._worker.open(self.name)
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
+        for companion in self.companions:
+            self._run(partial(companion, self._over), "kodo-companion")
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
         return self._over.wait(seconds)
+
+    @property
+    def dead_threads(self) -> list[str]:
+        """Names of threads that ended before they should."""
+        return [] if self._over.is_set() else [thread.name for thread in self._threads if not thread.is_alive()]
 
     def stop(self) -> None:
         """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
@@ -91,6 +103,7 @@ class Service:
         nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
         try:
             while not self._over.is_set():
+                self.last_beat = time.monotonic()
                 self._bell.clear()
                 self._bell.wait(min(self._worker.tick(), nap))
                 if time.monotonic() - watched > _WATCH_EVERY:
@@ -115,7 +128,7 @@ class Service:
 
     def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
         """The broker's own limit turns the look-ahead back into first come, first served."""
-        if stats and self._name in stats.blocked:
+        if stats and self.name in stats.blocked:
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarm(Alarm("blocked", text))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -46,6 +47,21 @@ def _on_store_down(value: Any) -> OnStoreDown:
     return cast("OnStoreDown", value)
 
 
+def _number(least: int, most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if not re.fullmatch(r"\d+", str(value)) or not least <= int(str(value)) <= most:
+            raise ValueError(f"{value!r} is no whole number from {least} to {most}")
+        return int(str(value))
+
+    return read
+
+
+def _host(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.:_-]+", str(value)):
+        raise ValueError(f"{value!r} is no host name or address")
+    return str(value)
+
+
 _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "drain_timeout": _duration,
     "signing_keys": Signer.parse,
@@ -57,6 +73,9 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "store": lambda value: StorePlace(parse_store(str(value))),
     "on_store_down": _on_store_down,
     "crash_marks": lambda value: Path(str(value)),
+    "host": _host,
+    "port": _number(0, 65535),
+    "metrics_tenants": _number(0, 1000),
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
 
@@ -72,6 +91,9 @@ class Settings:
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
     (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a relay's claim
     on a row lasts; `outbox_keep`, ms that sent rows are kept.
+
+    Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
+    `metrics_tenants`, how many of them have metrics of their own.
     """
 
     drain_timeout: int = 30_000
@@ -84,6 +106,9 @@ class Settings:
     store: StorePlace | None = None
     on_store_down: OnStoreDown = "pause"
     crash_marks: Path | None = None
+    host: str = "127.0.0.1"
+    port: int | None = None
+    metrics_tenants: int = 20
 
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:

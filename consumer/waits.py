@@ -39,6 +39,7 @@ class Waits:
         """The message waits; a timer with `held.trials.wake` as its number ends it."""
         counts, effects, topic = self._owner.counts, self._owner.effects, held.lane.lane.topic
         counts.waited[wait.why] += 1
+        held.lane.count("waited", wait.why)
         held.control = wait.control
         seconds = wait.delay / 1000
         match wait.why:

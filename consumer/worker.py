@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -107,6 +108,8 @@ class Worker:
         self._next_tick = float("inf")
         self._last_acks = 0.0
         self._alarmed: dict[str, tuple[float, int]] = {}
+        self.alarms: Counter[str] = Counter()  # by kind, those kept back among them
+        self.contradictions: list[str] = []  # what the watchdog saw last
 
     # ---- life
 
@@ -146,6 +149,17 @@ class Worker:
             todo = self._collect(flush=True)
         if todo is not None:
             self._carry_out(todo)
+
+    @property
+    def opened(self) -> bool:
+        """Whether every lane was connected once."""
+        return self._opened
+
+    @property
+    def disconnected_topics(self) -> list[str]:
+        """Topics whose connection is lost at the moment."""
+        lanes = zip(self.policy.lanes, self._readers, strict=False)
+        return [lane.topic for lane, reader in lanes if not reader.connected]
 
     @property
     def busy(self) -> bool:
@@ -271,9 +285,9 @@ class Worker:
     def watch(self) -> None:
         """Checks that every unacknowledged message is where it should be; a contradiction is logged."""
         with self._lock:
-            problems = self.engine.misplaced()
-        if problems:
-            log.error("watchdog: %s", "; ".join(problems))
+            self.contradictions = self.engine.misplaced()
+        if self.contradictions:
+            log.error("watchdog: %s", "; ".join(self.contradictions))
 
     # ---- carrying out
 
@@ -326,6 +340,7 @@ class Worker:
     def alarm(self, alarm: Alarm) -> None:
         """Tells a person. One line for each kind of alarm in a while, with the number of those kept back."""
         now = self._clock.now()
+        self.alarms[alarm.kind] += 1
         last, kept_back = self._alarmed.get(alarm.kind, (float("-inf"), 0))
         if now - last < _QUIET:
             self._alarmed[alarm.kind] = (last, kept_back + 1)

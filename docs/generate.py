@@ -15,6 +15,7 @@ import click
 import typer
 
 from consumer.cli.main import app as consumer_app
+from consumer.seeing.metrics import BASE, EXPORTED
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
@@ -141,7 +142,30 @@ def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Co
         yield from _commands(found, f"{name} {sub}")
 
 
-PAGES = {"topology.md": topology_page, "codes.md": codes_page, "commands.md": cli_page}
+def metrics_page() -> str:
+    """Every metric of the consumer."""
+    lines = ["# Metrics of the consumer", ""]
+    lines += [
+        f"Every series has the labels {_listed(BASE)}; `level` and `state` name a lane. Histograms have `_bucket`, `_sum`",
+        "and `_count`; under load they are sampled and scaled up. How to get at them: [monitoring](../how-to/monitoring.md).",
+        "",
+        "| name | kind | labels | what it says |",
+        "|---|---|---|---|",
+    ]
+    lines += [f"| `{one.name}` | {one.kind} | {_listed(one.labels)} | {one.help} |" for one in EXPORTED]
+    return NOTE + "\n".join(lines) + "\n"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+PAGES = {
+    "topology.md": topology_page,
+    "codes.md": codes_page,
+    "commands.md": cli_page,
+    "metrics.md": metrics_page,
+}
 
 
 def main() -> None:

@@ -243,6 +243,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K753": Code("annotation cannot be read", "Import what it names where the handler is defined, not only for types."),
         "K754": Code("batch that cannot be", "Give `max` and `wait` as the detail says."),
         "K755": Code("no such middleware", "Name one of the places it lists."),
+        "K760": Code("cannot listen for metrics", "Choose a free port with --port, or in kodo-consumer.toml."),
     },
 }
 # fmt: on

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,12 +31,25 @@ def run(
     topic: Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")],
     subscription: Annotated[str, typer.Option("--subscription", help="Its subscription.", metavar="NAME")],
     handler: Annotated[str, typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve /metrics, /healthz and /readyz here; 0: any free one.",
+        ),
+    ] = None,
+    *,
     place: Place,
 ) -> None:
     """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once."""
     from consumer.application import Consumer
 
     consumer = Consumer.load(topology, topic=topic, subscription=subscription, **place)
+    if port is not None:
+        consumer.settings = replace(consumer.settings, port=port)
     consumer.take_handler(load_handler(handler))
     consumer.run(say)
 

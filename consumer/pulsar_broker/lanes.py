@@ -43,6 +43,11 @@ class PulsarLane:
         self._thread = threading.Thread(target=self._read, name=f"kodo-{request.topic.rpartition('/')[2]}", daemon=True)
         self._thread.start()
 
+    @property
+    def connected(self) -> bool:
+        """See LaneReader."""
+        return self._lost_at is None
+
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """See LaneReader."""
         acknowledge = self._consumer.acknowledge

@@ -204,6 +204,11 @@ class MemoryLane:
         self._subscription = subscription
         self._stopped = False
 
+    @property
+    def connected(self) -> bool:
+        """See LaneReader."""
+        return True
+
     def room(self) -> int:
         """How many messages it may be given."""
         return 0 if self._stopped else min(self.sink.room(), self.request.batch)
