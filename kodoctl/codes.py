@@ -244,6 +244,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K754": Code("batch that cannot be", "Give `max` and `wait` as the detail says."),
         "K755": Code("no such middleware", "Name one of the places it lists."),
         "K760": Code("cannot listen for metrics", "Choose a free port with --port, or in kodo-consumer.toml."),
+        "K761": Code("cannot make folder", "Name a folder that can be written to."),
     },
 }
 # fmt: on
