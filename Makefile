@@ -13,6 +13,12 @@ PURE := $(PURE),consumer/outcomes.py,consumer/poison.py,consumer/policy.py,consu
 PURE := $(PURE),consumer/scheduling.py,consumer/sending.py,consumer/slots.py,consumer/timers.py,consumer/trust.py
 PURE := $(PURE),consumer/waits.py,consumer/watchdog.py
 PURE := $(PURE),consumer/histogram.py,consumer/meter.py,consumer/seeing/evenness.py,consumer/seeing/stalls.py
+PURE := $(PURE),kodoctl/recall/casts.py,kodoctl/recall/condition.py,kodoctl/recall/document.py,kodoctl/recall/doubt.py
+PURE := $(PURE),kodoctl/recall/edit.py,kodoctl/recall/evaluation.py,kodoctl/recall/explain.py,kodoctl/recall/faults.py
+PURE := $(PURE),kodoctl/recall/fields.py,kodoctl/recall/ledger.py,kodoctl/recall/letter.py,kodoctl/recall/nodes.py
+PURE := $(PURE),kodoctl/recall/pace.py,kodoctl/recall/parcels.py,kodoctl/recall/plan.py,kodoctl/recall/reader.py
+PURE := $(PURE),kodoctl/recall/rewriting.py,kodoctl/recall/selection.py,kodoctl/recall/spark_sql.py,kodoctl/recall/syntax.py
+PURE := $(PURE),kodoctl/recall/targets.py
 
 .PHONY: help setup demo test test-broker check format bench docs lock clean
 

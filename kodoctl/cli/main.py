@@ -13,7 +13,9 @@ from kodoctl.cli import (
     dev_commands,
     expansion_commands,
     ownership_commands,
+    peek_command,
     plan_commands,
+    recall_commands,
     status_command,
     topology_commands,
 )
@@ -32,6 +34,8 @@ expansion_commands.register(app)
 plan_commands.register(app)
 ownership_commands.register(app)
 status_command.register(app)
+recall_commands.register(app)
+peek_command.register(app)
 context_commands.register(app)
 dev_commands.register(app)
 

@@ -1,0 +1,119 @@
+"""peek: look at stored messages without consuming any."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli.console import command, say
+from kodoctl.cli.show import show_lines
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.condition import Condition
+    from kodoctl.recall.letter import Letter
+
+FORMAT_VERSION = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this file."""
+    app.command("peek")(peek)
+
+
+@command
+@connects
+def peek(
+    target: Target,
+    topics: Annotated[
+        list[str], typer.Argument(help="Topics, or single partitions: TENANT/NAMESPACE/TOPIC.", metavar="TOPIC")
+    ],
+    where: Annotated[
+        str, typer.Option("--where", help="Only messages that meet this condition.", metavar="CONDITION")
+    ] = "true",
+    limit: Annotated[
+        int, typer.Option("--limit", min=0, help="Show at most so many; 0 only counts.", metavar="N")
+    ] = 10,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Begin with messages of this age, such as 2h.", metavar="DURATION")
+    ] = None,
+    scan: Annotated[int, typer.Option("--scan", min=1, help="Read at most so many messages.", metavar="N")] = 100_000,
+    json_output: Annotated[bool, typer.Option("--json", help="One document for machines.")] = False,
+) -> None:
+    """Look at what topics store, oldest first, up to what is there now. Consumes nothing, moves no subscription.
+
+    Counts messages that meet --where. Acknowledged messages show as long as the topic keeps them.
+    """
+    from kodoctl.recall.condition import parse
+    from kodoctl.render.recall import peek_lines
+
+    now = int(time.time() * 1000)
+    condition = parse(where, now)
+    begin = now - _milliseconds(since) if since else None
+    with target.session() as session:
+        document = _look(_letters(session, topics, begin), condition, limit, scan)
+    if json_output:
+        say(json.dumps(document, indent=1))
+    else:
+        show_lines(peek_lines(document, now))
+
+
+def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int) -> dict[str, Any]:
+    from kodoctl.recall.explain import as_json
+
+    read = matched = 0
+    shown: list[dict[str, Any]] = []
+    complete = True
+    for letter in letters:
+        if read >= scan:
+            complete = False
+            break
+        read += 1
+        if condition.chooses(letter):
+            matched += 1
+            if len(shown) < limit:
+                shown.append(as_json(letter))
+    return {
+        "format_version": FORMAT_VERSION,
+        "read": read,
+        "matched": matched,
+        "complete": complete and matched <= max(limit, len(shown)),
+        "messages": shown,
+    }
+
+
+def _letters(session: Session, topics: list[str], begin: int | None) -> Iterator[Letter]:
+    """Partition after partition, each up to its last message of now."""
+    from kodoctl.pulsar.messages import partitions_of, read_facts, read_stored
+    from kodoctl.recall.cluster import letter_of
+
+    names = [_topic(text) for text in topics]
+    parts = [(name, part) for name in names for part in partitions_of(session.admin, name)]
+    facts = [(name, read_facts(session.admin, part)) for name, part in parts]
+    for name, one in facts:
+        for stored in read_stored(session.client, one.topic, one.last, since=begin):
+            yield letter_of(stored, name.full, None)
+
+
+def _topic(text: str) -> Any:
+    from kodoctl.topology.names import InvalidNameError, TopicName
+
+    try:
+        return TopicName.parse(text)
+    except InvalidNameError as problem:
+        raise UsageError(error("K560", "no such topic on the cluster", str(problem))) from None
+
+
+def _milliseconds(text: str) -> int:
+    from kodoctl.topology.units import Duration, UnitError
+
+    try:
+        return int(Duration.parse(text))
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"--since: {problem}")) from None

@@ -1,0 +1,198 @@
+"""recall apply: a recall plan carried out, at a rate, as often as it takes, each letter once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.apply_flow import confirm
+from kodoctl.cli.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.recall_commands import LEDGER, Format, LedgerOption, Output, declared_schema, family_in
+from kodoctl.cli.show import show_lines
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.edit import Edit
+    from kodoctl.recall.parcels import Report
+    from kodoctl.recall.plan import RecallPlan
+
+_TELL_EVERY = 2.0  # seconds between two lines of progress
+
+
+@command
+@connects
+def apply(
+    target: Target,
+    plan: Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")],
+    rate: Annotated[str, typer.Option("--rate", help="At most so many letters in a time.", metavar="RATE")] = "200/s",
+    ledger: LedgerOption = LEDGER,
+    topology: Annotated[
+        str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
+    ] = None,
+    hash_: Annotated[
+        str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
+    ] = None,
+    confirm_name: wiring.Confirm = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."""
+    from kodoctl.recall import document
+    from kodoctl.recall.carry import check_identity
+    from kodoctl.recall.cluster import Cluster
+    from kodoctl.topology.names import TopicName
+
+    pace_asked = _rate(rate)
+    found = _read(plan)
+    form = document.to_json(found)
+    with target.session() as session:
+        edit = _check_files(session, found, topology)
+        check_identity(found, Cluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
+        if output is Format.TEXT:
+            _show(form, session)
+        if found.empty:
+            return
+        _confirm(session, found, document.hash_of(form), hash_, confirm_name)
+        began = time.monotonic()
+        report = _carry_out(session, found, edit, ledger, pace_asked)
+        shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
+    if output is Format.JSON:
+        say(json.dumps(shown, indent=1))
+    else:
+        from kodoctl.render.recall import recall_report_lines
+
+        show_lines(recall_report_lines(shown))
+    if report.unclear or report.refused or report.elsewhere:
+        finish(ExitCode.ERROR)
+    if report.interrupted:
+        finish(ExitCode.INTERRUPTED)
+    if not report.complete:
+        finish(ExitCode.ERROR)
+
+
+def _rate(text: str) -> float:
+    from kodoctl.topology.units import Rate, UnitError
+
+    try:
+        found = Rate.parse(text).per_second
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
+    if found <= 0:
+        raise UsageError(error("K005", "wrong unit", f"--rate {text}: more than nothing, such as 200/s"))
+    return found
+
+
+def _read(file: str) -> RecallPlan:
+    from kodoctl.recall import document
+
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        detail = "there is no such plan file; `kodoctl recall plan … --out FILE` writes one"
+        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
+    except (OSError, ValueError) as problem:
+        detail = str(getattr(problem, "strerror", None) or problem)
+        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
+    return document.loads(text, file)
+
+
+def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> Edit | None:
+    """The file must still stand for the plan's topics: letters go to lanes of their own ground, and nowhere else."""
+    from kodoctl.recall.edit import Edit
+    from kodoctl.recall.targets import fits
+
+    path = topology or plan.path
+    if not Path(path).exists():
+        detail = f"{path}, which the plan was made from, is not here: name it with --topology"
+        raise UsageError(error("K016", "cannot read file", detail))
+    loaded, family = family_in(session, path, plan.environment, plan.topic, plan.subscription)
+    lanes = [(lane.topic, lane.ready, lane.partitions) for lane in plan.lanes]
+    if problems := fits(family, plan.topology, plan.dead_topic, plan.holder, lanes):
+        detail = "\n".join([*problems, "plan again; nothing was sent"])
+        raise RefusedError(error("K543", "the files changed since the plan", detail))
+    return Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
+
+
+def _show(form: dict[str, Any], session: Session) -> None:
+    from kodoctl.render.recall import recall_plan_lines
+
+    show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
+
+
+def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, name: str | None) -> None:
+    """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
+    from kodoctl.recall.plan import Action
+
+    confirm(session.connection, auto_approve=True, name=name, question="")
+    if said is None and plan.action is Action.DISCARD:
+        if not is_terminal():
+            detail = f"a discard cannot be undone: say --hash {found} to confirm it"
+            raise UsageError(error("K539", "nobody can be asked here", detail))
+        question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
+        said = typer.prompt(question, default="", show_default=False, err=True)
+    if said is not None and said != found:
+        raise RefusedError(error("K538", "declined", f"{said!r} is not the plan's hash; nothing was written"))
+
+
+def _carry_out(session: Session, plan: RecallPlan, edit: Edit | None, ledger: str, per_second: float) -> Report:
+    from kodoctl.recall.carry import Carrier
+    from kodoctl.recall.cluster import Cluster
+    from kodoctl.recall.delta import DeltaLedger
+    from kodoctl.recall.pace import Pace
+    from kodoctl.recall.parcels import Orders
+
+    stop = threading.Event()
+    previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
+    try:
+        orders = Orders(Pace(per_second), wiring.who(), lambda: int(time.time() * 1000), stop, _Progress())
+        return Carrier(plan, Cluster(session), DeltaLedger(ledger), edit, orders).run()
+    finally:
+        signal.signal(signal.SIGINT, previous)
+
+
+def _interrupt(stop: threading.Event) -> None:
+    if stop.is_set():
+        tell("Stopped at once. The same command again goes on, and sends nothing twice.")
+        os._exit(ExitCode.INTERRUPTED)
+    tell("Interrupted: waiting for the receipts of what was sent, then stopping. Again to stop at once.")
+    stop.set()
+
+
+class _Progress:
+    """A line now and then; on a terminal one line, rewritten."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self._last < _TELL_EVERY:
+            return
+        self._last = now
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\x1b[2K{done:,} of {total:,}\r")
+            sys.stderr.flush()
+        else:
+            tell(f"{done:,} of {total:,}")
+
+
+def _report_json(report: Report, plan: RecallPlan) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "format_version": 1,
+        "run": plan.run,
+        "action": plan.action.value,
+        "complete": report.complete,
+        **asdict(report),
+    }

@@ -1,0 +1,229 @@
+"""recall plan|discard|apply: dead letters chosen, reviewed, and sent again or discarded, each exactly once."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.show import show_lines
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.edit import Edit
+    from kodoctl.recall.plan import Action, RecallPlan
+    from kodoctl.recall.targets import Family
+    from kodoctl.topology.load import LoadedTopology
+    from kodoctl.topology.names import Level
+
+app = typer.Typer(
+    name="recall",
+    help="Dead letters: choose, review, send again or discard.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+LEDGER = ".kodoctl/recall"
+
+
+class Format(StrEnum):
+    """Views for people and machines."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+File = Annotated[
+    str, typer.Argument(help="The topology file (or folder) that declares the subscription.", metavar="TOPOLOGY")
+]
+Topic = Annotated[str, typer.Option("--topic", help="Ground topic, by its name in the file.", metavar="NAME")]
+Subscription = Annotated[str, typer.Option("--subscription", help="Whose dead letters.", metavar="NAME")]
+Where_ = Annotated[
+    str, typer.Option("--where", help="Condition that letters must meet; `true` is all of them.", metavar="CONDITION")
+]
+Limit = Annotated[int, typer.Option("--limit", help="At most so many letters, the oldest first.", metavar="N")]
+Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan and in the ledger.", metavar="TEXT")]
+Out = Annotated[
+    str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
+]
+Again = Annotated[bool, typer.Option("--again", help="Take letters that were recalled before, too.")]
+LedgerOption = Annotated[
+    str,
+    typer.Option("--ledger", help="The book of recalls: a Delta table in a folder or an object store.", metavar="PATH"),
+]
+Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
+
+
+def register(parent: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    from kodoctl.cli import recall_apply
+
+    app.command("plan")(plan)
+    app.command("discard")(discard)
+    app.command("apply")(recall_apply.apply)
+    parent.add_typer(app)
+
+
+@command
+@connects
+def plan(
+    target: Target,
+    topology: File,
+    topic: Topic,
+    subscription: Subscription,
+    where: Where_,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")
+    ] = None,
+    limit: Limit = 10_000,
+    again: Again = False,
+    edit: Annotated[
+        str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
+    ] = None,
+    because: Because = "",
+    out: Out = None,
+    ledger: LedgerOption = LEDGER,
+    env: Environment = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Choose dead letters and freeze the choice: counts, samples, a hash. Consumes and sends nothing."""
+    from kodoctl.recall.plan import Action
+
+    with target.session() as session:
+        loaded, family = family_in(session, topology, env, topic, subscription)
+        patch = _edit(edit, loaded, topic) if edit else None
+        made = _prepare(
+            session, Action.SEND, loaded, family, where, ledger, to=_level(to), limit=limit, again=again,
+            because=because, edit=patch,
+        )  # fmt: skip
+        _show(made, session, out, output)
+
+
+@command
+@connects
+def discard(
+    target: Target,
+    topology: File,
+    topic: Topic,
+    subscription: Subscription,
+    where: Where_,
+    limit: Limit = 10_000,
+    because: Because = "",
+    out: Out = None,
+    ledger: LedgerOption = LEDGER,
+    env: Environment = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Choose dead letters to be thrown away. Throws nothing away: `recall apply` does, when confirmed."""
+    from kodoctl.recall.plan import Action
+
+    with target.session() as session:
+        loaded, family = family_in(session, topology, env, topic, subscription)
+        made = _prepare(session, Action.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
+        _show(made, session, out, output)
+
+
+def family_in(
+    session: Session, path: str, env: str | None, topic: str, subscription: str
+) -> tuple[LoadedTopology, Family]:
+    """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
+    from kodoctl.recall.targets import family_of
+
+    desired = wiring.load_desired([path], wiring.environment_of(session.connection, env))
+    topologies = [expansion.topology for expansion in desired.expansions]
+    having = [one for one in topologies if topic in one.spec.topics]
+    if len(having) > 1:
+        detail = f"{', '.join(one.source.name for one in having)} have a topic {topic!r}: name one file"
+        raise UsageError(error("K569", "more than one file has the topic", detail))
+    chosen = (having or topologies)[0]
+    return chosen, family_of(chosen, topic, subscription)
+
+
+def _prepare(
+    session: Session,
+    action: Action,
+    loaded: LoadedTopology,
+    family: Family,
+    where: str,
+    ledger: str,
+    *,
+    to: Level | None = None,
+    limit: int,
+    again: bool = False,
+    because: str,
+    edit: Edit | None = None,
+) -> RecallPlan:
+    from kodoctl.recall.cluster import Cluster
+    from kodoctl.recall.condition import parse
+    from kodoctl.recall.delta import DeltaLedger
+    from kodoctl.recall.prepare import Request, prepare
+
+    now = int(time.time() * 1000)
+    run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
+    request = Request(
+        action, family, loaded.source.name, loaded.environment, parse(where, now), run, to, limit, again, because, edit
+    )
+    return prepare(request, Cluster(session), DeltaLedger(ledger))
+
+
+def _level(text: str | None) -> Level | None:
+    from kodoctl.topology.names import Level
+
+    try:
+        return Level(text) if text else None
+    except ValueError:
+        detail = f"--to {text}: levels are {', '.join(Level)}"
+        raise UsageError(error("K555", "nowhere to send to", detail)) from None
+
+
+def _edit(file: str, loaded: LoadedTopology, topic: str) -> Edit:
+    from kodoctl.recall.edit import Edit, NotEditableError, read_patch
+    from kodoctl.recall.letter import NotJsonError
+
+    try:
+        patch = read_patch(Path(file).read_text(encoding="utf-8"))
+    except (OSError, NotJsonError, NotEditableError, UnicodeDecodeError) as problem:
+        detail = str(getattr(problem, "strerror", None) or problem)
+        raise UsageError(error("K568", "a patch that cannot be used", detail, Where(file))) from None
+    return Edit(patch, declared_schema(loaded, topic))
+
+
+def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
+    """The JSON Schema that payloads of a topic are declared with."""
+    payload = loaded.payloads.get(topic)
+    return payload.definition if payload is not None and payload.type == "json" else None
+
+
+def _show(made: RecallPlan, session: Session, out: str | None, output: Format) -> None:
+    from kodoctl.recall import document
+    from kodoctl.render.recall import recall_plan_lines
+
+    form = document.to_json(made)
+    if out is not None:
+        _write(out, document.dumps(made))
+    if output is Format.JSON:
+        say(json.dumps(form, indent=1))
+    else:
+        show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
+    if out is not None:
+        tell(f"Plan written to {out}; carry it out with: kodoctl recall apply {out}")
+
+
+def _write(out: str, text: str) -> None:
+    """The plan file, complete or not at all."""
+    path = Path(out)
+    scratch = path.with_name(f".{path.name}.new")
+    try:
+        scratch.write_text(text, encoding="utf-8")
+        scratch.replace(path)
+    except OSError as problem:
+        scratch.unlink(missing_ok=True)
+        raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None

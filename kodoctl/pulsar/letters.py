@@ -1,0 +1,195 @@
+"""The two ends of a recall on the binary port: the holder of dead letters, and lanes that store each number once."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of
+
+_LOCK_WAIT: Final = (
+    15.0  # seconds: a broker frees what a killed process held within moments, over a network within these
+)
+_AGAIN: Final = 0.25
+_REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
+
+
+class Outgoing(NamedTuple):
+    """A message to send. `event_time` in ms since the epoch, 0 = none; `payload` None: a tombstone."""
+
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str
+    ordering_key: str
+    event_time: int
+
+
+class Receipt(NamedTuple):
+    """What became of a sent message: `position` (`ledger:entry`) where it is stored, "" when the broker had it already;
+    or `problem`, and nobody knows.
+    """
+
+    position: str
+    problem: str = ""
+
+
+class NeverTakenError(Exception):
+    """The client refuses the message itself: it was not sent, and its number is free. The message says why."""
+
+
+class Holder:
+    """Holds the subscription that keeps dead letters: exclusively, so that one recall at a time works on them.
+
+    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a message id
+    that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader marks it in the
+    set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no limit of
+    unacknowledged messages.
+    """
+
+    def __init__(self, client: BrokerClient, part: str, subscription: str) -> None:
+        self._part = part
+        self._consumer = _locked(client, part, subscription)
+
+    def letters(self, until: Place) -> Iterator[Stored]:
+        """What the subscription still has, in order, up to the entry `until`, which it must have."""
+        import pulsar
+
+        number, reached = number_of(self._part), False
+        while True:
+            try:
+                found = copied(self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS), number)
+            except pulsar.Timeout:
+                if reached:  # whatever of its batch was still there has come
+                    return
+                detail = f"{self._part}: no letter came within {READ_TIMEOUT_MS // 1000} s"
+                raise ClusterError(error("K561", "messages cannot be read", detail)) from None
+            except pulsar.PulsarException as problem:
+                raise ClusterError(error("K561", "messages cannot be read", f"{self._part}: {problem}")) from None
+            place = (found.ledger, found.entry)
+            if place > until:
+                return
+            reached = reached or place == until
+            yield found
+
+    def acknowledge(self, token: Any) -> None:
+        """A letter of `letters`. It may be lost: look at the cursor later."""
+        import pulsar
+
+        try:
+            self._consumer.acknowledge(token)
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K562", "a letter cannot be acknowledged", f"{self._part}: {problem}")) from None
+
+    def close(self) -> None:
+        """Sends what was gathered; frees the subscription."""
+        import pulsar
+
+        with contextlib.suppress(pulsar.PulsarException, ValueError):
+            self._consumer.close()
+
+
+def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
+    import pulsar
+
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            return client.get().subscribe(
+                part,
+                subscription,
+                pulsar.ConsumerType.Exclusive,
+                receiver_queue_size=1000,
+                initial_position=pulsar.InitialPosition.Earliest,
+                batch_index_ack_enabled=True,
+            )
+        except pulsar.ConsumerBusy:
+            if time.monotonic() >= deadline:
+                detail = f"somebody reads {subscription} of {part}: another recall, or a consumer made by hand"
+                raise LockedError(error("K563", "another recall is running", detail)) from None
+            time.sleep(_AGAIN)
+        except pulsar.PulsarException as problem:
+            detail = f"{subscription} of {part}: {problem}; this needs the right to consume it"
+            raise ClusterError(error("K562", "a letter cannot be acknowledged", detail)) from None
+
+
+class LaneSender:
+    """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no time-out,
+    because a message whose fate is unknown would be a number whose fate is unknown.
+    """
+
+    def __init__(self, client: BrokerClient, part: str, name: str) -> None:
+        self.part = part
+        self._producer = _producer(client, part, name)
+
+    @property
+    def last_number(self) -> int:
+        """The highest number the broker knows of this name; -1: none."""
+        return int(self._producer.last_sequence_id())
+
+    def send(self, number: int, message: Outgoing, on_receipt: Callable[[Receipt], None]) -> None:
+        """Numbers rise, from 1. The receipt comes on a thread of the client. Raises NeverTakenError."""
+        import pulsar
+
+        try:
+            self._producer.send_async(
+                message.payload,
+                partial(_received, on_receipt),
+                properties=dict(message.properties),
+                partition_key=message.key or None,
+                ordering_key=message.ordering_key or None,
+                event_timestamp=message.event_time or None,
+                sequence_id=number,
+            )
+        except (pulsar.MessageTooBig, pulsar.InvalidMessage) as problem:
+            raise NeverTakenError(str(problem)) from None
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+
+    def close(self) -> None:
+        """Frees the name."""
+        import pulsar
+
+        with contextlib.suppress(pulsar.PulsarException, ValueError):
+            self._producer.close()
+
+
+def _producer(client: BrokerClient, part: str, name: str) -> Any:
+    import pulsar
+
+    deadline = time.monotonic() + _LOCK_WAIT
+    while True:
+        try:
+            return client.get().create_producer(
+                part,
+                producer_name=name,
+                send_timeout_millis=0,
+                batching_enabled=False,
+                block_if_queue_full=True,
+                max_pending_messages=1000,
+            )
+        except pulsar.ProducerBusy:
+            if time.monotonic() >= deadline:
+                detail = f"{name} sends to {part} right now: this plan is being applied elsewhere"
+                raise LockedError(error("K563", "another recall is running", detail)) from None
+            time.sleep(_AGAIN)
+        except pulsar.PulsarException as problem:
+            detail = f"{part}: {problem}; this needs the right to produce there"
+            raise ClusterError(error("K564", "letters cannot be sent", detail)) from None
+
+
+def _received(on_receipt: Callable[[Receipt], None], result: Any, position: Any) -> None:
+    """On the client's thread: an exception that escaped would end the process."""
+    import pulsar
+
+    with contextlib.suppress(BaseException):
+        if result != pulsar.Result.Ok:
+            on_receipt(Receipt("", result.name))
+        elif position is None or position.ledger_id() < 0:
+            on_receipt(Receipt(""))
+        else:
+            on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}"))

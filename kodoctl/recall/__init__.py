@@ -1,0 +1,1 @@
+"""Dead letters chosen by a condition, frozen in a plan, and sent again exactly once: with Spark or without it."""

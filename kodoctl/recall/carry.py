@@ -1,0 +1,312 @@
+"""Carries a recall plan out: every letter arrives exactly once by its recall id, however often this is killed and begun again.
+
+Why it is exact:
+
+1. The plan fixes each letter's recall id, lane (one partition) and number; numbers of a lane rise from 1. A lane is one
+   producer with the plan's own name, unbatched, without time-out, on a topic that deduplicates: the broker takes each
+   number once and answers a repeated one with "had it already".
+2. A letter is booked in the ledger as INTENT before it is sent, as SENT after its receipt, and acknowledged on the holder
+   only after that. So a crash leaves each letter either untouched (not booked: send), stored (SENT: only acknowledge), or
+   in doubt (INTENT). A letter in doubt is sent again under its old number, and the broker decides. Where the broker may have
+   forgotten the name, kodoctl.recall.doubt decides from reading the lane back, or the letter is left as UNCLEAR: told,
+   neither sent nor acknowledged, never guessed.
+3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side, on
+   this machine or another. What another run settled is not sent again, because the recall id is made from the place of
+   the letter, which is the same in every plan.
+4. An acknowledgement that is lost (the client gathers them; those of a part of a batch do not survive an unload) leaves
+   the letter with the holder, SENT in the ledger: it is acknowledged again, not sent again.
+
+Exact for everybody who shares the ledger; kill -9 of this process is covered, a disk that forgets what was written is not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Final
+
+from kodoctl.errors import RefusedError, error
+from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
+from kodoctl.pulsar.messages import Stored
+from kodoctl.recall.cluster import Cluster, letter_of
+from kodoctl.recall.edit import Edit, NotEditableError
+from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
+from kodoctl.recall.letter import Position
+from kodoctl.recall.parcels import Orders, Parcel, Report
+from kodoctl.recall.plan import Action, Chosen, RecallPlan
+from kodoctl.recall.rewriting import recalled_properties
+from kodoctl.recall.start import open_lanes, settle_doubts
+
+MOST_AT_ONCE: Final = 1_000  # letters in doubt after a crash
+_NEVER: Final = frozenset({"MessageTooBig", "InvalidMessage"})  # the client's own words for what it did not send
+_LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
+_WAIT: Final = 0.5  # seconds between two looks at the clock while receipts are awaited
+
+
+class Carrier:
+    """One attempt at one plan."""
+
+    def __init__(self, plan: RecallPlan, cluster: Cluster, ledger: Ledger, edit: Edit | None, orders: Orders) -> None:
+        self._plan, self._cluster, self._ledger, self._edit, self._orders = plan, cluster, ledger, edit, orders
+        self._chosen = {one.position: one for one in plan.letters}
+        self._repeats = {position: one for one in plan.letters for position in one.repeats}
+        self._settle = set(plan.settle)
+        self._known: dict[str, Standing] = {}
+        self._lanes: dict[int, LaneSender] = {}
+        self._begins: dict[int, str] = {}
+        self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
+        self._received = threading.Condition()
+        self._done = 0
+        self._met: set[Position] = set()
+        self._told: set[Position] = set()
+        self.report = Report()
+
+    def run(self) -> Report:
+        """Raises KodoctlError when it cannot begin or go on; whatever was done by then is booked."""
+        with ExitStack() as open_ends:
+            holders = {number: self._hold(number, open_ends) for number in self._partitions()}
+            self._known = standings(self._ledger.entries(self._plan.dead_topic))
+            self._open_lanes(open_ends)
+            for number, holder in holders.items():
+                self._partition(number, holder)
+        self.report.unacknowledged = self._still_held()
+        if not self.report.interrupted:
+            self.report.gone = sum(position not in self._met for position in self._chosen)
+        return self.report
+
+    def _still_held(self) -> int:
+        """Letters that the holder has although they were acknowledged; single ones only, a batch tells nothing of its parts."""
+        told = {position for position in self._told if position.batch < 0}
+        for _ in range(_LOOKS):
+            for number in {position.partition for position in told}:
+                cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+                told = {p for p in told if p.partition != number or (cursor and not cursor.has((p.ledger, p.entry)))}
+            if not told or self._orders.stop.wait(_WAIT):
+                break
+        return len(told)
+
+    def _hold(self, number: int, open_ends: ExitStack) -> Holder:
+        holder = self._cluster.hold(self._part(number), self._plan.holder)
+        open_ends.callback(holder.close)
+        return holder
+
+    def _part(self, number: int) -> str:
+        return f"{self._plan.dead_topic}-partition-{number}"
+
+    def _partitions(self) -> list[int]:
+        return sorted({position.partition for position in (*self._chosen, *self._repeats, *self._settle)})
+
+    def _open_lanes(self, open_ends: ExitStack) -> None:
+        """Lanes of letters that are not settled yet, their doubts decided before anything is sent."""
+        if self._plan.action is Action.DISCARD:
+            return
+        needed = {one.lane for one in self._plan.letters if not self._settled(one)}
+        self._lanes, facts = open_lanes(self._plan, self._cluster, needed, open_ends)
+        self._begins = {index: "{}:{}".format(*found.last) for index, found in facts.items()}
+        booked = highest_booked(self._known, self._plan.run)
+        self._passed = {index: max(lane.last_number, booked.get(lane.part, 0)) for index, lane in self._lanes.items()}
+        entries = settle_doubts(self._plan, self._cluster, self._known, self._lanes, self._orders.clock())
+        self._book(entries)
+        self._known |= standings(entries)
+
+    def _settled(self, one: Chosen) -> bool:
+        standing = self._known.get(one.recall_id)
+        return standing is not None and standing.settled
+
+    # --- one partition of dead letters, in its order
+
+    def _partition(self, number: int, holder: Holder) -> None:
+        bundle: list[Parcel] = []
+        waiting: list[tuple[Chosen, Position, object]] = []
+        most = min(MOST_AT_ONCE, self._orders.pace.a_second)
+        for stored in self._stored(number, holder):
+            if self._orders.stop.is_set():
+                break
+            position = Position(number, stored.ledger, stored.entry, stored.batch)
+            if position in self._settle:
+                self._acknowledge(holder, position, stored.token)
+            elif (first := self._repeats.get(position)) is not None:
+                waiting.append((first, position, stored.token))
+            elif (chosen := self._chosen.get(position)) is not None:
+                self._met.add(position)
+                if (parcel := self._parcel(chosen, stored, holder)) is not None:
+                    bundle.append(parcel)
+            if len(bundle) >= most:
+                self._flush(bundle, holder)
+                bundle = []
+        self._flush(bundle, holder)
+        for first, position, token in waiting:
+            if self._settled(first):
+                self._acknowledge(holder, position, token)
+        self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
+
+    def _stored(self, number: int, holder: Holder) -> Iterator[Stored]:
+        """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
+        cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+        everything = (*self._chosen, *self._repeats, *self._settle)
+        wanted = {p for p in everything if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))}
+        if not wanted:
+            return
+        last = max(wanted)
+        for stored in holder.letters((last.ledger, last.entry)):
+            yield stored
+            wanted.discard(Position(number, stored.ledger, stored.entry, stored.batch))
+            if not wanted:
+                return
+
+    def _parcel(self, chosen: Chosen, stored: Stored, holder: Holder) -> Parcel | None:
+        """A letter to be worked on; None when there is nothing left to do but telling the holder, or nothing at all."""
+        standing = self._known.get(chosen.recall_id)
+        if standing is not None and standing.settled:
+            self.report.before += 1
+            self._acknowledge(holder, chosen.position, stored.token)
+            self._one_done()
+            return None
+        if standing is not None and self._must_stay(chosen, standing):
+            self._one_done()
+            return None
+        own = standing is not None and standing.run == self._plan.run  # its number is taken, so the broker may be asked
+        if not own and self._plan.action is Action.SEND and chosen.number <= self._passed[chosen.lane]:
+            self.report.elsewhere.append(f"{chosen.position}: its turn has passed: plan again")
+            self._one_done()
+            return None
+        letter = letter_of(stored, self._plan.dead_topic, None)
+        if letter.digest != chosen.digest:
+            self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")
+            self._one_done()
+            return None
+        return Parcel(chosen, stored.token, letter, letter.payload)
+
+    def _must_stay(self, chosen: Chosen, standing: Standing) -> bool:
+        """Not settled, and not to be sent now: what a run refused or could not tell keeps its number."""
+        if standing.run != self._plan.run and standing.event is not Event.REFUSED:
+            self.report.elsewhere.append(f"{chosen.position}: begun by run {standing.run}, which is not finished")
+        elif standing.run == self._plan.run and standing.event is Event.REFUSED:
+            self.report.refused.append(f"{chosen.position}: {standing.note}")
+        elif standing.event is Event.UNCLEAR:
+            self.report.unclear.append(f"{chosen.position}: {standing.note}")
+        else:
+            return False
+        return True
+
+    def _one_done(self) -> None:
+        self._done += 1
+        self._orders.tell(self._done, len(self._chosen))
+
+    # --- a bundle: book, send, book, acknowledge
+
+    def _flush(self, bundle: list[Parcel], holder: Holder) -> None:
+        if not bundle:
+            return
+        if self._plan.action is Action.DISCARD:
+            for parcel in bundle:
+                parcel.outcome, parcel.note = Event.DISCARDED, self._plan.because
+            self.report.discarded += len(bundle)
+        else:
+            self._send_all(bundle)
+        finished = [parcel for parcel in bundle if parcel.outcome is not None]
+        entries = [self._entry(parcel, parcel.outcome) for parcel in finished if parcel.outcome is not None]
+        self._book(entries)
+        self._known |= standings(entries)
+        for parcel in finished:
+            if self._settled(parcel.chosen):
+                self._acknowledge(holder, parcel.chosen.position, parcel.token)
+            self._one_done()
+        if any(
+            parcel.outcome is Event.UNCLEAR for parcel in finished
+        ):  # a gap below what the broker counts: no further
+            self._orders.stop.set()
+
+    def _send_all(self, bundle: list[Parcel]) -> None:
+        for parcel in bundle:
+            self._patch(parcel)
+        ready = [parcel for parcel in bundle if parcel.outcome is None]
+        self._book([self._entry(parcel, Event.INTENT) for parcel in ready])
+        asked: list[Parcel] = []
+        for parcel in ready:
+            if not self._orders.pace.wait(self._orders.stop):
+                break
+            asked.append(parcel)
+            self._send(parcel)
+            if parcel.outcome is Event.REFUSED:  # booked before a higher number goes: else its number would look stored
+                self._book([self._entry(parcel, Event.REFUSED)])
+        with self._received:
+            while any(parcel.outcome is None for parcel in asked):
+                self._received.wait(_WAIT)
+        self._count(bundle)
+
+    def _patch(self, parcel: Parcel) -> None:
+        if self._edit is None:
+            return
+        try:
+            parcel.payload = self._edit.apply(parcel.letter.payload)
+        except NotEditableError as problem:  # the schema changed since the plan
+            parcel.outcome, parcel.note = Event.REFUSED, str(problem)
+
+    def _send(self, parcel: Parcel) -> None:
+        chosen, letter = parcel.chosen, parcel.letter
+        lane = self._plan.lanes[chosen.lane]
+        properties = recalled_properties(letter, chosen.recall_id, self._plan.subscription, ready=lane.ready)
+        message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
+        try:
+            self._lanes[chosen.lane].send(chosen.number, message, lambda receipt: self._on_receipt(parcel, receipt))
+        except NeverTakenError as problem:
+            parcel.outcome, parcel.note = Event.REFUSED, str(problem)
+
+    def _on_receipt(self, parcel: Parcel, receipt: Receipt) -> None:
+        with self._received:
+            parcel.receipt, parcel.note = receipt.position, receipt.problem
+            refused = receipt.problem in _NEVER
+            parcel.outcome = Event.SENT if not receipt.problem else Event.REFUSED if refused else Event.UNCLEAR
+            self._received.notify_all()
+
+    def _count(self, bundle: list[Parcel]) -> None:
+        for parcel in bundle:
+            match parcel.outcome:
+                case Event.SENT if parcel.receipt:
+                    self.report.sent += 1
+                case Event.SENT:
+                    self.report.had_already += 1
+                case Event.REFUSED:
+                    self.report.refused.append(f"{parcel.chosen.position}: {parcel.note}")
+                case Event.UNCLEAR:
+                    self.report.unclear.append(f"{parcel.chosen.position}: {parcel.note}")
+                case _:
+                    pass
+
+    # --- booking and acknowledging
+
+    def _entry(self, parcel: Parcel, event: Event) -> Entry:
+        one = parcel.chosen
+        sending = self._plan.action is Action.SEND
+        intent = event is Event.INTENT
+        return Entry(
+            run=self._plan.run,
+            event=event,
+            recall_id=one.recall_id,
+            dead_topic=self._plan.dead_topic,
+            position=str(one.position),
+            at=self._orders.clock(),
+            lane=self._plan.lanes[one.lane].part if sending else "",
+            number=one.number,
+            receipt=parcel.receipt,
+            note=self._begins.get(one.lane, "") if intent else parcel.note,
+            who=self._orders.who,
+            payload=parcel.letter.payload if intent and self._edit is not None else None,
+        )
+
+    def _book(self, entries: list[Entry]) -> None:
+        self._ledger.append(entries)
+
+    def _acknowledge(self, holder: Holder, position: Position, token: object) -> None:
+        holder.acknowledge(token)
+        self._told.add(position)
+        self.report.acknowledged += 1
+
+
+def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
+    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests anyway."""
+    found = cluster.identity(tenant)
+    if plan.cluster is not None and found is not None and plan.cluster != found:
+        raise RefusedError(error("K534", "plan for another cluster", f"planned on {plan.cluster}, this is {found}"))

@@ -1,0 +1,57 @@
+"""Values read from texts, one meaning for evaluation and Spark SQL: what does not read as the kind is NULL."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kodoctl.recall.nodes import Kind, Value
+
+NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,5})?$"
+MOMENT: Final = (
+    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+)
+TRUTHS: Final = {"true": True, "false": False}
+_NUMBER: Final = re.compile(NUMBER)
+_MOMENT: Final = re.compile(MOMENT)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST: Final = 400  # characters of a number: more digits than a double can tell apart
+
+
+def cast(text: str, kind: Kind) -> Value | None:
+    """A text as another kind. Moments without an offset are UTC."""
+    match kind:
+        case Kind.NUMBER:
+            return number(text)
+        case Kind.MOMENT:
+            return moment(text)
+        case Kind.TRUTH:
+            return TRUTHS.get(text)
+        case _:
+            return text
+
+
+def number(text: str) -> float | None:
+    """A decimal number as a double; None for anything else, and beyond a double."""
+    if len(text) > _LONGEST or text.endswith("\n") or not _NUMBER.match(text):
+        return None
+    return finite(float(text))
+
+
+def finite(value: float) -> float | None:
+    """NULL for what is no finite number."""
+    return value if math.isfinite(value) else None
+
+
+def moment(text: str) -> int | None:
+    """ISO 8601 as ms since the epoch."""
+    if text.endswith("\n") or not _MOMENT.match(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+        aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return (aware - _EPOCH) // timedelta(milliseconds=1)
+    except (ValueError, OverflowError):
+        return None

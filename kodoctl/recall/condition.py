@@ -1,0 +1,42 @@
+"""The condition language of recall, peek and the pipeline: a small subset of SQL expressions over one message.
+
+    reason = 'timeout' AND payload.amount > 100 AND dead_at > now() - interval '2 hours'
+
+Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval. The same condition as Spark SQL
+is `to_spark_sql`. Semantics (tests hold both to it):
+
+- Three-valued as SQL: a missing fact is NULL, a comparison with NULL is NULL, only what is true is chosen.
+- Properties and JSON values are loose: beside a number they are read as a number, beside a moment as a moment, else as
+  text; what does not read as one is NULL. Numbers are doubles. Moments are UTC unless they say otherwise.
+- now() is the moment the plan is made: a plan chooses the same messages whenever it is carried out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kodoctl.recall.evaluation import evaluate
+from kodoctl.recall.letter import Letter
+from kodoctl.recall.nodes import Node
+from kodoctl.recall.syntax import read
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A condition as understood; `text` as written, `now` in ms since the epoch."""
+
+    text: str
+    now: int
+    root: Node
+
+    def chooses(self, letter: Letter) -> bool:
+        """Whether it is true for a message; unknown is no."""
+        return evaluate(self.root, letter) is True
+
+
+def parse(text: str, now: int) -> Condition:
+    """Raises ConditionError with every finding, each pointing at its character."""
+    tree = read(text)
+    from kodoctl.recall.reader import Reader
+
+    return Condition(text, now, Reader(text, now).condition(tree))

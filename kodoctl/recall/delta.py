@@ -1,0 +1,68 @@
+"""The ledger as a Delta table, by the Rust `deltalake`: no Spark, no Java, readable by both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.recall.ledger import Entry, Event
+
+_COLUMNS = ("run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who")
+
+
+class DeltaLedger:
+    """kodoctl.recall.ledger.Ledger in a folder or an object store. Made by the first append. Raises UsageError without the
+    libraries, KodoctlError for a table that cannot be read or written.
+    """
+
+    def __init__(self, path: str) -> None:
+        try:
+            import deltalake  # noqa: F401
+            import pyarrow as pa  # noqa: F401
+        except ImportError:
+            detail = "the ledger is a Delta table: pip install 'kodoctl[recall]'"
+            raise UsageError(error("K556", "deltalake is missing", detail)) from None
+        self.path = path
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """See Ledger: one commit."""
+        import deltalake
+        import pyarrow as pa
+
+        if not entries:
+            return
+        rows = [{name: getattr(entry, name) for name in (*_COLUMNS, "payload")} for entry in entries]
+        table = pa.Table.from_pylist(rows, schema=_schema())
+        if "://" not in self.path:
+            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        try:
+            deltalake.write_deltalake(self.path, table, mode="append", name="kodoctl recall ledger")
+        except (deltalake.exceptions.DeltaError, OSError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def entries(self, dead_topic: str) -> list[Entry]:
+        """See Ledger."""
+        import deltalake
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        try:
+            table = deltalake.DeltaTable(self.path)
+            found = table.to_pyarrow_table(columns=list(_COLUMNS), filters=[("dead_topic", "=", dead_topic)])
+            return [_entry(row) for row in found.to_pylist()]
+        except TableNotFoundError:
+            return []
+        except (DeltaError, OSError, ValueError, KeyError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+
+def _entry(row: dict[str, Any]) -> Entry:
+    return Entry(**{**row, "event": Event(row["event"])})
+
+
+def _schema() -> Any:
+    import pyarrow as pa
+
+    numbers = {"at": pa.int64(), "number": pa.int64(), "payload": pa.binary()}
+    return pa.schema([(name, numbers.get(name, pa.string())) for name in (*_COLUMNS, "payload")])

@@ -1,0 +1,194 @@
+"""The recall plan's JSON form: format, schema and seal. Public API: `format_version` changes with every incompatible change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any, Final
+
+from kodoctl import __version__
+from kodoctl.errors import InvalidFileError, RefusedError, Where, error
+from kodoctl.recall.letter import Position
+from kodoctl.recall.plan import MAX_LETTERS, Action, Chosen, PlanLane, RecallPlan
+
+FORMAT_VERSION: Final = 1
+HASH: Final = 12  # characters of the seal that people type
+_LOOKED_AT: Final = (
+    100  # letters held against the schema: all of them would take half a minute, and reading them judges too
+)
+Json = dict[str, Any]
+
+_TEXT: Final = {"type": "string"}
+_MAYBE_TEXT: Final = {"type": ["string", "null"]}
+_COUNT: Final = {"type": "integer", "minimum": 0}
+_POSITION: Final = {"type": "string", "pattern": r"^-?\d+:-?\d+:\d+:-?\d+$"}
+_COUNTS: Final = {"type": "object", "additionalProperties": _COUNT}
+
+
+def _object(properties: Json) -> Json:
+    return {"type": "object", "additionalProperties": False, "properties": properties, "required": sorted(properties)}
+
+
+SCHEMA: Final[Json] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "A recall plan of kodoctl, format 1",
+    **_object({
+        "format_version": {"const": FORMAT_VERSION},
+        "kodoctl_version": _TEXT,
+        "action": {"enum": [action.value for action in Action]},
+        "run": {"type": "string", "pattern": "^[0-9a-z-]{8,40}$"},
+        "made_at": _COUNT,
+        "cluster": _MAYBE_TEXT,
+        "topology": _TEXT,
+        "path": _TEXT,
+        "environment": _MAYBE_TEXT,
+        "topic": _TEXT,
+        "subscription": _TEXT,
+        "dead_topic": _TEXT,
+        "dead_partitions": {"type": "integer", "minimum": 1},
+        "holder": _TEXT,
+        "where": _TEXT,
+        "to": _MAYBE_TEXT,
+        "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LETTERS},
+        "again": {"type": "boolean"},
+        "because": _TEXT,
+        "edit": {"type": ["object", "null"]},
+        "lanes": {"type": "array", "items": _object({
+            "topic": _TEXT, "partition": _COUNT, "ready": {"type": "boolean"},
+            "partitions": {"type": "integer", "minimum": 1},
+        })},
+        "letters": {"type": "array", "maxItems": MAX_LETTERS, "items": _object({
+            "position": _POSITION, "recall_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "lane": _COUNT, "number": _COUNT,
+            "repeats": {"type": "array", "items": _POSITION},
+        })},
+        "settle": {"type": "array", "items": _POSITION},
+        "summary": _object({
+            "read": _COUNT, "matched": _COUNT, "chosen": _COUNT, "by_reason": _COUNTS, "by_tenant": _COUNTS,
+            "by_age": _COUNTS, "samples": {"type": "array", "items": {"type": "object"}}, "left_out": _COUNTS,
+            "not_editable": _COUNTS,
+        }),
+        "seal": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    }),
+}  # fmt: skip
+
+
+def to_json(plan: RecallPlan) -> Json:
+    """The whole plan, sealed."""
+    document: Json = {
+        "format_version": FORMAT_VERSION,
+        "kodoctl_version": __version__,
+        "action": plan.action.value,
+        "run": plan.run,
+        "made_at": plan.made_at,
+        "cluster": plan.cluster,
+        "topology": plan.topology,
+        "path": plan.path,
+        "environment": plan.environment,
+        "topic": plan.topic,
+        "subscription": plan.subscription,
+        "dead_topic": plan.dead_topic,
+        "dead_partitions": plan.dead_partitions,
+        "holder": plan.holder,
+        "where": plan.where,
+        "to": plan.to,
+        "limit": plan.limit,
+        "again": plan.again,
+        "because": plan.because,
+        "edit": plan.edit,
+        "lanes": [asdict(lane) for lane in plan.lanes],
+        "letters": [_letter(one) for one in plan.letters],
+        "settle": [str(position) for position in plan.settle],
+        "summary": plan.summary,
+    }
+    return {**document, "seal": seal_of(document)}
+
+
+def seal_of(document: Json) -> str:
+    """SHA-256 of the canonical JSON without the seal."""
+    bare = {name: value for name, value in document.items() if name != "seal"}
+    return hashlib.sha256(json.dumps(bare, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def hash_of(document: Json) -> str:
+    """What people compare and type."""
+    return str(document["seal"])[:HASH]
+
+
+def dumps(plan: RecallPlan) -> str:
+    """The plan file's text: one line a key, one a letter, so that it can be looked at."""
+    document = to_json(plan)
+    lines = [f" {json.dumps(name)}: {_value(value)}" for name, value in document.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list) and value:
+        return "[\n" + ",\n".join(f"  {json.dumps(item)}" for item in value) + "\n ]"
+    return json.dumps(value)
+
+
+def loads(text: str, file: str) -> RecallPlan:
+    """Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    import jsonschema
+
+    try:
+        document = json.loads(text)
+        version, _ = document["format_version"], document["letters"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        detail = "write one with `kodoctl recall plan --out FILE`"
+        raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
+    if version != FORMAT_VERSION:
+        detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: use the kodoctl that wrote it"
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
+    if document.get("seal") != seal_of(document):
+        detail = "its content does not match its seal: it was edited or cut; plan again"
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail, Where(file)))
+    letters = document["letters"]
+    head = {**document, "letters": letters[:_LOOKED_AT]} if isinstance(letters, list) else document
+    problem = next(iter(jsonschema.Draft202012Validator(SCHEMA).iter_errors(head)), None)
+    if problem is not None:
+        detail = f"{problem.json_path}: {problem.message}"[:300]
+        raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file)))
+    try:
+        return _from_json(document)
+    except (ValueError, TypeError, KeyError, AttributeError) as problem:
+        detail = f"{type(problem).__name__}: {problem}"
+        raise InvalidFileError(error("K558", "not a recall plan", detail, Where(file))) from None
+
+
+def _letter(one: Chosen) -> Json:
+    return {
+        "position": str(one.position),
+        "recall_id": one.recall_id,
+        "digest": one.digest,
+        "lane": one.lane,
+        "number": one.number,
+        "repeats": [str(position) for position in one.repeats],
+    }
+
+
+def _from_json(document: Json) -> RecallPlan:
+    lanes = document["lanes"]
+    if any(not 0 <= one["lane"] < max(1, len(lanes)) for one in document["letters"]):
+        raise ValueError("a letter goes to a lane that is not there")
+    taken = {"format_version", "kodoctl_version", "seal", "action", "lanes", "letters", "settle"}
+    plain = {name: value for name, value in document.items() if name not in taken}
+    return RecallPlan(
+        action=Action(document["action"]),
+        lanes=tuple(PlanLane(**lane) for lane in document["lanes"]),
+        letters=tuple(
+            Chosen(
+                Position.parse(one["position"]),
+                one["recall_id"],
+                one["digest"],
+                one["lane"],
+                one["number"],
+                tuple(map(Position.parse, one["repeats"])),
+            )
+            for one in document["letters"]
+        ),
+        settle=tuple(map(Position.parse, document["settle"])),
+        **plain,
+    )

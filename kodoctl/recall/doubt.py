@@ -1,0 +1,49 @@
+"""After a crash: which letters that were meant to be sent are stored? A pure decision from what can be known.
+
+The broker remembers, by producer name and partition, the highest number it took (its watermark). While that memory is
+sound, sending a number again is harmless: the broker drops what it has. It is not sound when it is lower than what the
+ledger booked, and cannot be judged when both are empty: brokers forget names after hours without them. Then only reading
+the lane back tells, and only if nothing of it was trimmed since the run began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 6 hours unless told otherwise
+
+
+class Verdict(Enum):
+    """What to do with a letter in doubt."""
+
+    SEND = auto()
+    STORED = auto()
+    UNCLEAR = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """Recall ids found on a lane since the run began there; `whole`: nothing in between was trimmed away."""
+
+    found: frozenset[str]
+    whole: bool
+
+
+def needs_reading(watermark: int, booked: int) -> bool:
+    """Whether the broker's memory alone does not decide. `watermark` -1: none; `booked` 0: nothing."""
+    return watermark < max(booked, 1)
+
+
+def judge(
+    doubts: Collection[str], watermark: int, booked: int, age: int, read_back: ReadBack | None
+) -> dict[str, Verdict]:
+    """`doubts` are recall ids; `age` of the oldest intent in ms; `read_back` None: the lane may not be read."""
+    if not needs_reading(watermark, booked):
+        return dict.fromkeys(doubts, Verdict.SEND)
+    found = read_back.found if read_back else frozenset[str]()
+    young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
+    otherwise = Verdict.SEND if young or (read_back is not None and read_back.whole) else Verdict.UNCLEAR
+    return {one: Verdict.STORED if one in found else otherwise for one in doubts}

@@ -1,0 +1,97 @@
+"""Patched payloads: a JSON merge patch (RFC 7396) over each letter's payload. The old payload goes into the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from kodoctl.recall.letter import NotJsonError
+
+Json = Any
+
+
+class NotEditableError(ValueError):
+    """This payload cannot be patched without harm; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """`patch` is what the file says; `schema` the declared JSON Schema that a patched payload must fit, None: any."""
+
+    patch: Mapping[str, Json]
+    schema: Mapping[str, Json] | None = None
+
+    def apply(self, payload: bytes | None) -> bytes:
+        """The patched payload. Raises NotEditableError."""
+        document = _exact(payload)
+        patched = merge(document, self.patch)
+        if self.schema is not None and (problem := _misfit(patched, self.schema)):
+            raise NotEditableError(f"patched, it no longer fits the declared schema: {problem}")
+        try:
+            return json.dumps(patched, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        except (ValueError, RecursionError) as problem:
+            raise NotEditableError(str(problem)) from None
+
+
+def merge(target: Json, patch: Json) -> Json:
+    """RFC 7396: null removes, objects merge at every depth, everything else replaces."""
+    if not isinstance(patch, Mapping):
+        return patch
+    found = dict(target) if isinstance(target, Mapping) else {}
+    for name, value in patch.items():
+        if value is None:
+            found.pop(name, None)
+        else:
+            found[name] = merge(found.get(name), value)
+    return found
+
+
+def _exact(payload: bytes | None) -> Json:
+    """The payload as JSON, refused where writing it again would change what was not patched."""
+    try:
+        text = (payload or b"").decode()
+        return json.loads(text, parse_constant=_no_constant, parse_float=_same_float, object_pairs_hook=_no_repeats)
+    except RecursionError:
+        raise NotEditableError("its JSON is nested too deeply") from None
+    except NotEditableError:
+        raise
+    except ValueError:
+        raise NotEditableError("it is no JSON text") from None
+
+
+def _no_constant(name: str) -> Json:
+    raise NotEditableError(f"{name} is no JSON")
+
+
+def _same_float(text: str) -> float:
+    if len(text) > 64 or Decimal(repr(float(text))) != Decimal(text):
+        raise NotEditableError("it holds a number with more digits than would be kept")
+    return float(text)
+
+
+def _no_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NotEditableError("it holds a key twice")
+    return found
+
+
+def _misfit(document: Json, schema: Mapping[str, Json]) -> str | None:
+    import jsonschema
+
+    problem = next(iter(jsonschema.Draft202012Validator(schema).iter_errors(document)), None)
+    return f"{problem.json_path}: {problem.message}"[:300] if problem else None
+
+
+def read_patch(text: str) -> Mapping[str, Json]:
+    """A patch file. Raises NotJsonError: anything but an object would replace whole payloads."""
+    try:
+        found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as problem:
+        raise NotJsonError(str(problem)) from None
+    if not isinstance(found, dict) or not found:
+        raise NotJsonError('a merge patch is a JSON object, such as {"currency": "EUR", "obsolete": null}')
+    return found

@@ -1,0 +1,192 @@
+"""A condition's value for one message: three-valued as in SQL. Total: no payload, however hostile, raises.
+
+NULL (None) is unknown: a comparison with it is unknown, NOT unknown is unknown, AND is false when any part is false and
+unknown when one is unknown, OR the other way round. A message is chosen only where the whole is true.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from typing import Any, Final, assert_never
+
+from kodoctl.recall.casts import cast, finite
+from kodoctl.recall.fields import FACTS
+from kodoctl.recall.letter import Letter
+from kodoctl.recall.nodes import (
+    Arithmetic,
+    Call,
+    Cast,
+    Compare,
+    Constant,
+    Field,
+    In,
+    IsNull,
+    Json,
+    Kind,
+    Like,
+    Logic,
+    Node,
+    Not,
+    Property,
+    Value,
+)
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+def evaluate(node: Node, letter: Letter) -> Value | None:
+    """The value of a node for a message; None is NULL."""
+    match node:
+        case Constant(value=value):
+            return value
+        case Field(name=name):
+            return FACTS[name].read(letter)
+        case Property(name=name):
+            return letter.properties.get(name)
+        case Json(path=path):
+            return json_text(letter.document, path)
+        case Compare():
+            left, right = evaluate(node.left, letter), evaluate(node.right, letter)
+            return None if left is None or right is None else _COMPARE[node.operator](left, right)
+        case Logic(operator=joined, parts=parts):
+            return _joined((evaluate(part, letter) for part in parts), decisive=joined == "OR")
+        case Not(part=part):
+            truth = evaluate(part, letter)
+            return None if truth is None else not truth
+        case IsNull(part=part):
+            return evaluate(part, letter) is None
+        case In(part=part, values=values):
+            found = evaluate(part, letter)
+            return None if found is None else any(found == one.value for one in values)
+        case Like(part=part):
+            text = evaluate(part, letter)
+            return None if text is None else like(str(text), node.pattern, fold=node.fold)
+        case Arithmetic():
+            return _arithmetic(node, evaluate(node.left, letter), evaluate(node.right, letter))
+        case Call():
+            return _call(node, letter)
+        case Cast(part=part, kind=kind):
+            return _cast(evaluate(part, letter), kind)
+        case _:
+            assert_never(node)
+
+
+def _joined(truths: Iterable[Value | None], *, decisive: bool) -> bool | None:
+    """AND (decisive: false) or OR (decisive: true); looks no further than needed."""
+    unknown = False
+    for truth in truths:
+        if truth is None:
+            unknown = True
+        elif bool(truth) is decisive:
+            return decisive
+    return None if unknown else not decisive
+
+
+def _arithmetic(node: Arithmetic, left: Any, right: Any) -> Value | None:
+    if left is None or right is None:
+        return None
+    try:
+        match node.operator:
+            case "+":
+                found = left + right
+            case "-":
+                found = left - right
+            case "*":
+                found = left * right
+            case "/":
+                found = left / right
+            case _:
+                found = _remainder(left, right)
+    except ZeroDivisionError:
+        return None
+    return finite(found) if node.kind is Kind.NUMBER else found
+
+
+def _remainder(left: float, right: float) -> float:
+    """As SQL has it: the sign of the dividend."""
+    found = abs(left) % abs(right)
+    return -found if left < 0 else found
+
+
+def _call(node: Call, letter: Letter) -> Value | None:
+    if node.function == "coalesce":
+        return next((found for part in node.arguments if (found := evaluate(part, letter)) is not None), None)
+    text = evaluate(node.arguments[0], letter)
+    if text is None:
+        return None
+    match node.function:
+        case "lower":
+            return str(text).lower()
+        case "upper":
+            return str(text).upper()
+        case _:
+            return float(len(str(text)))
+
+
+def _cast(value: Value | None, kind: Kind) -> Value | None:
+    return None if value is None else cast(str(value), kind)
+
+
+def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:
+    """The value at a path as text: texts as they are, objects and lists as JSON without spaces; None for null."""
+    for step in path:
+        if isinstance(step, str):
+            document = document.get(step) if isinstance(document, dict) else None
+        else:
+            document = document[step] if isinstance(document, list) and step < len(document) else None
+    match document:
+        case None:
+            return None
+        case str():
+            return document
+        case bool():
+            return "true" if document else "false"
+        case float():
+            return repr(document)
+        case _:
+            return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+
+
+def like(text: str, pattern: str, *, fold: bool) -> bool:
+    """In time that grows with text × pattern at worst: pieces between `%` have a fixed length, the first place is taken."""
+    if fold:
+        text, pattern = text.lower(), pattern.lower()
+    first, *others = _pieces(pattern)
+    if not others:
+        return first.fullmatch(text) is not None
+    if not (found := first.match(text)):
+        return False
+    at = found.end()
+    *middle, last = others
+    for piece in middle:
+        if not (found := piece.search(text, at)):
+            return False
+        at = found.end()
+    return any(piece.fullmatch(text, start) for piece, start in [(last, len(text) - _length(last))] if start >= at)
+
+
+@lru_cache(maxsize=64)
+def _pieces(pattern: str) -> tuple[re.Pattern[str], ...]:
+    """What stands between the `%` of a pattern."""
+    pieces, piece = [], ""
+    characters = iter(pattern)
+    for character in characters:
+        if character == "%":
+            pieces.append(piece)
+            piece = ""
+        elif character == "_":
+            piece += "."
+        else:
+            piece += re.escape(next(characters, "\\") if character == "\\" else character)
+    return tuple(re.compile(one, re.DOTALL) for one in (*pieces, piece))
+
+
+@lru_cache(maxsize=256)
+def _length(piece: re.Pattern[str]) -> int:
+    return len(re.sub(r"\\(.)", r"\1", piece.pattern, flags=re.DOTALL))

@@ -1,0 +1,55 @@
+"""What is wrong with a condition, and where: the text with a caret under the character."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from kodoctl.errors import Diagnostic, UsageError, error
+
+_SHOWN: Final = 60  # characters of the text around the place
+
+
+class ConditionError(UsageError):
+    """A condition cannot be understood, or says what none may; every finding points at its place."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Fault:
+    """One finding; `at` counts characters of the text from 0, `length` is how many the caret marks."""
+
+    at: int
+    length: int
+    code: str
+    summary: str
+    detail: str
+
+
+def diagnostics(text: str, faults: list[Fault]) -> list[Diagnostic]:
+    """Findings in the order of the text."""
+    return [error(fault.code, fault.summary, _shown(text, fault)) for fault in sorted(set(faults))]
+
+
+def _shown(text: str, fault: Fault) -> str:
+    """What, then the piece of text around the place, on one line, and the caret below it."""
+    at = min(max(fault.at, 0), len(text))
+    first = max(0, at - _SHOWN * 2 // 3)
+    piece = text[first : first + _SHOWN]
+    before = _plain(piece[: at - first])
+    marked = max(1, min(fault.length, len(piece) - (at - first)))
+    head = "…" if first else ""
+    tail = "…" if first + _SHOWN < len(text) else ""
+    line = f"  {head}{_plain(piece)}{tail}"
+    caret = f"  {' ' * (_width(head) + _width(before))}{'^' * marked}"
+    place = f"at character {at + 1}: {fault.detail}"
+    return f"{place}\n{line}\n{caret}" if text else place
+
+
+def _plain(text: str) -> str:
+    """One column or two a character, none that moves the cursor."""
+    return "".join(c if c.isprintable() and not unicodedata.combining(c) else "·" for c in text)
+
+
+def _width(text: str) -> int:
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

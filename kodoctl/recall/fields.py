@@ -1,0 +1,66 @@
+"""The facts of a message that a condition may name: one table for reading, evaluating, Spark SQL and the documentation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from kodoctl.recall.letter import Letter
+from kodoctl.recall.nodes import Kind, Value
+from kodoctl.topology import control
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """`read` answers None for NULL."""
+
+    kind: Kind
+    meaning: str
+    read: Callable[[Letter], Value | None]
+
+
+def _moment(name: str) -> Callable[[Letter], Value | None]:
+    return lambda letter: letter.number(name)
+
+
+def _count(name: str) -> Callable[[Letter], Value | None]:
+    return lambda letter: float(letter.number(name) or 0)
+
+
+def _text(name: str) -> Callable[[Letter], Value | None]:
+    return lambda letter: letter.properties.get(name)
+
+
+# fmt: off
+FACTS: Final[dict[str, Fact]] = {
+    "id": Fact(Kind.TEXT, "identity over all hops", lambda letter: letter.identity),
+    "position": Fact(Kind.TEXT, "ledger:entry:partition:batch in this topic", lambda letter: str(letter.position)),
+    "topic": Fact(Kind.TEXT, "the topic it is stored in", lambda letter: letter.topic),
+    "partition": Fact(Kind.NUMBER, "its partition", lambda letter: float(letter.position.partition)),
+    "key": Fact(Kind.TEXT, "message key", lambda letter: letter.key or None),
+    "ordering_key": Fact(Kind.TEXT, "ordering key", lambda letter: letter.ordering_key or None),
+    "tenant": Fact(Kind.TEXT, "value of fair_by, (none) where it is missing", lambda letter: letter.tenant),
+    "reason": Fact(Kind.TEXT, "why it died", lambda letter: letter.reason),
+    "level": Fact(Kind.TEXT, "level it died in", lambda letter: letter.level),
+    "attempts": Fact(Kind.NUMBER, "attempts of all states", lambda letter: float(letter.attempts)),
+    "attempts_retrying": Fact(Kind.NUMBER, "failed handler runs", _count(control.ATTEMPTS_RETRYING)),
+    "attempts_pending": Fact(Kind.NUMBER, "waits for a rate", _count(control.ATTEMPTS_PENDING)),
+    "attempts_blocking": Fact(Kind.NUMBER, "waits for a quota", _count(control.ATTEMPTS_BLOCKING)),
+    "attempts_backup": Fact(Kind.NUMBER, "failed runs in a backup level", _count(control.ATTEMPTS_BACKUP)),
+    "hops": Fact(Kind.NUMBER, "moves so far", _count(control.HOP)),
+    "recall": Fact(Kind.TEXT, "id of the recall that sent it before", _text(control.RECALL)),
+    "origin_id": Fact(Kind.TEXT, "where it was first stored", _text(control.ORIGIN_ID)),
+    "origin_topic": Fact(Kind.TEXT, "the topic it was first stored in", _text(control.ORIGIN_TOPIC)),
+    "dead_at": Fact(Kind.MOMENT, "when it was stored here: for a dead letter, when it died",
+                    lambda letter: letter.publish_time or None),
+    "published_at": Fact(Kind.MOMENT, "when it was first published",
+                         lambda letter: letter.number(control.ORIGIN_TIME) or letter.publish_time or None),
+    "event_at": Fact(Kind.MOMENT, "event time of its producer", lambda letter: letter.event_time or None),
+    "due_at": Fact(Kind.MOMENT, "not before", _moment(control.DUE)),
+    "payload": Fact(Kind.TEXT, "the payload as UTF-8 text; payload.x.y and payload['x'][0] reach into JSON",
+                    lambda letter: letter.text),
+    "payload_size": Fact(Kind.NUMBER, "bytes of payload",
+                         lambda letter: None if letter.payload is None else float(len(letter.payload))),
+}
+# fmt: on

@@ -1,0 +1,96 @@
+"""The book of recalls: what was meant, what was stored, what was acknowledged. Append-only; the last word counts.
+
+A recall is booked before it is sent and again when its receipt is there, so that after a crash everything in between is
+known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+
+class Event(StrEnum):
+    """In the order of a letter's life. `UNCLEAR`: nobody can tell whether it was stored, and it was not sent again."""
+
+    INTENT = "intent"
+    REFUSED = "refused"
+    UNCLEAR = "unclear"
+    SENT = "sent"
+    DISCARDED = "discarded"
+
+
+_RANK = {event: rank for rank, event in enumerate(Event)}
+SETTLED = frozenset({Event.SENT, Event.DISCARDED})
+"""After these a letter need never be sent again: only the holder may still have to be told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the broker
+    had it; `payload`: the old one of an edited letter.
+    """
+
+    run: str
+    event: Event
+    recall_id: str
+    dead_topic: str
+    position: str
+    at: int
+    lane: str = ""
+    number: int = 0
+    receipt: str = ""
+    note: str = ""
+    who: str = ""
+    payload: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the book says of one recall id."""
+
+    run: str
+    event: Event
+    position: str = ""
+    lane: str = ""
+    number: int = 0
+    at: int = 0
+    note: str = ""
+
+    @property
+    def settled(self) -> bool:
+        """Stored (or discarded) for certain."""
+        return self.event in SETTLED
+
+
+class Ledger(Protocol):
+    """Anything that keeps entries."""
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """All of them or none; they are there when this returns."""
+
+    def entries(self, dead_topic: str) -> list[Entry]:
+        """Every line about one dead letter topic, in any order; payloads are left out."""
+
+
+def standings(entries: Iterable[Entry]) -> dict[str, Standing]:
+    """Recall id -> the furthest it came."""
+    found: dict[str, Standing] = {}
+    for entry in entries:
+        before = found.get(entry.recall_id)
+        if before is None or _RANK[entry.event] >= _RANK[before.event]:
+            found[entry.recall_id] = Standing(
+                entry.run, entry.event, entry.position, entry.lane, entry.number, entry.at, entry.note
+            )
+    return found
+
+
+def highest_booked(known: Mapping[str, Standing], run: str) -> dict[str, int]:
+    """Lane -> the highest number of a run that is stored for certain."""
+    highest: dict[str, int] = {}
+    for one in known.values():
+        if one.run == run and one.settled and one.lane:
+            highest[one.lane] = max(highest.get(one.lane, 0), one.number)
+    return highest

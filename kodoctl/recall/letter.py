@@ -1,0 +1,143 @@
+"""A stored message as conditions, plans and views see it. Pure: whoever reads the broker (or a table) makes these."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from kodoctl.topology import control
+
+NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
+_MAX_NUMBER: Final = 10**15
+_DIGEST: Final = 32  # hexadecimal digits of the digests in a plan: 128 bits
+
+
+class NotJsonError(ValueError):
+    """A payload is no JSON document; the message says why."""
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class Position:
+    """Where a message is stored, in the order of storing. `batch` -1: the message is alone in its entry."""
+
+    partition: int
+    ledger: int
+    entry: int
+    batch: int = -1
+
+    def __str__(self) -> str:
+        """`ledger:entry:partition:batch`, as the consumer writes origins."""
+        return f"{self.ledger}:{self.entry}:{self.partition}:{self.batch}"
+
+    @classmethod
+    def parse(cls, text: str) -> Position:
+        """The inverse of str(). Raises ValueError."""
+        ledger, entry, partition, batch = map(int, text.split(":"))
+        return cls(partition, ledger, entry, batch)
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without partition.
+
+    `broken`: why key and properties could not be read; such a message cannot be carried on unchanged.
+    """
+
+    topic: str
+    position: Position
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str = ""
+    ordering_key: str = ""
+    event_time: int = 0
+    publish_time: int = 0
+    tenant: str = NOBODY
+    broken: str = ""
+
+    @property
+    def identity(self) -> str:
+        """What names the message over all its hops, as the consumer's store of repeats knows it."""
+        return self.properties.get(control.ID) or self.properties.get(control.ORIGIN_ID) or str(self.position)
+
+    @property
+    def reason(self) -> str | None:
+        """Why it died, in the worker's words."""
+        return self.properties.get(control.REASON)
+
+    @property
+    def level(self) -> str | None:
+        """The level it died in."""
+        return self.properties.get(control.FROM_LEVEL)
+
+    def number(self, name: str) -> int | None:
+        """A control property that is a number; None where it is missing or nonsense."""
+        text = self.properties.get(name)
+        if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= _MAX_NUMBER):
+            return None
+        return int(text)
+
+    @property
+    def attempts(self) -> int:
+        """Attempts of all states together."""
+        return sum(self.number(name) or 0 for name in ATTEMPTS)
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the payload: what a plan recognises a message by."""
+        return digest(self.payload)
+
+    @cached_property
+    def text(self) -> str | None:
+        """The payload as text; None where it is none."""
+        try:
+            return None if self.payload is None else self.payload.decode()
+        except UnicodeDecodeError:
+            return None
+
+    @cached_property
+    def document(self) -> Any:
+        """The payload as JSON; None where it is none."""
+        try:
+            return parse_json(self.text)
+        except NotJsonError:
+            return None
+
+
+ATTEMPTS: Final = (
+    control.ATTEMPTS_RETRYING,
+    control.ATTEMPTS_PENDING,
+    control.ATTEMPTS_BLOCKING,
+    control.ATTEMPTS_BACKUP,
+)
+
+
+def digest(payload: bytes | None) -> str:
+    """Of a payload; a tombstone differs from an empty one."""
+    return hashlib.sha256(b"-" if payload is None else b"+" + payload).hexdigest()[:_DIGEST]
+
+
+def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
+    """The tenant by `fair_by`, as the consumer counts it."""
+    if by is None:
+        return NOBODY
+    return (key if by == "key" else properties.get(by)) or NOBODY
+
+
+def parse_json(text: str | None) -> Any:
+    """A JSON document: no NaN, no Infinity, within Python's depth. Raises NotJsonError."""
+    if text is None:
+        raise NotJsonError("it is no text")
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise NotJsonError("it is nested too deeply") from None
+    except ValueError as problem:
+        raise NotJsonError(str(problem)) from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,142 @@
+"""A condition as a tree of frozen values: the whole language. Every node knows what kind of value it makes.
+
+Nothing is implicit: where the reader turned a loose value into a number, the tree says Cast.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """What a value is. LOOSE: a property or a JSON value, which takes the kind of what it is compared with."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    MOMENT = "time"
+    SPAN = "duration"
+    TRUTH = "true or false"
+    LOOSE = "value of no declared kind"
+
+
+Value = str | float | int | bool
+"""TEXT is str, NUMBER float, MOMENT int (ms since the epoch), SPAN int (ms), TRUTH bool; None stands for NULL."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A value written in the text."""
+
+    value: Value
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A named fact of the message; the table of fields says how it is read."""
+
+    name: str
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A message property."""
+
+    name: str
+    kind: Kind = Kind.LOOSE
+
+
+@dataclass(frozen=True, slots=True)
+class Json:
+    """A value inside the JSON payload; keys are texts, places in a list numbers from 0."""
+
+    path: tuple[str | int, ...]
+    kind: Kind = Kind.LOOSE
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """`=`, `!=`, `<`, `<=`, `>` or `>=` of two values of one kind."""
+
+    operator: str
+    left: Node
+    right: Node
+    kind: Kind = Kind.TRUTH
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """AND or OR of any number of truths."""
+
+    operator: str
+    parts: tuple[Node, ...]
+    kind: Kind = Kind.TRUTH
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """NOT."""
+
+    part: Node
+    kind: Kind = Kind.TRUTH
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """IS NULL: never NULL itself."""
+
+    part: Node
+    kind: Kind = Kind.TRUTH
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """IN a list of constants of the operand's kind."""
+
+    part: Node
+    values: tuple[Constant, ...]
+    kind: Kind = Kind.TRUTH
+
+
+@dataclass(frozen=True, slots=True)
+class Like:
+    """LIKE, and ILIKE with `fold`: `%` is any text, `_` any character, a backslash takes the next one as it is."""
+
+    part: Node
+    pattern: str
+    fold: bool = False
+    kind: Kind = Kind.TRUTH
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """`+ - * / %`. A division by zero, and a result that is no finite number, are NULL."""
+
+    operator: str
+    left: Node
+    right: Node
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """lower, upper, length or coalesce."""
+
+    function: str
+    arguments: tuple[Node, ...]
+    kind: Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """A text or loose value as another kind; NULL where it does not read as one."""
+
+    part: Node
+    kind: Kind
+
+
+Node = (
+    Constant | Field | Property | Json | Compare | Logic | Not | IsNull | In | Like | Arithmetic | Call | Cast
+)  # fmt: skip

@@ -1,0 +1,28 @@
+"""A steady rate: never more in any second than asked for, and no catching up after a pause."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+_TOO_SHORT: Final = 0.002  # seconds: a sleep below it costs more than it saves
+
+
+class Pace:
+    """`per_second` starts; the clock is in seconds."""
+
+    def __init__(self, per_second: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._gap, self._clock = 1 / per_second, clock
+        self.a_second = max(1, int(per_second))
+        self._next = 0.0
+
+    def wait(self, stop: threading.Event) -> bool:
+        """Until the next may go; False: stopped meanwhile."""
+        now = self._clock()
+        ahead = self._next - now
+        if ahead > _TOO_SHORT and stop.wait(ahead):
+            return False
+        self._next = max(self._next, now) + self._gap
+        return not stop.is_set()

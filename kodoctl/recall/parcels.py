@@ -1,0 +1,58 @@
+"""What is on its way in an attempt at a recall, how it is to go, and what became of it all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kodoctl.recall.ledger import Event
+from kodoctl.recall.letter import Letter
+from kodoctl.recall.pace import Pace
+from kodoctl.recall.plan import Chosen
+
+
+@dataclass
+class Report:
+    """What became of a plan's letters. `before`: settled by an earlier attempt, or by another run."""
+
+    sent: int = 0
+    had_already: int = 0
+    discarded: int = 0
+    before: int = 0
+    acknowledged: int = 0
+    unacknowledged: int = 0
+    gone: int = 0
+    refused: list[str] = field(default_factory=list)
+    unclear: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """Every letter that is still there arrived, and nothing needs a person."""
+        return not (self.interrupted or self.refused or self.unclear or self.elsewhere or self.unacknowledged)
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """How to carry out. `clock` in ms since the epoch; `tell` gets (letters done, letters in all)."""
+
+    pace: Pace
+    who: str
+    clock: Callable[[], int]
+    stop: threading.Event
+    tell: Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Parcel:
+    """A letter on its way."""
+
+    chosen: Chosen
+    token: object
+    letter: Letter
+    payload: bytes | None
+    outcome: Event | None = None
+    receipt: str = ""
+    note: str = ""

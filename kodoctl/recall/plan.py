@@ -1,0 +1,121 @@
+"""A frozen choice of dead letters: what is sent where under which number, or discarded. Carried out exactly, or not at all.
+
+Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane (a partition)
+and its number there. Shared with the pipeline: nothing here knows a broker or Spark.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from kodoctl.recall.letter import Position
+
+Json = dict[str, Any]
+MAX_LETTERS: Final = 100_000  # of one plan; more is more plans
+DEFAULT_LIMIT: Final = 10_000
+_ID: Final = 32  # hexadecimal digits
+
+
+class Action(StrEnum):
+    """What becomes of the chosen letters."""
+
+    SEND = "send"
+    DISCARD = "discard"
+
+
+class LeftOut(StrEnum):
+    """Why a letter that the condition chose is not in the plan. Public: plan files hold these words."""
+
+    ALREADY = "already"
+    UNFINISHED = "unfinished"
+    RECALLED = "recalled"
+    REPEAT = "repeat"
+    BEYOND = "beyond"
+    UNREADABLE = "unreadable"
+    NOT_EDITABLE = "not_editable"
+    NOWHERE = "nowhere"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanLane:
+    """A partition letters are sent to: its topic, whether that is a ready topic, and how many partitions it had."""
+
+    topic: str
+    partition: int
+    ready: bool
+    partitions: int
+
+    @property
+    def part(self) -> str:
+        """The partition's full name."""
+        return f"{self.topic}-partition-{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One letter. `digest` is its payload's; `lane` an index into the plan's lanes and `number` its place there, from 1
+    (both 0 in a discard); `repeats` are further copies of it, acknowledged with it.
+    """
+
+    position: Position
+    recall_id: str
+    digest: str
+    lane: int = 0
+    number: int = 0
+    repeats: tuple[Position, ...] = ()
+
+
+@dataclass(frozen=True)
+class RecallPlan:
+    """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier recall
+    sent, which the holder still has.
+    """
+
+    action: Action
+    run: str
+    made_at: int
+    cluster: str | None
+    topology: str
+    path: str
+    environment: str | None
+    topic: str
+    subscription: str
+    dead_topic: str
+    dead_partitions: int
+    holder: str
+    where: str
+    to: str | None
+    limit: int
+    again: bool
+    because: str
+    edit: Mapping[str, Any] | None
+    lanes: tuple[PlanLane, ...]
+    letters: tuple[Chosen, ...]
+    settle: tuple[Position, ...]
+    summary: Json = field(default_factory=dict)
+
+    @property
+    def producer(self) -> str:
+        """The name under which a lane's broker counts this plan's numbers."""
+        return f"kodo-recall-{self.run}"
+
+    @property
+    def empty(self) -> bool:
+        """Nothing to do."""
+        return not self.letters and not self.settle
+
+
+def recall_id(dead_topic: str, position: Position, run: str = "") -> str:
+    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`."""
+    return hashlib.sha256(f"{dead_topic}|{position}|{run}".encode()).hexdigest()[:_ID]
+
+
+def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:
+    """Where a letter goes: to the partition it came from, so that its key stays there; else by its key."""
+    if origin_partition is not None and 0 <= origin_partition < partitions:
+        return origin_partition
+    return int(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16) % partitions

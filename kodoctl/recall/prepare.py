@@ -1,0 +1,106 @@
+"""Makes a recall plan: reads the dead letters without consuming them, up to what is stored at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.recall.cluster import Cluster, letter_of
+from kodoctl.recall.condition import Condition
+from kodoctl.recall.edit import Edit
+from kodoctl.recall.ledger import Ledger, standings
+from kodoctl.recall.letter import Letter
+from kodoctl.recall.plan import MAX_LETTERS, Action, RecallPlan
+from kodoctl.recall.selection import Asked, Selection
+from kodoctl.recall.start import check_deduplication
+from kodoctl.recall.targets import Family, check_target
+from kodoctl.topology.names import Level, TopicName
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked for. `path` and `environment` say how the family was found, for apply to find it again."""
+
+    action: Action
+    family: Family
+    path: str
+    environment: str | None
+    condition: Condition
+    run: str
+    to: Level | None = None
+    limit: int = MAX_LETTERS
+    again: bool = False
+    because: str = ""
+    edit: Edit | None = None
+
+
+def prepare(request: Request, cluster: Cluster, ledger: Ledger) -> RecallPlan:
+    """The plan. Raises UsageError where letters have nowhere to go, RefusedError for lanes without deduplication."""
+    family = request.family
+    if not 1 <= request.limit <= MAX_LETTERS:
+        detail = f"--limit {request.limit}: from 1 to {MAX_LETTERS:,}; more letters are more plans"
+        raise UsageError(error("K567", "not a number of letters", detail))
+    if request.action is Action.SEND:
+        check_target(family, request.to)
+    if request.edit is not None and family.payload_type == "avro":
+        detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
+        raise UsageError(error("K568", "a patch that cannot be used", detail))
+    known = standings(ledger.entries(family.dead_topic))
+    selection = Selection(
+        Asked(
+            request.action,
+            family,
+            request.condition,
+            request.run,
+            request.to,
+            request.limit,
+            request.again,
+            request.edit,
+            known,
+        )
+    )
+    for letter in held_letters(family, cluster):
+        selection.offer(letter)
+    lanes, letters, settle, summary = selection.finish()
+    check_deduplication({lane.topic for lane in lanes if not cluster.facts(lane.part).deduplicates})
+    return RecallPlan(
+        action=request.action,
+        run=request.run,
+        made_at=request.condition.now,
+        cluster=cluster.identity(TopicName.parse(family.dead_topic).namespace.tenant),
+        topology=family.name,
+        path=request.path,
+        environment=request.environment,
+        topic=family.ground,
+        subscription=family.subscription,
+        dead_topic=family.dead_topic,
+        dead_partitions=family.dead_partitions,
+        holder=family.holder,
+        where=request.condition.text,
+        to=request.to.value if request.to else None,
+        limit=request.limit,
+        again=request.again,
+        because=request.because,
+        edit=request.edit.patch if request.edit else None,
+        lanes=lanes,
+        letters=letters,
+        settle=settle,
+        summary=summary,
+    )
+
+
+def held_letters(family: Family, cluster: Cluster) -> Iterator[Letter]:
+    """Dead letters that the holder has not let go, oldest first in each partition."""
+    for number in range(family.dead_partitions):
+        part = f"{family.dead_topic}-partition-{number}"
+        facts = cluster.facts(part)
+        cursor = facts.cursors.get(family.holder)
+        if cursor is None:
+            detail = (
+                f"{part} has no subscription {family.holder}, so nothing keeps its messages: `kodoctl apply` creates it"
+            )
+            raise ClusterError(error("K566", "no holder of dead letters", detail))
+        for stored in cluster.read(part, facts.last, cursor.mark if cursor.mark[0] >= 0 else None):
+            if not cursor.has((stored.ledger, stored.entry)):
+                yield letter_of(stored, family.dead_topic, family.fair_by)

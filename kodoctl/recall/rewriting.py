@@ -1,0 +1,30 @@
+"""What a recalled letter looks like: as it was, but for the marks of its way into death."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from kodoctl.recall.letter import ATTEMPTS, Letter
+from kodoctl.topology import control
+
+RESET: Final = frozenset({
+    *ATTEMPTS, control.DUE, control.RESERVED, control.HOP, control.FOR, control.REASON, control.QUOTA, control.FROM_LEVEL,
+    control.RECALL,
+})  # fmt: skip
+"""Counters begin anew, and so does its quota; nothing tells it to wait."""
+
+
+def recalled_properties(letter: Letter, recall_id: str, subscription: str, *, ready: bool) -> Mapping[str, str]:
+    """Everything else travels unchanged, identity and origin above all. On a `ready` topic, which every subscription reads,
+    the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop would.
+    """
+    kept = {name: value for name, value in letter.properties.items() if name not in RESET}
+    if control.ORIGIN_ID not in kept:
+        kept[control.ORIGIN_ID] = str(letter.position)
+        kept[control.ORIGIN_TOPIC] = letter.topic
+        kept[control.ORIGIN_TIME] = str(letter.publish_time)
+    kept[control.RECALL] = recall_id
+    if ready:
+        kept[control.FOR] = subscription
+    return kept

@@ -1,0 +1,205 @@
+"""Letters in, a plan's choice out. A pure fold: it holds what is chosen (without payloads) and counts of the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from kodoctl.recall.condition import Condition
+from kodoctl.recall.edit import Edit, NotEditableError
+from kodoctl.recall.ledger import Event, Standing
+from kodoctl.recall.letter import Letter, Position
+from kodoctl.recall.plan import Action, Chosen, LeftOut, PlanLane, partition_of, recall_id
+from kodoctl.recall.targets import Family
+from kodoctl.topology import control
+from kodoctl.topology.names import Level
+
+Json = dict[str, Any]
+SAMPLES: Final = 3
+PREVIEW: Final = 160  # characters of a payload in a sample
+MOST_SHOWN: Final = 20  # reasons or tenants that are named; the rest is counted as others
+_AGES: Final = (("under 1 h", 3_600_000), ("1 h to 1 d", 86_400_000), ("1 d to 7 d", 7 * 86_400_000))
+OLDEST: Final = "over 7 d"
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a plan is made from. `known`: recall id -> what the ledger says; `run` is the new plan's."""
+
+    action: Action
+    family: Family
+    condition: Condition
+    run: str
+    to: Level | None
+    limit: int
+    again: bool
+    edit: Edit | None
+    known: Mapping[str, Standing]
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A letter that may go, before lanes are numbered."""
+
+    position: Position
+    recall_id: str
+    digest: str
+    lane: PlanLane | None
+    reason: str
+    tenant: str
+    age: str
+    sample: Json | None
+
+
+class Selection:
+    """`offer` every letter that the holder still has, oldest first; `finish` once."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self.read = 0
+        self.matched = 0
+        self._candidates: dict[tuple[str, str], _Candidate] = {}
+        self._repeats: dict[tuple[str, str], list[Position]] = {}
+        self._left_out: Counter[LeftOut] = Counter()
+        self._why_not: Counter[str] = Counter()
+        self._settle: list[Position] = []
+        self._seen_recalls: set[str] = set()
+
+    def offer(self, letter: Letter) -> None:
+        """One letter."""
+        self.read += 1
+        if mark := letter.properties.get(control.RECALL):
+            self._seen_recalls.add(mark)
+        standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position))
+        if standing is not None and standing.settled and not self._asked.again:
+            self._settle.append(letter.position)
+        if letter.broken or not self._asked.condition.chooses(letter):
+            return
+        self.matched += 1
+        reason = self._left_out_for(letter, standing)
+        if reason is not None:
+            self._left_out[reason] += 1
+            return
+        self._take(letter)
+
+    def _left_out_for(self, letter: Letter, standing: Standing | None) -> LeftOut | None:
+        """Why a matching letter must stay; None: it may go."""
+        asked = self._asked
+        if standing is not None and standing.event is not Event.REFUSED and not asked.again:
+            return LeftOut.ALREADY if standing.settled else LeftOut.UNFINISHED
+        if asked.action is Action.DISCARD:
+            return None
+        if control.RECALL in letter.properties and not asked.again:
+            return LeftOut.RECALLED
+        if asked.family.lane_of(letter.level, asked.to) is None:
+            return LeftOut.NOWHERE
+        if asked.edit is not None:
+            try:
+                asked.edit.apply(letter.payload)
+            except NotEditableError as problem:
+                self._why_not[str(problem)] += 1
+                return LeftOut.NOT_EDITABLE
+        return None
+
+    def _take(self, letter: Letter) -> None:
+        """Copies of one message are one recall: a crash of a worker can leave two."""
+        name = (letter.identity, letter.digest)
+        if self._asked.action is Action.SEND and name in self._candidates:
+            self._repeats.setdefault(name, []).append(letter.position)
+            self._left_out[LeftOut.REPEAT] += 1
+        elif len(self._candidates) >= self._asked.limit:
+            self._left_out[LeftOut.BEYOND] += 1
+        else:
+            unique = name if self._asked.action is Action.SEND else (str(letter.position), "")
+            self._candidates[unique] = self._candidate(letter)
+
+    def _candidate(self, letter: Letter) -> _Candidate:
+        asked = self._asked
+        salt = asked.run if asked.again else ""
+        return _Candidate(
+            position=letter.position,
+            recall_id=recall_id(asked.family.dead_topic, letter.position, salt),
+            digest=letter.digest,
+            lane=_lane(asked, letter) if asked.action is Action.SEND else None,
+            reason=letter.reason or "(none)",
+            tenant=letter.tenant,
+            age=age_of(asked.condition.now - letter.publish_time),
+            sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
+        )
+
+    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[Chosen, ...], tuple[Position, ...], Json]:
+        """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
+        kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
+        sent = [one.position for name, one in self._candidates.items() if name not in kept]
+        if sent:
+            self._left_out[LeftOut.ALREADY] += len(sent)
+        lanes: dict[PlanLane, int] = {}
+        numbers: Counter[int] = Counter()
+        letters = []
+        for name, one in sorted(kept.items(), key=lambda item: item[1].position):
+            chosen = Chosen(one.position, one.recall_id, one.digest, repeats=tuple(sorted(self._repeats.get(name, ()))))
+            if one.lane is not None:
+                lane = lanes.setdefault(one.lane, len(lanes))
+                numbers[lane] += 1
+                chosen = replace(chosen, lane=lane, number=numbers[lane])
+            letters.append(chosen)
+        return tuple(lanes), tuple(letters), tuple(sorted({*self._settle, *sent})), self._summary(list(kept.values()))
+
+    def _proved_sent(self, one: _Candidate) -> bool:
+        """A letter whose recall id another letter carries was sent, whatever the ledger says: it came back."""
+        return not self._asked.again and one.recall_id in self._seen_recalls
+
+    def _summary(self, kept: list[_Candidate]) -> Json:
+        return {
+            "read": self.read,
+            "matched": self.matched,
+            "chosen": len(kept),
+            "by_reason": _counted(one.reason for one in kept),
+            "by_tenant": _counted(one.tenant for one in kept),
+            "by_age": _by_age(one.age for one in kept),
+            "samples": [one.sample for one in kept if one.sample],
+            "left_out": {word.value: self._left_out[word] for word in LeftOut if self._left_out[word]},
+            "not_editable": dict(self._why_not.most_common(SAMPLES)),
+        }
+
+
+def _lane(asked: Asked, letter: Letter) -> PlanLane:
+    lane = asked.family.lane_of(letter.level, asked.to)
+    assert lane is not None  # else it was left out
+    origin = letter.properties.get(control.ORIGIN_ID, "").split(":")
+    came_from = int(origin[2]) if len(origin) == 4 and origin[2].isdecimal() and len(origin[2]) < 6 else None
+    partition = partition_of(came_from, letter.key or letter.identity, lane.partitions)
+    return PlanLane(lane.topic, partition, lane.ready, lane.partitions)
+
+
+def _sample(letter: Letter) -> Json:
+    text = letter.text
+    if text is None:
+        text = "(no payload)" if letter.payload is None else f"({len(letter.payload)} bytes, no text)"
+    return {
+        "position": str(letter.position),
+        "key": letter.key,
+        "tenant": letter.tenant,
+        "reason": letter.reason or "(none)",
+        "dead_at": letter.publish_time,
+        "payload": text if len(text) <= PREVIEW else f"{text[: PREVIEW - 1]}…",
+    }
+
+
+def age_of(age: int) -> str:
+    """A bucket; `age` in ms."""
+    return next((label for label, below in _AGES if age < below), OLDEST)
+
+
+def _by_age(labels: Any) -> dict[str, int]:
+    found = Counter(labels)
+    return {label: found[label] for label in (*(label for label, _ in _AGES), OLDEST) if found[label]}
+
+
+def _counted(values: Any) -> dict[str, int]:
+    found = Counter(values)
+    top = dict(sorted(found.most_common(MOST_SHOWN), key=lambda item: (-item[1], item[0])))
+    rest = found.total() - sum(top.values())
+    return {**top, **({f"({len(found) - len(top)} others)": rest} if rest else {})}

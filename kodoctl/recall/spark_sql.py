@@ -1,0 +1,122 @@
+"""A condition as Spark SQL with the same meaning, for the pipeline. Texts only: nothing here imports Spark.
+
+Needs the session's time zone to be UTC. Casts are guarded by the very patterns that evaluation uses, so that nothing
+depends on ANSI mode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, assert_never
+
+from kodoctl.recall.casts import MOMENT, NUMBER
+from kodoctl.recall.nodes import (
+    Arithmetic,
+    Call,
+    Cast,
+    Compare,
+    Constant,
+    Field,
+    In,
+    IsNull,
+    Json,
+    Kind,
+    Like,
+    Logic,
+    Node,
+    Not,
+    Property,
+)
+
+_TYPES: Final = {Kind.NUMBER: ("DOUBLE", NUMBER), Kind.MOMENT: ("TIMESTAMP", MOMENT)}
+
+
+def to_spark_sql(node: Node, columns: Mapping[str, str] | None = None) -> str:
+    """`columns` names the column of a fact where it is not the fact's own name; `properties` is a map of texts."""
+    return _Writer(columns or {}).sql(node)
+
+
+class _Writer:
+    def __init__(self, columns: Mapping[str, str]) -> None:
+        self._columns = columns
+
+    def _column(self, name: str) -> str:
+        return self._columns.get(name, f"`{name}`")
+
+    def sql(self, node: Node) -> str:
+        match node:
+            case Constant():
+                return _constant(node)
+            case Field(name=name):
+                return self._column(name)
+            case Property(name=name):
+                return f"{self._column('properties')}[{_quoted(name)}]"
+            case Json(path=path):
+                return f"get_json_object({self._column('payload')}, {_quoted(_path(path))})"
+            case Compare():
+                return f"({self.sql(node.left)} {node.operator} {self.sql(node.right)})"
+            case Logic(operator=operator, parts=parts):
+                return "(" + f" {operator} ".join(self.sql(part) for part in parts) + ")"
+            case Not(part=part):
+                return f"(NOT {self.sql(part)})"
+            case IsNull(part=part):
+                return f"({self.sql(part)} IS NULL)"
+            case In(part=part, values=values):
+                return f"({self.sql(part)} IN ({', '.join(map(_constant, values))}))"
+            case Like(part=part, pattern=pattern, fold=fold):
+                return f"({self.sql(part)} {'ILIKE' if fold else 'LIKE'} {_quoted(pattern)})"
+            case Arithmetic():
+                return self._arithmetic(node)
+            case Call(function=function, arguments=arguments):
+                called = f"{function}({', '.join(map(self.sql, arguments))})"
+                return f"CAST({called} AS DOUBLE)" if node.kind is Kind.NUMBER and function == "length" else called
+            case Cast():
+                return self._cast(node)
+            case _:
+                assert_never(node)
+
+    def _arithmetic(self, node: Arithmetic) -> str:
+        left, right = self.sql(node.left), self.sql(node.right)
+        if node.kind is not Kind.NUMBER:
+            return f"({left} {node.operator} {right})"
+        if node.operator in "/%":
+            right = f"nullif({right}, 0D)"
+        found = f"({left} {node.operator} {right})"
+        return f"(CASE WHEN abs({found}) < double('Infinity') THEN {found} END)"
+
+    def _cast(self, node: Cast) -> str:
+        part = self.sql(node.part)
+        if node.kind is Kind.TRUTH:
+            return f"(CASE {part} WHEN 'true' THEN true WHEN 'false' THEN false END)"
+        if node.kind in _TYPES:
+            name, pattern = _TYPES[node.kind]
+            return f"(CASE WHEN {part} RLIKE {_quoted(pattern)} THEN try_cast({part} AS {name}) END)"
+        return part if node.part.kind is Kind.LOOSE else f"CAST({part} AS STRING)"
+
+
+def _constant(node: Constant) -> str:
+    match node.kind:
+        case Kind.TRUTH:
+            return "true" if node.value else "false"
+        case Kind.NUMBER:
+            return f"double('{node.value!r}')"
+        case Kind.MOMENT:
+            return f"timestamp_millis({node.value})"
+        case Kind.SPAN:
+            return f"make_dt_interval(0, 0, 0, {int(node.value) / 1000!r})"
+        case _:
+            return _quoted(str(node.value))
+
+
+def _quoted(text: str) -> str:
+    """A text of Spark SQL; a backslash and whatever is not plain ASCII is written by its number."""
+    return "'" + "".join(c if c.isascii() and c.isprintable() and c not in "'\\" else _escaped(c) for c in text) + "'"
+
+
+def _escaped(character: str) -> str:
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+
+
+def _path(path: tuple[str | int, ...]) -> str:
+    return "$" + "".join(f"['{step}']" if isinstance(step, str) else f"[{step}]" for step in path)

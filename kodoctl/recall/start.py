@@ -1,0 +1,87 @@
+"""How an attempt begins: lanes opened and looked at, letters in doubt decided before anything else is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from contextlib import ExitStack
+
+from kodoctl.errors import KodoctlError, RefusedError, error
+from kodoctl.pulsar.letters import LaneSender
+from kodoctl.pulsar.messages import PartitionFacts
+from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.doubt import ReadBack, Verdict, judge, needs_reading
+from kodoctl.recall.ledger import Entry, Event, Standing, highest_booked
+from kodoctl.recall.plan import RecallPlan
+from kodoctl.topology import control
+
+
+def open_lanes(
+    plan: RecallPlan, cluster: Cluster, needed: Collection[int], open_ends: ExitStack
+) -> tuple[dict[int, LaneSender], dict[int, PartitionFacts]]:
+    """Senders by the lane's index. Raises RefusedError, naming every lane that does not deduplicate."""
+    facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
+    check_deduplication({plan.lanes[index].topic for index, found in facts.items() if not found.deduplicates})
+    lanes = {}
+    for index in facts:
+        lane = cluster.lane(plan.lanes[index].part, plan.producer)
+        open_ends.callback(lane.close)
+        lanes[index] = lane
+    return lanes, facts
+
+
+def check_deduplication(without: Collection[str]) -> None:
+    """Raises RefusedError with the line that turns it on."""
+    if without:
+        how = "write `deduplication: true` under the topic's `policies` (ready topics) or `state_policies`, and apply"
+        detail = "\n".join([*sorted(without), how])
+        raise RefusedError(error("K565", "a lane without deduplication", detail))
+
+
+def settle_doubts(
+    plan: RecallPlan, cluster: Cluster, known: Mapping[str, Standing], lanes: Mapping[int, LaneSender], now: int
+) -> list[Entry]:
+    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, UNCLEAR where nobody can tell.
+    Those not named are to be sent again.
+    """
+    booked = highest_booked(known, plan.run)
+    found: list[Entry] = []
+    for lane in lanes.values():
+        doubts = {
+            recall_id: one
+            for recall_id, one in known.items()
+            if one.run == plan.run and one.event is Event.INTENT and one.lane == lane.part
+        }
+        if not doubts:
+            continue
+        watermark, highest = lane.last_number, booked.get(lane.part, 0)
+        read_back = _read_back(cluster, lane.part, doubts) if needs_reading(watermark, highest) else None
+        age = now - min(one.at for one in doubts.values())
+        for recall_id, verdict in judge(doubts, watermark, highest, age, read_back).items():
+            if verdict is not Verdict.SEND:
+                found.append(_entry(plan, recall_id, doubts[recall_id], verdict, now))
+    return found
+
+
+def _entry(plan: RecallPlan, recall_id: str, one: Standing, verdict: Verdict, now: int) -> Entry:
+    event = Event.SENT if verdict is Verdict.STORED else Event.UNCLEAR
+    note = "read back from its lane" if verdict is Verdict.STORED else "the broker forgot, and the lane cannot tell"
+    return Entry(plan.run, event, recall_id, plan.dead_topic, one.position, now, one.lane, one.number, note=note)
+
+
+def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> ReadBack | None:
+    """The lane since the run began there; None where this role may not read it."""
+    facts = cluster.facts(part)
+    begins = [
+        (int(ledger), int(entry)) for ledger, _, entry in (one.note.partition(":") for one in doubts.values()) if entry
+    ]
+    begin = min(begins, default=(-1, -1))
+    try:
+        found = {
+            stored.properties[control.RECALL]
+            for stored in cluster.read(part, facts.last, begin if begin[0] >= 0 else None)
+            if control.RECALL in stored.properties
+        }
+    except KodoctlError:
+        return None
+    whole = bool(begins) and (begin[0] < 0 or facts.first_ledger <= begin[0])
+    return ReadBack(frozenset(found & doubts.keys()), whole)

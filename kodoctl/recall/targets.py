@@ -1,0 +1,127 @@
+"""Where dead letters of a subscription may go: lanes of its own ground, and no other topic, ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kodoctl.errors import UsageError, error
+from kodoctl.topology import settings
+from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.model import GroundTopic, Subscription
+from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A topic letters are sent to. `ready`: every subscription reads it, so letters name the one they are for."""
+
+    topic: str
+    level: Level
+    ready: bool
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """What a recall has to know of one subscription: its dead letters, their holder, and the lanes they may go to."""
+
+    name: str
+    ground: str
+    subscription: str
+    dead_topic: str
+    dead_partitions: int
+    fair_by: str | None
+    payload_type: str | None
+    holder: str = HOLDER
+    retrying: Mapping[Level, Lane] = field(default_factory=dict)
+    ready: Mapping[Level, Lane] = field(default_factory=dict)
+
+    def lane_of(self, died_in: str | None, to: Level | None) -> Lane | None:
+        """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is none."""
+        if to is not None:
+            return self.ready.get(to)
+        return self.retrying.get(_level(died_in)) or self.retrying.get(Level.L1)
+
+
+def _level(text: str | None) -> Level:
+    try:
+        return Level(text) if text else Level.L1
+    except ValueError:
+        return Level.L1
+
+
+def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Family:
+    """Raises UsageError for names the file does not have, and for a subscription without dead letters."""
+    ground, spec = _found(topology, topic, subscription)
+    dead = settings.dead_letter(spec)
+    if dead is None:
+        detail = f"{topic} / {subscription} has `dead_letter: false`: its failed messages stay in their lanes"
+        raise UsageError(error("K554", "no dead letters to recall", detail))
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    parts = settings.partitions(topology.spec, ground)
+
+    def lane(level: Level, state: State) -> Lane:
+        name = TopicName(namespace, state_name(topic, level, subscription, state))
+        return Lane(name.full, level, state is State.READY, parts)
+
+    levels = settings.active_levels(ground)
+    retrying = State.RETRYING in spec.states and State.RETRYING not in spec.draining
+    payload = topology.payloads.get(topic)
+    return Family(
+        name=topology.spec.name,
+        ground=topic,
+        subscription=subscription,
+        dead_topic=TopicName(namespace, state_name(topic, Level.L1, subscription, State.DEAD)).full,
+        dead_partitions=dead.partitions,
+        fair_by=ground.fair_by,
+        payload_type=payload.type if payload else None,
+        retrying={level: lane(level, State.RETRYING) for level in levels if retrying and not level.is_backup},
+        ready={level: lane(level, State.READY) for level in levels},
+    )
+
+
+def check_target(family: Family, to: Level | None) -> None:
+    """Raises UsageError when letters have nowhere to go, or `to` is no level that takes messages."""
+    named = ", ".join(family.ready)
+    if to is None and Level.L1 not in family.retrying:
+        detail = (
+            f"{family.subscription} has no RETRYING topic on L1 that takes messages; name a level with --to: {named}"
+        )
+        raise UsageError(error("K555", "nowhere to send to", detail))
+    if to is not None and to not in family.ready:
+        raise UsageError(error("K555", "nowhere to send to", f"{family.ground} takes messages on {named}, not on {to}"))
+    if to is not None and family.payload_type == "avro":
+        detail = f"the ready topics of {family.ground} check Avro schemas; leave out --to, RETRYING takes every version"
+        raise UsageError(error("K555", "nowhere to send to", detail))
+
+
+def _found(topology: LoadedTopology, topic: str, subscription: str) -> tuple[GroundTopic, Subscription]:
+    ground = topology.spec.topics.get(topic)
+    if ground is None:
+        detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
+        raise UsageError(error("K022", "unknown topic", detail))
+    spec = ground.subscriptions.get(subscription)
+    if spec is None:
+        detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
+        raise UsageError(error("K703", "no such subscription in the file", detail))
+    return ground, spec
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(names) or "none"
+
+
+def fits(family: Family, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]) -> list[str]:
+    """What a plan names and the file no longer stands for, in words. `lanes`: topic, whether ready, partitions."""
+    problems = []
+    if (family.name, family.dead_topic, family.holder) != (name, dead_topic, holder):
+        problems.append(f"{dead_topic} of {name} is not where the file keeps these dead letters: {family.dead_topic}")
+    declared = {lane.topic: lane for lane in (*family.retrying.values(), *family.ready.values())}
+    for topic, ready, partitions in sorted(set(lanes)):
+        lane = declared.get(topic)
+        if lane is None or lane.ready is not ready:
+            problems.append(f"{topic} is no lane of {family.ground} / {family.subscription} that takes letters")
+        elif lane.partitions != partitions:
+            problems.append(f"{topic} had {partitions} partitions, now {lane.partitions}")
+    return problems

@@ -1,0 +1,184 @@
+"""Recall plans, reports and looked-at messages for people, drawn from their JSON forms. Texts of messages are escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kodoctl.render.plan_text import Line
+from kodoctl.render.safe import one_line
+
+Json = dict[str, Any]
+_VERBS: Final = {"send": "to send", "discard": "to discard"}
+_LEFT_OUT: Final = {
+    "already": "recalled or discarded before; the holder is told again (--again sends them once more)",
+    "unfinished": "begun by another recall that is not finished: run its `recall apply` again (--again overrides)",
+    "recalled": "died again after a recall (--again sends them once more)",
+    "repeat": "copies of a chosen letter: acknowledged with it, not sent",
+    "beyond": "beyond --limit: plan again when these are done",
+    "unreadable": "with keys or properties that are no text: they cannot be carried on unchanged",
+    "not_editable": "whose payload cannot be patched",
+    "nowhere": "with no lane to go to",
+}
+_SHOWN: Final = 100  # characters of a text in a list
+
+
+def recall_plan_lines(document: Json, target: str) -> Iterator[Line]:
+    """A recall plan; `target` says how the cluster was reached."""
+    summary = document["summary"]
+    sending = document["action"] == "send"
+    head = "Recall of dead letters" if sending else "Discard of dead letters"
+    yield Line(target, "bold")
+    yield Line(f"{head}: {one_line(document['topic'])} / {one_line(document['subscription'])}", "bold")
+    yield Line()
+    yield Line(f"  where  {one_line(document['where'])}", hang=9)
+    yield Line(f"  from   {document['dead_topic']}", hang=9)
+    for topic, count in _targets(document).items():
+        yield Line(f"  to     {topic} ({count:,})", hang=9)
+    if document["edit"] is not None:
+        yield Line(f"  patch  {one_line(_json(document['edit']), 400)}", hang=9)
+    if document["because"]:
+        yield Line(f"  why    {one_line(document['because'])}", hang=9)
+    yield Line()
+    for title, key in (("reason", "by_reason"), ("tenant", "by_tenant"), ("dead for", "by_age")):
+        yield from _counts(title, summary[key])
+    yield from _samples(summary["samples"], document["made_at"])
+    yield from _left_out(summary)
+    yield from _plan_verdict(document)
+
+
+def _targets(document: Json) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for letter in document["letters"] if document["lanes"] else ():
+        topic = document["lanes"][letter["lane"]]["topic"]
+        found[topic] = found.get(topic, 0) + 1
+    return found
+
+
+def _json(value: Any) -> str:
+    import json
+
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _counts(title: str, counts: dict[str, int]) -> Iterator[Line]:
+    if not counts:
+        return
+    width = max(len(f"{count:,}") for count in counts.values())
+    yield Line(f"  by {title}" if title != "dead for" else "  by age", "dim")
+    for name, count in counts.items():
+        yield Line(f"    {count:>{width},}  {one_line(name, _SHOWN)}", hang=width + 6)
+    yield Line()
+
+
+def _samples(samples: list[Json], now: int) -> Iterator[Line]:
+    if not samples:
+        return
+    yield Line("  oldest", "dim")
+    for sample in samples:
+        key = f", key {one_line(sample['key'], _SHOWN)}" if sample["key"] else ""
+        yield Line(
+            f"    {sample['position']}{key}, {age(now - sample['dead_at'])} ago: {one_line(sample['reason'], _SHOWN)}",
+            hang=6,
+        )
+        yield Line(f"      {one_line(sample['payload'])}", hang=6)
+    yield Line()
+
+
+def _left_out(summary: Json) -> Iterator[Line]:
+    if not summary["left_out"]:
+        return
+    yield Line("  left out", "dim")
+    for word, count in summary["left_out"].items():
+        yield Line(f"    {count:,} {_LEFT_OUT[word]}", "yellow", hang=6)
+    for why, count in summary["not_editable"].items():
+        yield Line(f"      {count:,}: {one_line(why)}", "yellow", hang=8)
+    yield Line()
+
+
+def _plan_verdict(document: Json) -> Iterator[Line]:
+    summary = document["summary"]
+    letters = _many(summary["chosen"], "letter")
+    settle = f", {_many(len(document['settle']), 'letter')} to acknowledge" if document["settle"] else ""
+    chosen = f"Plan {document['seal'][:12]}: {letters} {_VERBS[document['action']]}{settle}"
+    yield Line(f"{chosen}; {summary['matched']:,} of {summary['read']:,} match.", "bold")
+
+
+def recall_report_lines(document: Json) -> Iterator[Line]:
+    """What an attempt did."""
+    for word, title in (
+        ("refused", "never taken by the client, still among the dead letters"),
+        ("unclear", "nobody can tell whether it was stored; neither sent again nor acknowledged"),
+        ("elsewhere", "left alone"),
+    ):
+        for one in document[word][:_SHOWN]:
+            yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
+    if document["gone"]:
+        yield Line(
+            f"  {_many(document['gone'], 'letter')} of the plan were acknowledged by somebody else meanwhile",
+            "yellow",
+            hang=4,
+        )
+    if document["unacknowledged"]:
+        yield Line(
+            f"  {_many(document['unacknowledged'], 'letter')} not acknowledged yet: run the command again",
+            "yellow",
+            hang=4,
+        )
+    done = [f"{document['sent']:,} sent"] if document["action"] == "send" else [f"{document['discarded']:,} discarded"]
+    done += [f"{document['had_already']:,} stored by an earlier attempt"] * bool(document["had_already"])
+    done += [f"{document['before']:,} done before"] * bool(document["before"])
+    done += [f"{document['acknowledged']:,} acknowledged"]
+    head = "Done" if document["complete"] else "Interrupted" if document["interrupted"] else "Not complete"
+    yield Line(f"{head}: {', '.join(done)}; {document['seconds']:.1f} s.", "bold")
+    if document["interrupted"]:
+        yield Line("Running the same command again continues with what is left; nothing is sent twice.")
+
+
+def peek_lines(document: Json, now: int) -> Iterator[Line]:
+    """Messages, one block each, then the count."""
+    for message in document["messages"]:
+        yield Line(f"{message['position']}  {message['topic']}", "bold")
+        when = f"{moment(message['published'])}, {age(now - message['published'])} ago"
+        size = "no payload" if message["size"] is None else _many(message["size"], "byte")
+        yield Line(f"  stored {when}; {size}", hang=4)
+        if message["event_time"]:
+            yield Line(f"  event time {moment(message['event_time'])}", hang=4)
+        for name in ("key", "ordering_key"):
+            if message[name]:
+                yield Line(f"  {name.replace('_', ' ')} {one_line(message[name])}", hang=4)
+        for name, value in message["properties"].items():
+            yield Line(f"  {one_line(name, _SHOWN)} = {one_line(value)}", hang=4)
+        for control in message["control"]:
+            means = f"  ({one_line(control['means'])})" if control["means"] else ""
+            yield Line(f"  {one_line(control['name'], _SHOWN)} = {one_line(control['value'])}{means}", "cyan", hang=4)
+        if message["broken"]:
+            yield Line(f"  {message['broken']}", "red", hang=4)
+        if message["preview"]:
+            yield Line(f"  {one_line(message['preview'])}", "green", hang=4)
+        yield Line()
+    more = "" if document["complete"] else "; there are more (--limit, --scan)"
+    yield Line(
+        f"{_many(document['matched'], 'message')} of {document['read']:,} read{more}. Nothing was consumed.", "dim"
+    )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def age(ms: int) -> str:
+    """`3h`, as status shows ages."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms >= size:
+            return f"{ms // size}{unit}"
+    return "0s"
+
+
+def moment(ms: int) -> str:
+    """`2026-01-31 14:00:00 UTC`; nonsense as its number."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return str(ms)

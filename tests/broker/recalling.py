@@ -1,0 +1,111 @@
+"""Help for tests of recalls on the real broker: a topology, dead letters as a worker leaves them, and what arrives."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any
+
+import pulsar
+
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.messages import Stored, read_stored
+from tests.cluster import Run, Workspace
+
+TOPICS = """
+orders:
+  fair_by: uid
+  levels: double
+  backup: true
+  message_properties: {uid: required}
+  subscriptions:
+    billing: {}
+"""
+DLQ = "orders-billing-DLQ"
+RETRYING = "orders-billing-RETRYING"
+
+
+class Recalls:
+    """A workspace with the topics of `orders` / `billing` applied."""
+
+    def __init__(self, workspace: Workspace, topics: str = TOPICS) -> None:
+        self.workspace = workspace
+        workspace.topology(topics)
+        workspace.apply("topologies")
+
+    def die(self, numbers: Any, *, batch: int = 1, **changes: str) -> None:
+        """Dead letters `{"n": number}`, several in an entry when `batch` is more than 1."""
+        with self.workspace.client() as client:
+            producer = client.create_producer(
+                self.workspace.full(DLQ),
+                batching_enabled=batch > 1,
+                batching_max_messages=max(2, batch),
+                batching_max_publish_delay_ms=1000,
+                block_if_queue_full=True,
+            )
+            for number in numbers:
+                producer.send_async(
+                    json.dumps({"n": number, "currency": "DEM"}).encode(),
+                    _ignored,
+                    partition_key=f"k{number % 5}",
+                    ordering_key="o",
+                    event_timestamp=1_000 + number,
+                    properties={
+                        "uid": f"u{number % 3}",
+                        "kodo-id": f"id-{number}",
+                        "kodo-reason": "timeout" if number % 2 else "refused",
+                        "kodo-level": "L2" if number % 4 == 0 else "L1",
+                        "kodo-attempts-retrying": "12",
+                        "kodo-hop": "13",
+                        "kodo-origin-id": f"9:{number}:0:-1",
+                        **changes,
+                    },
+                )
+            producer.flush()
+            producer.close()
+
+    def recall(self, *words: str, code: int | None = 0) -> Run:
+        """`kodoctl recall …`"""
+        return self.workspace.run("recall", *words, code=code)
+
+    def plan(
+        self, where: str = "true", *more: str, file: str = "p.json", verb: str = "plan", code: int = 0
+    ) -> dict[str, Any]:
+        """A plan, written and as JSON."""
+        named = ["topologies", "--topic", "orders", "--subscription", "billing", "--where", where]
+        run = self.recall(verb, *named, "--out", file, "--format", "json", *more, code=code)
+        found: dict[str, Any] = run.json() if run.out else {}
+        return found
+
+    def apply(self, *more: str, file: str = "p.json", code: int | None = 0) -> dict[str, Any]:
+        """What an attempt reports."""
+        run = self.recall("apply", file, "--rate", "5000/s", "--format", "json", *more, code=code)
+        found: dict[str, Any] = json.loads(run.out) if run.out else {}
+        return found
+
+    def stored(self, local: str) -> list[Stored]:
+        """Everything a topic stores, read by a reader of the test's own."""
+        connection: Any = type("Address", (), {"broker_url": self.workspace.broker.broker_url, "token": None})
+        with BrokerClient(connection) as client:
+            return list(read_stored(client, f"{self.workspace.full(local)}-partition-0", (2**62, 2**62)))
+
+    def arrived(self, *locals_: str) -> Counter[int]:
+        """Number of a letter -> how often it is stored in these topics."""
+        topics = locals_ or (RETRYING, "orders-L2-billing-RETRYING")
+        return Counter(json.loads(one.payload or b"{}")["n"] for local in topics for one in self.stored(local))
+
+    def held(self) -> set[int]:
+        """Numbers of the letters that the holder still has: what a consumer of it gets."""
+        found = set()
+        with self.workspace.client() as client:
+            consumer = client.subscribe(self.workspace.full(DLQ), "kodo-hold", pulsar.ConsumerType.Shared)
+            try:
+                while True:
+                    found.add(json.loads(consumer.receive(700).data())["n"])
+            except pulsar.Timeout:
+                consumer.close()
+                return found
+
+
+def _ignored(*_: object) -> None:
+    return

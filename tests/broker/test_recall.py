@@ -1,0 +1,253 @@
+"""Recalls on the real broker: chosen letters arrive once, as they were, and nothing else is touched."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+
+import pytest
+
+from tests.broker.recalling import DLQ, RETRYING, Recalls
+from tests.cluster import Workspace
+from tests.support import eventually
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def recalls(workspace: Workspace) -> Recalls:
+    """Applied topics without messages."""
+    return Recalls(workspace)
+
+
+def test_chosen_letters_arrive_once_as_they_were_with_fresh_counters(recalls: Recalls) -> None:
+    recalls.die(range(40), batch=7)
+    plan = recalls.plan("reason = 'timeout' AND payload.n < 30")
+    assert (plan["summary"]["read"], plan["summary"]["chosen"]) == (40, 15)
+    assert len(recalls.held()) == 40, "planning consumes nothing"
+    report = recalls.apply()
+    assert (report["sent"], report["acknowledged"], report["complete"]) == (15, 15, True)
+    chosen = {n for n in range(30) if n % 2}
+    assert recalls.arrived() == Counter(chosen)
+    assert recalls.held() == set(range(40)) - chosen, "of a batch only the chosen ones go"
+    for one in recalls.stored(RETRYING):
+        n = json.loads(one.payload or b"")["n"]
+        assert (one.key, one.ordering_key, one.event_time) == (f"k{n % 5}", "o", 1_000 + n)
+        assert dict(one.properties) == {
+            "uid": f"u{n % 3}", "kodo-id": f"id-{n}", "kodo-origin-id": f"9:{n}:0:-1", "kodo-recall": one.properties["kodo-recall"],
+        }  # fmt: skip
+
+
+def test_a_plan_carried_out_twice_and_a_second_plan_of_the_same_letters_send_nothing_again(recalls: Recalls) -> None:
+    recalls.die(range(20), batch=6)
+    recalls.plan("payload.n < 8")
+    recalls.plan("payload.n < 12", file="wider.json")
+    assert recalls.apply()["sent"] == 8
+    again = recalls.apply()
+    assert (again["sent"], again["before"] + again["gone"]) == (0, 8)
+    wider = recalls.apply(file="wider.json")
+    assert wider["sent"] == 4
+    assert recalls.arrived() == Counter(range(12))
+    third = recalls.plan("payload.n < 12")
+    assert third["letters"] == []
+    assert recalls.arrived() == Counter(range(12))
+
+
+def test_without_the_ledger_of_who_sent_them_letters_that_were_acknowledged_stay_sent(recalls: Recalls) -> None:
+    recalls.die(range(6))
+    recalls.plan()
+    recalls.plan(file="other.json")
+    recalls.apply()
+    other = recalls.apply("--ledger", "elsewhere", file="other.json")
+    assert (other["sent"], other["gone"]) == (0, 6)
+
+
+def test_letters_go_to_the_level_named_for_their_subscription_alone(recalls: Recalls) -> None:
+    file = recalls.workspace.folder / "topologies/trade.yaml"
+    recalls.die(range(4))
+    refused = recalls.recall(
+        "plan", "topologies", "--topic", "orders", "--subscription", "billing", "--where", "true", "--to", "B1", code=4
+    )
+    assert "K565" in refused.err
+    assert "deduplication: true" in refused.err
+    file.write_text(
+        file.read_text(encoding="utf-8").replace("fair_by: uid", "fair_by: uid\n    policies: {deduplication: true}"),
+        encoding="utf-8",
+    )
+    recalls.workspace.apply("topologies")
+    eventually(lambda: recalls.recall("plan", "topologies", "--topic", "orders", "--subscription", "billing", "--where", "true",
+                                      "--to", "B1", "--out", "p.json", code=None).code == 0)  # fmt: skip
+    recalls.apply()
+    assert recalls.arrived("orders-B1") == Counter(range(4))
+    assert {one.properties["kodo-for"] for one in recalls.stored("orders-B1")} == {"billing"}
+
+
+def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls) -> None:
+    recalls.die([*range(5), *range(5)], batch=4)
+    assert recalls.plan()["summary"]["left_out"] == {"repeat": 5}
+    recalls.apply()
+    assert recalls.arrived() == Counter(range(5))
+    assert recalls.held() == set()
+
+
+def test_what_died_again_after_a_recall_is_not_recalled_in_circles(recalls: Recalls) -> None:
+    recalls.die(range(3))
+    recalls.die([7], **{"kodo-recall": "f" * 32})
+    assert recalls.plan()["summary"]["left_out"] == {"recalled": 1}
+    recalls.plan("true", "--again")
+    assert recalls.apply()["sent"] == 4
+    assert recalls.arrived() == Counter([0, 1, 2, 7])
+
+
+def test_again_sends_once_more_what_was_sent_and_is_held_still(recalls: Recalls) -> None:
+    recalls.die(range(8), batch=8)
+    recalls.plan("payload.n < 3")
+    recalls.apply()
+    recalls.workspace.admin(
+        "PUT", f"{recalls.workspace.path(DLQ)}/unload"
+    )  # parts of a batch come back after an unload
+    eventually(lambda: recalls.held() == set(range(8)))
+    settled = recalls.plan("payload.n < 3")
+    assert (settled["letters"], len(settled["settle"])) == ([], 3)
+    report = recalls.apply()
+    assert (report["sent"], report["acknowledged"]) == (0, 3)
+    assert recalls.held() == set(range(3, 8))
+
+
+def test_a_patched_payload_arrives_and_the_old_one_is_kept(recalls: Recalls) -> None:
+    from deltalake import DeltaTable
+
+    recalls.die(range(3))
+    (recalls.workspace.folder / "patch.json").write_text('{"currency": "EUR", "fixed": true}', encoding="utf-8")
+    recalls.plan("true", "--edit", "patch.json", "--because", "the mark is gone")
+    recalls.apply()
+    payloads = [
+        json.loads(one.payload or b"")
+        for local in (RETRYING, "orders-L2-billing-RETRYING")
+        for one in recalls.stored(local)
+    ]
+    assert all(one["currency"] == "EUR" and one["fixed"] for one in payloads)
+    rows = DeltaTable(".kodoctl/recall").to_pyarrow_table().to_pylist()
+    old = [json.loads(row["payload"]) for row in rows if row["payload"]]
+    assert sorted(one["n"] for one in old) == [0, 1, 2]
+    assert {one["currency"] for one in old} == {"DEM"}
+
+
+def test_discarding_needs_the_hash_and_is_booked(recalls: Recalls) -> None:
+    recalls.die(range(10), batch=5)
+    plan = recalls.plan("payload.n >= 4", "--because", "test data", verb="discard")
+    refused = recalls.recall("apply", "p.json", code=64)
+    assert plan["seal"][:12] in refused.err
+    recalls.recall("apply", "p.json", "--hash", "0" * 12, code=4)
+    assert recalls.held() == set(range(10))
+    report = recalls.apply("--hash", plan["seal"][:12])
+    assert (report["discarded"], report["sent"]) == (6, 0)
+    assert recalls.held() == set(range(4))
+    assert recalls.arrived() == Counter()
+    assert recalls.plan(file="q.json")["summary"]["chosen"] == 4
+
+
+def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Recalls) -> None:
+    from kodoctl.recall.delta import DeltaLedger
+    from kodoctl.recall.ledger import Entry, Event
+
+    recalls.die(range(4))
+    plan = recalls.plan()
+    one = plan["letters"][0]
+    DeltaLedger(".kodoctl/recall").append(
+        [Entry("20200101-000000-abcdabcd", Event.INTENT, one["recall_id"], plan["dead_topic"], one["position"], 1)]
+    )
+    report = recalls.apply(code=1)
+    assert (report["sent"], len(report["elsewhere"])) == (3, 1)
+    assert recalls.plan(file="q.json")["summary"]["left_out"] == {"unfinished": 1}
+
+
+def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> None:
+    from kodoctl.recall.document import seal_of
+
+    recalls.die(range(2))
+    plan = recalls.plan()
+    for lane in plan["lanes"]:
+        lane["topic"] = recalls.workspace.full("payroll")
+    plan["seal"] = seal_of(plan)
+    (recalls.workspace.folder / "forged.json").write_text(json.dumps(plan), encoding="utf-8")
+    assert "no lane of orders / billing" in recalls.recall("apply", "forged.json", code=4).err
+
+
+def test_one_recall_at_a_time(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kodoctl.pulsar import letters
+
+    monkeypatch.setattr(letters, "_LOCK_WAIT", 1.0)
+    recalls.die(range(3))
+    recalls.plan()
+    with recalls.workspace.client() as client:
+        held = client.subscribe(f"{recalls.workspace.full(DLQ)}-partition-0", "kodo-hold")
+        assert "K563" in recalls.recall("apply", "p.json", code=7).err
+        held.close()
+    assert recalls.apply()["sent"] == 3
+
+
+def test_a_consumer_that_works_meanwhile_gets_each_letter_once(recalls: Recalls) -> None:
+    recalls.die(range(300), batch=20)
+    recalls.plan()
+    got: Counter[int] = Counter()
+    with recalls.workspace.client() as client:
+        consumer = client.subscribe(
+            [recalls.workspace.full(RETRYING), recalls.workspace.full("orders-L2-billing-RETRYING")], "billing",
+            consumer_type=__import__("pulsar").ConsumerType.Shared,
+        )  # fmt: skip
+        worker = threading.Thread(target=_consume, args=(consumer, got, 300))
+        worker.start()
+        recalls.apply()
+        worker.join(60)
+        consumer.close()
+    assert got == Counter(range(300))
+
+
+def _consume(consumer: object, got: Counter[int], number: int) -> None:
+    while got.total() < number:
+        message = consumer.receive(20_000)  # type: ignore[attr-defined]
+        got[json.loads(message.data())["n"]] += 1
+        consumer.acknowledge(message)  # type: ignore[attr-defined]
+
+
+def test_peek_shows_counts_and_moves_nothing(recalls: Recalls) -> None:
+    recalls.die(range(12), batch=5, **{"kodo-reason": "\x1b[31mred"})
+    topic = recalls.workspace.full(DLQ)
+    run = recalls.workspace.run("peek", topic, "--limit", "1", "--where", "payload.n > 3")
+    assert "8 messages of 12 read; there are more" in run.out
+    assert "\x1b" not in run.out
+    assert "\\x1b[31mred" in run.out
+    assert max(map(len, run.out.splitlines())) <= 80 or "://" in max(run.out.splitlines(), key=len)
+    found = recalls.workspace.run("peek", topic, "--json", "--limit", "2").json()
+    assert (found["read"], found["matched"], len(found["messages"]), found["complete"]) == (12, 12, 2, False)
+    assert (
+        recalls.workspace.run("peek", f"{topic}-partition-0", "--limit", "0", "--scan", "5", "--json").json()["read"]
+        == 5
+    )
+    assert recalls.workspace.run("peek", topic, "--since", "1h", "--json").json()["read"] == 12
+    assert recalls.held() == set(range(12))
+
+
+def test_peek_creates_nothing(recalls: Recalls) -> None:
+    before = recalls.workspace.topics()
+    assert "K560" in recalls.workspace.run("peek", recalls.workspace.full("nothing"), code=64).err
+    assert "K560" in recalls.workspace.run("peek", "nothing", code=64).err
+    assert recalls.workspace.topics() == before
+
+
+def test_wrong_words_are_told_before_anything_is_read(recalls: Recalls) -> None:
+    named = ("plan", "topologies", "--topic", "orders", "--subscription", "billing")
+    wrong = recalls.recall(*named, "--where", "reasn = 'x'", code=64)
+    assert "did you mean reason?" in wrong.err
+    assert "^^^^^" in wrong.err
+    assert "K567" in recalls.recall(*named, "--where", "true", "--limit", "0", code=64).err
+    assert "K555" in recalls.recall(*named, "--where", "true", "--to", "Z9", code=64).err
+    assert "K568" in recalls.recall(*named, "--where", "true", "--edit", "nothing.json", code=64).err
+    assert "K016" in recalls.recall("apply", "nothing.json", code=64).err
+    assert "K005" in recalls.recall("apply", "nothing.json", "--rate", "fast", code=64).err
+    assert (
+        "K022"
+        in recalls.recall("plan", "topologies", "--topic", "x", "--subscription", "b", "--where", "true", code=64).err
+    )

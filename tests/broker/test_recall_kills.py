@@ -1,0 +1,170 @@
+"""kill -9 of `recall apply` at every named step, and the same command again: each letter arrives once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.broker.recalling import Recalls
+from tests.cluster import Workspace
+
+pytestmark = pytest.mark.broker
+LETTERS = 90
+APP = """
+import os, signal, sys
+from itertools import count
+
+from kodoctl.pulsar.letters import Holder, LaneSender
+from kodoctl.recall import carry
+from kodoctl.recall.delta import DeltaLedger
+
+STEP = os.environ["KILL_AT"]
+carry.MOST_AT_ONCE = 20
+
+
+def around(owner, name, step, nth):
+    '''The process dies before the nth call, or (step ends with a dot) right after it.'''
+    original, calls = getattr(owner, name), count(1)
+
+    def patched(*arguments):
+        fatal = STEP == step and next(calls) == nth
+        if fatal and not step.endswith("."):
+            os.kill(os.getpid(), signal.SIGKILL)
+        answer = original(*arguments)
+        if fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return answer
+
+    setattr(owner, name, patched)
+
+
+around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none
+around(DeltaLedger, "append", "first intent booked.", 2)
+around(LaneSender, "send", "first sent.", 1)
+around(LaneSender, "send", "sent.", 33)
+around(carry.Carrier, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
+around(DeltaLedger, "append", "booked.", 5)
+around(Holder, "acknowledge", "acknowledged.", 25)
+around(carry.Carrier, "_still_held", "all done", 1)
+
+from kodoctl.cli.main import main
+main()
+"""
+STEPS = [
+    "first intent",
+    "first intent booked.",
+    "first sent.",
+    "sent.",
+    "stored",
+    "booked.",
+    "acknowledged.",
+    "all done",
+]
+
+
+def attempt(recalls: Recalls, step: str) -> int:
+    """`recall apply p.json` as a process that dies at a step."""
+    app = recalls.workspace.folder / "app.py"
+    app.write_text(APP, encoding="utf-8")
+    root = str(Path(__file__).parents[2])
+    command = [
+        sys.executable,
+        str(app),
+        "recall",
+        "apply",
+        "p.json",
+        "--rate",
+        "5000/s",
+        *recalls.workspace.connection(),
+    ]
+    done = subprocess.run(
+        command, cwd=recalls.workspace.folder, env={**os.environ, "KILL_AT": step, "PYTHONPATH": root}, timeout=120,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.returncode
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_at_this_step_and_again_each_letter_arrives_once(step: str, workspace: Workspace) -> None:
+    recalls = Recalls(workspace)
+    recalls.die(range(LETTERS), batch=8)
+    chosen = {n for n in range(LETTERS) if n % 3}
+    recalls.plan("payload.n % 3 > 0")
+    assert attempt(recalls, step) == -signal.SIGKILL
+    at_kill = recalls.arrived()
+    assert max(at_kill.values(), default=1) == 1
+    assert set(at_kill) <= chosen
+    report = recalls.apply()
+    assert report["complete"]
+    assert recalls.arrived() == Counter(chosen), "each once"
+    assert recalls.held() == set(range(LETTERS)) - chosen, "and no other is gone"
+    assert recalls.plan(file="q.json")["summary"]["chosen"] == LETTERS - len(chosen)
+
+
+def test_killed_at_one_step_after_the_other(workspace: Workspace) -> None:
+    recalls = Recalls(workspace)
+    recalls.die(range(LETTERS), batch=8)
+    recalls.plan()
+    for step in ("sent.", "first sent.", "booked.", "stored"):
+        attempt(recalls, step)
+    assert recalls.apply()["complete"]
+    assert recalls.arrived() == Counter(range(LETTERS))
+    assert recalls.held() == set()
+
+
+def test_where_the_broker_has_forgotten_the_name_the_lane_is_read_back(workspace: Workspace) -> None:
+    """Deduplication off and on again drops the broker's memory: numbers alone would send letters twice."""
+    from tests.broker.recalling import RETRYING
+
+    recalls = Recalls(workspace)
+    recalls.die([n for n in range(LETTERS) if n % 4], batch=8)  # one lane
+    recalls.plan()
+    assert attempt(recalls, "stored") == -signal.SIGKILL
+    stored = recalls.arrived()
+    assert len(stored) > 20
+    topic = workspace.path(RETRYING)
+    for wanted in (False, True):
+        workspace.admin("POST", f"{topic}/deduplicationEnabled", wanted)
+        _until_deduplicating(recalls, wanted=wanted)
+    report = recalls.apply()
+    assert report["complete"]
+    assert recalls.arrived() == Counter(n for n in range(LETTERS) if n % 4)
+
+
+def _until_deduplicating(recalls: Recalls, *, wanted: bool) -> None:
+    from tests.broker.recalling import RETRYING
+    from tests.support import eventually
+
+    path = f"{recalls.workspace.path(RETRYING)}-partition-0/internalStats"
+    eventually(lambda: ("pulsar.dedup" in recalls.workspace.admin("GET", path)["cursors"]) is wanted)
+
+
+def test_an_interrupt_ends_cleanly_and_the_same_command_goes_on(workspace: Workspace) -> None:
+    recalls = Recalls(workspace)
+    recalls.die(range(LETTERS), batch=8)
+    recalls.plan()
+    process = workspace.process("recall", "apply", "p.json", "--rate", "20/s")
+    _until_some_arrived(recalls)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert "Interrupted:" in out
+    assert "Traceback" not in err
+    some = recalls.arrived()
+    assert 0 < len(some) < LETTERS
+    assert recalls.held() == set(range(LETTERS)) - set(some), "what was sent is acknowledged"
+    assert recalls.apply()["complete"]
+    assert recalls.arrived() == Counter(range(LETTERS))
+
+
+def _until_some_arrived(recalls: Recalls) -> None:
+    from tests.support import eventually
+
+    eventually(lambda: len(recalls.arrived()) > 5, every=0.2)

@@ -1,0 +1,233 @@
+"""Plan files, patches, the ledger's last word, and what is decided after a crash."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kodoctl.errors import KodoctlError
+from kodoctl.recall import document
+from kodoctl.recall.doubt import SOUND_FOR, ReadBack, Verdict, judge
+from kodoctl.recall.edit import Edit, NotEditableError, merge, read_patch
+from kodoctl.recall.explain import as_json, preview
+from kodoctl.recall.ledger import Entry, Event, highest_booked, standings
+from kodoctl.recall.letter import NotJsonError, Position
+from kodoctl.recall.pace import Pace
+from kodoctl.recall.parcels import Report
+from kodoctl.recall.plan import Action, Chosen, PlanLane, RecallPlan
+from tests.unit.recall.making import DEAD, NOW, letter
+
+SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v1.json"
+LANE = PlanLane("persistent://kodo/trade/orders-billing-RETRYING", 0, ready=False, partitions=1)
+SUMMARY = {
+    "read": 1,
+    "matched": 1,
+    "chosen": 1,
+    "by_reason": {},
+    "by_tenant": {},
+    "by_age": {},
+    "samples": [],
+    "left_out": {},
+    "not_editable": {},
+}
+PLAN = RecallPlan(
+    Action.SEND, "20270115-080000-abcd0123", NOW, None, "trade", "trade.yaml", None, "orders", "billing", DEAD, 1, "kodo-hold",
+    "true", None, 10, again=False, because="", edit={"a": 1}, lanes=(LANE,),
+    letters=(Chosen(Position(0, 1, 2, 3), "a" * 32, "b" * 32, 0, 1, (Position(0, 1, 3),)),),
+    settle=(Position(0, 1, 9),), summary=SUMMARY,
+)  # fmt: skip
+
+
+def test_a_plan_file_comes_back_as_it_was_and_fits_the_published_schema() -> None:
+    text = document.dumps(PLAN)
+    assert document.loads(text, "p.json") == PLAN
+    jsonschema.validate(json.loads(text), json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
+    assert document.hash_of(document.to_json(PLAN)) == json.loads(text)["seal"][:12]
+    bare = replace(PLAN, letters=(), settle=())
+    assert document.loads(document.dumps(bare), "p.json").empty
+    assert not PLAN.empty
+    assert LANE.part.endswith("-RETRYING-partition-0")
+    assert PLAN.producer == "kodo-recall-20270115-080000-abcd0123"
+
+
+def test_the_published_schema_is_the_one_of_the_code() -> None:
+    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == document.SCHEMA
+
+
+def sealed(**changes: Any) -> str:
+    form = {**document.to_json(PLAN), **changes}
+    return json.dumps({**form, "seal": document.seal_of(form)})
+
+
+BAD = [
+    ("no json", "K558"),
+    ("[]", "K558"),
+    ('{"format_version": 1}', "K558"),
+    ("[" * 100_000, "K558"),
+    ('{"format_version": 2, "letters": []}', "K559"),
+    (document.dumps(PLAN).replace('"limit": 10', '"limit": 11'), "K559"),
+    (sealed(action="steal"), "K558"),
+    (sealed(extra=1), "K558"),
+    (sealed(letters=7), "K558"),
+    (sealed(letters=[{**document.to_json(PLAN)["letters"][0], "lane": 5}]), "K558"),
+    (sealed(letters=[document.to_json(PLAN)["letters"][0]] * 100 + [{"position": "x"}]), "K558"),
+]
+
+
+@pytest.mark.parametrize(("text", "code"), BAD, ids=range(len(BAD)))
+def test_a_file_that_is_no_plan_or_was_changed_is_refused(text: str, code: str) -> None:
+    with pytest.raises(KodoctlError) as caught:
+        document.loads(text, "p.json")
+    assert [found.code for found in caught.value.diagnostics] == [code]
+
+
+def test_a_merge_patch_sets_removes_and_merges() -> None:
+    assert merge({"a": "b", "c": {"d": "e", "f": "g"}}, {"a": "z", "c": {"f": None}}) == {"a": "z", "c": {"d": "e"}}
+    assert merge([1], {"a": {"b": None}}) == {"a": {}}
+    assert merge({"a": 1}, 5) == 5
+    assert (
+        Edit({"x": "é"}).apply(b'{"n": 1.50, "k": 12345678901234567890}')
+        == '{"n":1.5,"k":12345678901234567890,"x":"é"}'.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [(b"x", "no JSON"), (None, "no JSON"), (b"\xff", "no JSON"), (b'{"a": NaN}', "NaN"), (b'{"a": 1, "a": 2}', "twice"),
+     (b'{"n": 0.1234567890123456789}', "digits"), (b'{"n": 1e400}', "digits"), (b'{"n": ' + b"1" * 70 + b".5}", "digits"),
+     (b"[" * 100_000, "deep"), (b'{"s": "\\ud800"}', "surrogate"), (b'{"b": "text"}', "schema")],
+)  # fmt: skip
+def test_a_payload_that_writing_again_would_harm_is_not_patched(payload: bytes | None, why: str) -> None:
+    schema = {"type": "object", "properties": {"b": {"type": "number"}}}
+    with pytest.raises(NotEditableError, match=why):
+        Edit({"a": 1}, schema).apply(payload)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "7", '{"a": NaN}', '{"a": 1, "a": 2}', "[" * 100_000])
+def test_a_patch_file_is_an_object(text: str) -> None:
+    with pytest.raises((NotJsonError, NotEditableError)):
+        read_patch(text)
+
+
+def test_a_patch_file() -> None:
+    assert read_patch('{"a": null}') == {"a": None}
+
+
+def entry(event: Event, number: int = 1, recall_id: str = "x", run: str = "r", lane: str = "l") -> Entry:
+    return Entry(run, event, recall_id, DEAD, "1:1:0:-1", NOW, lane, number)
+
+
+def test_the_furthest_a_letter_came_counts_in_whatever_order_the_book_is_read() -> None:
+    book = [entry(Event.SENT), entry(Event.INTENT), entry(Event.INTENT, 2, "y"), entry(Event.SENT, 7, "z", run="other")]
+    known = standings(book)
+    assert [known[name].event for name in "xyz"] == [Event.SENT, Event.INTENT, Event.SENT]
+    assert known["x"].settled
+    assert not known["y"].settled
+    assert highest_booked(known, "r") == {"l": 1}
+
+
+DOUBTS = [
+    # watermark, booked, age, read back -> verdict
+    (5, 3, 0, None, Verdict.SEND),  # the broker remembers: it drops what it has
+    (3, 3, 10**9, None, Verdict.SEND),
+    (-1, 0, 0, None, Verdict.SEND),  # the very first bundle, a moment ago
+    (-1, 0, SOUND_FOR, None, Verdict.UNCLEAR),  # it may have forgotten
+    (-1, 0, SOUND_FOR, ReadBack(frozenset(), whole=True), Verdict.SEND),
+    (-1, 0, SOUND_FOR, ReadBack(frozenset({"x"}), whole=False), Verdict.STORED),
+    (-1, 0, SOUND_FOR, ReadBack(frozenset(), whole=False), Verdict.UNCLEAR),
+    (2, 3, 0, None, Verdict.UNCLEAR),  # it forgot what was booked
+    (-1, 3, 0, ReadBack(frozenset({"x"}), whole=True), Verdict.STORED),
+    (-1, 3, 0, ReadBack(frozenset(), whole=True), Verdict.SEND),
+    (-1, 3, 0, ReadBack(frozenset(), whole=False), Verdict.UNCLEAR),
+]
+
+
+@pytest.mark.parametrize(("watermark", "booked", "age", "read_back", "verdict"), DOUBTS)
+def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: ReadBack | None, verdict: Verdict) -> None:
+    assert judge(["x"], watermark, booked, age, read_back) == {"x": verdict}
+
+
+class Clock:
+    """Seconds that pass only by waiting."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Stop(threading.Event):
+    """Waiting takes no time, but moves the clock."""
+
+    def __init__(self, clock: Clock, stop_at: float = 1e9) -> None:
+        super().__init__()
+        self.clock, self.stop_at = clock, stop_at
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.clock.now += timeout or 0
+        if self.clock.now > self.stop_at:
+            self.set()
+        return self.is_set()
+
+
+def test_the_pace_is_never_above_the_rate_and_does_not_catch_up() -> None:
+    clock = Clock()
+    stop, pace = Stop(clock), Pace(10, clock)
+    starts = []
+    for _ in range(20):
+        assert pace.wait(stop)
+        starts.append(clock.now)
+    assert starts[-1] - starts[0] == pytest.approx(1.9)
+    clock.now += 60
+    later = [pace.wait(stop) and clock.now for _ in range(3)]
+    assert later[2] - later[0] == pytest.approx(0.2)
+    assert Pace(0.5).a_second == 1
+    assert not Pace(1, clock).wait(_set(stop))
+
+
+def test_a_stop_ends_the_waiting() -> None:
+    clock = Clock()
+    stop, pace = Stop(clock, stop_at=100.5), Pace(1, clock)
+    assert pace.wait(stop)
+    assert not pace.wait(stop)
+
+
+def _set(stop: threading.Event) -> threading.Event:
+    stop.set()
+    return stop
+
+
+def test_a_report_is_complete_when_nothing_needs_a_person() -> None:
+    assert Report(sent=1, gone=2).complete
+    assert not Report(unclear=["x"]).complete
+    assert not Report(interrupted=True).complete
+
+
+def test_a_message_explained() -> None:
+    odd = letter(
+        b"\xff" * 200,
+        uid="u",
+        properties={
+            "kodo-due": "1800000000000",
+            "kodo-origin-time": "9" * 15,
+            "kodo-reserved": "x",
+            "kodo-new": "1",
+            "kodo-hop": "2",
+        },
+    )
+    shown = as_json(odd)
+    means = {one["name"]: one["means"] for one in shown["control"]}
+    assert means == {"kodo-due": "not before 2027-01-15 08:00:00 UTC", "kodo-hop": "moves so far", "kodo-new": "",
+                     "kodo-origin-time": "first published no moment", "kodo-reserved": "a limiter reserved no moment"}  # fmt: skip
+    assert shown["properties"] == {"uid": "u"}
+    assert shown["preview"].endswith("ff …")
+    assert preview(letter(b"\xff")) == "ff"
+    assert preview(letter(None)) == ""
+    assert len(preview(letter("x" * 999))) == 400

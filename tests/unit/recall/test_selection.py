@@ -1,0 +1,252 @@
+"""What a plan takes, leaves out and numbers; and how a letter looks when it is sent again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import UsageError
+from kodoctl.recall.condition import parse
+from kodoctl.recall.edit import Edit
+from kodoctl.recall.ledger import Event, Standing
+from kodoctl.recall.letter import NotJsonError, Position, parse_json, tenant_of
+from kodoctl.recall.plan import Action, partition_of, recall_id
+from kodoctl.recall.rewriting import recalled_properties
+from kodoctl.recall.selection import Asked, Selection, age_of
+from kodoctl.recall.targets import check_target, family_of, fits
+from kodoctl.topology.load import load_topology
+from kodoctl.topology.names import Level
+from tests.unit.recall.making import DEAD, NOW, family, letter
+
+DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: uid\n"
+
+
+def select(tmp_path: Path, letters: list[Any], **changes: Any) -> Any:
+    found = family(tmp_path, ground=DOUBLE)
+    values = {
+        "action": Action.SEND,
+        "where": "true",
+        "run": "r1",
+        "to": None,
+        "limit": 100,
+        "again": False,
+        "edit": None,
+        "known": {},
+    }
+    values.update(changes)
+    condition = parse(values.pop("where"), NOW)
+    selection = Selection(Asked(family=found, condition=condition, **values))
+    for one in letters:
+        selection.offer(one)
+    return selection.finish()
+
+
+def standing(position: str, event: Event, run: str = "r0") -> dict[str, Standing]:
+    name = recall_id(DEAD, Position.parse(position))
+    return {name: Standing(run, event, position)}
+
+
+def test_letters_go_to_retrying_of_the_level_they_died_in_and_keep_their_partition(tmp_path: Path) -> None:
+    letters = [
+        letter(1, entry=1, level="L2", origin="5:1:3:-1"),
+        letter(2, entry=2, level="L1", origin="5:2:9:-1", key="k"),
+        letter(3, entry=3, level="B1"),
+        letter(4, entry=4, level="nonsense", origin="no"),
+        letter(5, entry=5, level="L2", origin="5:3:3:-1"),
+    ]
+    lanes, chosen, _, summary = select(tmp_path, letters)
+    topics = [lanes[one.lane].topic.rpartition("/")[2] for one in chosen]
+    assert topics == ["orders-L2-billing-RETRYING", *["orders-billing-RETRYING"] * 3, "orders-L2-billing-RETRYING"]
+    assert lanes[chosen[0].lane].part.endswith("-L2-billing-RETRYING-partition-3")
+    assert lanes[chosen[1].lane].partition == partition_of(None, "k", 4)
+    assert (chosen[0].number, chosen[4].number) == (1, 2)
+    assert chosen[0].lane == chosen[4].lane
+    assert summary["chosen"] == 5
+
+
+def test_a_named_level_takes_all(tmp_path: Path) -> None:
+    lanes, chosen, _, _ = select(tmp_path, [letter(1, level="L2", origin="5:1:2:-1")], to=Level.B1)
+    assert (lanes[0].topic.rpartition("/")[2], lanes[0].ready, lanes[0].partition) == ("orders-B1", True, 2)
+    assert chosen[0].number == 1
+
+
+def test_copies_of_a_message_are_one_recall_but_another_payload_is_another_message(tmp_path: Path) -> None:
+    copies = [letter(1, entry=entry, origin="5:1:0:-1") for entry in (1, 2, 3)]
+    _, chosen, _, summary = select(tmp_path, [*copies, letter(2, entry=4, origin="5:1:0:-1")])
+    assert [one.position.entry for one in chosen] == [1, 4]
+    assert [position.entry for position in chosen[0].repeats] == [2, 3]
+    assert summary["left_out"] == {"repeat": 2}
+    _, discarded, _, _ = select(tmp_path, copies, action=Action.DISCARD)
+    assert len(discarded) == 3
+
+
+def test_the_oldest_are_taken_up_to_the_limit(tmp_path: Path) -> None:
+    _, chosen, _, summary = select(tmp_path, [letter(n, entry=n) for n in range(5)], limit=2)
+    assert [one.position.entry for one in chosen] == [0, 1]
+    assert summary["left_out"] == {"beyond": 3}
+    assert (summary["read"], summary["matched"]) == (5, 5)
+
+
+@pytest.mark.parametrize(
+    ("event", "word"),
+    [
+        (Event.SENT, "already"),
+        (Event.DISCARDED, "already"),
+        (Event.INTENT, "unfinished"),
+        (Event.UNCLEAR, "unfinished"),
+        (Event.REFUSED, None),
+    ],
+)
+def test_what_the_ledger_knows_is_not_taken_twice(tmp_path: Path, event: Event, word: str | None) -> None:
+    known = standing("1:3:0:-1", event)
+    _, chosen, settle, summary = select(tmp_path, [letter(1, entry=3)], known=known)
+    assert len(chosen) == (word is None)
+    assert len(settle) == (word == "already")
+    assert summary["left_out"] == ({word: 1} if word else {})
+    _, again, settle, _ = select(tmp_path, [letter(1, entry=3)], known=known, again=True)
+    assert len(again) == 1
+    assert settle == ()
+    assert again[0].recall_id not in known
+
+
+def test_letters_that_an_earlier_recall_left_with_the_holder_are_settled_whatever_the_condition(tmp_path: Path) -> None:
+    known = standing("1:3:0:-1", Event.SENT)
+    _, chosen, settle, summary = select(tmp_path, [letter(1, entry=3)], known=known, where="false")
+    assert (chosen, settle, summary["left_out"]) == ((), (Position(0, 1, 3),), {})
+
+
+def test_no_loop_what_died_again_after_a_recall_stays_unless_asked_for(tmp_path: Path) -> None:
+    back = letter(1, entry=9, recall="a" * 32)
+    assert select(tmp_path, [back])[3]["left_out"] == {"recalled": 1}
+    assert len(select(tmp_path, [back], again=True)[1]) == 1
+    assert len(select(tmp_path, [back], action=Action.DISCARD)[1]) == 1
+
+
+def test_a_letter_whose_recall_came_back_was_sent_even_if_the_ledger_is_gone(tmp_path: Path) -> None:
+    first, other = letter(1, entry=1), letter(2, entry=2)
+    back = letter(1, entry=9, recall=recall_id(DEAD, first.position))
+    _, chosen, settle, summary = select(tmp_path, [first, other, back])
+    assert [one.position.entry for one in chosen] == [2]
+    assert settle == (first.position,)
+    assert summary["left_out"] == {"already": 1, "recalled": 1}
+
+
+def test_what_cannot_be_carried_on_is_left_and_counted(tmp_path: Path) -> None:
+    schema = {"type": "object", "required": ["a"]}
+    edit = Edit({"a": None}, schema)
+    letters = [letter({"a": 1}, entry=1), letter(b"\xff", entry=2), letter({"b": 1}, entry=3, broken="no text")]
+    _, chosen, _, summary = select(tmp_path, letters, edit=edit)
+    assert chosen == ()
+    assert summary["left_out"] == {"not_editable": 2}
+    assert len(summary["not_editable"]) == 2
+    assert summary["read"] == 3
+
+
+def test_nowhere_to_go(tmp_path: Path) -> None:
+    found = family(tmp_path, "{states: []}")
+    asked = Asked(Action.SEND, found, parse("true", NOW), "r", None, 5, again=False, edit=None, known={})
+    selection = Selection(asked)
+    selection.offer(letter(1))
+    assert selection.finish()[3]["left_out"] == {"nowhere": 1}
+
+
+def test_the_summary_counts_by_reason_tenant_and_age_and_shows_the_oldest(tmp_path: Path) -> None:
+    letters = [
+        letter({"n": n}, entry=n, reason=f"r{n % 2}", tenant=f"u{n}", publish_time=NOW - n * 3_600_000)
+        for n in range(30)
+    ]
+    letters += [
+        letter(b"\xff", entry=40, publish_time=NOW - 9 * 86_400_000),
+        letter(entry=41),
+        letter("x" * 500, entry=42),
+    ]
+    _, _, _, summary = select(tmp_path, letters)
+    assert summary["by_reason"] == {"r0": 15, "r1": 15, "(none)": 3}
+    assert len(summary["by_tenant"]) == 21
+    assert sum(summary["by_tenant"].values()) == 33
+    assert summary["by_age"] == {"under 1 h": 3, "1 h to 1 d": 23, "1 d to 7 d": 6, "over 7 d": 1}
+    assert [sample["payload"] for sample in summary["samples"]] == ['{"n": 0}', '{"n": 1}', '{"n": 2}']
+    shown = select(tmp_path, letters[30:])[3]["samples"]
+    assert [sample["payload"][:10] for sample in shown] == ["(1 bytes, ", "(no payloa", '"xxxxxxxxx']
+    assert len(shown[2]["payload"]) == 160
+    assert age_of(0) == "under 1 h"
+
+
+def test_marks_of_the_way_into_death_are_reset_and_all_else_is_kept() -> None:
+    dead = letter(
+        {"a": 1}, entry=4, uid="u1", reason="x", level="L2", recall="old", origin="1:2:3:4",
+        properties={"kodo-attempts-retrying": "12", "kodo-attempts-backup": "1", "kodo-due": "5", "kodo-reserved": "1",
+                    "kodo-hop": "7", "kodo-for": "else", "kodo-quota": "1", "kodo-id": "me", "kodo-seq": "r:0:1",
+                    "kodo-parent": "p", "kodo-schema": "2", "kodo-unknown": "kept", "kodo-origin-time": "9"},
+    )  # fmt: skip
+    kept = {"uid": "u1", "kodo-id": "me", "kodo-seq": "r:0:1", "kodo-parent": "p", "kodo-schema": "2", "kodo-unknown": "kept",
+            "kodo-origin-id": "1:2:3:4", "kodo-origin-time": "9"}  # fmt: skip
+    assert recalled_properties(dead, "new", "billing", ready=False) == {**kept, "kodo-recall": "new"}
+    assert recalled_properties(dead, "new", "billing", ready=True)["kodo-for"] == "billing"
+
+
+def test_a_letter_nobody_moved_gets_its_origin() -> None:
+    found = recalled_properties(letter(1, entry=4), "new", "billing", ready=False)
+    assert found == {
+        "kodo-origin-id": "1:4:0:-1", "kodo-origin-topic": DEAD, "kodo-origin-time": str(NOW - 1000), "kodo-recall": "new",
+    }  # fmt: skip
+
+
+def test_what_a_recalled_letter_carries_is_a_first_delivery_with_fresh_counters_to_the_consumer() -> None:
+    from consumer.envelope import read_control
+
+    dead = letter(1, properties={"kodo-attempts-retrying": "12", "kodo-hop": "9", "kodo-quota": "1", "kodo-due": "99"})
+    control = read_control(recalled_properties(dead, "rid", "billing", ready=True))
+    assert (control.retrying, control.hop, control.due, control.quota_taken) == (0, 0, None, False)
+    assert (control.recall, control.meant_for, control.first_receipt) == ("rid", "billing", False)
+
+
+def test_names_that_are_not_there_are_told_with_those_that_are(tmp_path: Path) -> None:
+    family(tmp_path)
+    topology = load_topology(str(tmp_path / "trade.yaml"))
+    with pytest.raises(UsageError, match="has orders, not 'x'"):
+        family_of(topology, "x", "billing")
+    with pytest.raises(UsageError, match="has billing, not 'x'"):
+        family_of(topology, "orders", "x")
+    with pytest.raises(UsageError, match="stay in their lanes"):
+        family(tmp_path, "{dead_letter: false}")
+
+
+def test_a_target_must_take_messages(tmp_path: Path) -> None:
+    check_target(family(tmp_path), None)
+    check_target(family(tmp_path, "{states: []}"), Level.L1)
+    with pytest.raises(UsageError, match="name a level with --to: L1"):
+        check_target(family(tmp_path, "{states: []}"), None)
+    with pytest.raises(UsageError, match="name a level with --to: L1"):
+        check_target(family(tmp_path, "{states: [pending], draining: [retrying]}"), None)
+    with pytest.raises(UsageError, match="takes messages on L1, not on B1"):
+        check_target(family(tmp_path), Level.B1)
+    (tmp_path / "o.avsc").write_text('{"type": "record", "name": "o", "fields": []}', encoding="utf-8")
+    avro = family(tmp_path, ground="    payload: {type: avro, schema: o.avsc}\n")
+    check_target(avro, None)
+    with pytest.raises(UsageError, match="check Avro schemas"):
+        check_target(avro, Level.L1)
+
+
+def test_a_plan_whose_lanes_the_file_no_longer_has_is_told_why(tmp_path: Path) -> None:
+    found = family(tmp_path)
+    own = "persistent://kodo/trade/orders-billing-RETRYING"
+    assert fits(found, "trade", DEAD, "kodo-hold", [(own, False, 1)]) == []
+    problems = fits(
+        found, "other", DEAD, "kodo-hold", [(own, False, 4), ("persistent://x/y/z", False, 1), (own, True, 1)]
+    )
+    assert len(problems) == 4
+
+
+def test_small_things_of_letters() -> None:
+    assert tenant_of(None, {"uid": "u"}, "k") == "(none)"
+    assert tenant_of("uid", {"uid": "u"}, "k") == "u"
+    assert tenant_of("uid", {}, "k") == "(none)"
+    assert tenant_of("key", {}, "k") == "k"
+    assert letter(None).digest != letter(b"").digest
+    assert Position.parse("5:6:7:8") == Position(7, 5, 6, 8)
+    assert letter(1, properties={"kodo-hop": "9" * 19}).number("kodo-hop") is None
+    with pytest.raises(NotJsonError):
+        parse_json(None)
