@@ -19,6 +19,8 @@ PURE := $(PURE),kodoctl/recall/fields.py,kodoctl/recall/ledger.py,kodoctl/recall
 PURE := $(PURE),kodoctl/recall/pace.py,kodoctl/recall/parcels.py,kodoctl/recall/plan.py,kodoctl/recall/reader.py
 PURE := $(PURE),kodoctl/recall/rewriting.py,kodoctl/recall/selection.py,kodoctl/recall/spark_sql.py,kodoctl/recall/syntax.py
 PURE := $(PURE),kodoctl/recall/targets.py
+PURE := $(PURE),consumer/form.py,consumer/gaps.py,consumer/intervals.py,consumer/numbering.py,consumer/sole.py
+PURE := $(PURE),consumer/outbox/choice.py,consumer/outbox/identities.py,consumer/outbox/pace.py
 
 .PHONY: help setup demo test test-broker check format bench docs lock clean
 

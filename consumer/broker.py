@@ -110,6 +110,9 @@ class Broker(Protocol):
     def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> Publisher:
         """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError."""
 
+    def partitions(self, topic: str) -> Sequence[str]:
+        """The topics that a topic consists of, in order: what is sent to one of them stays there. Raises ClusterError."""
+
     def close(self) -> None:
         """Leaves; lanes and publishers should have been closed before."""
 

@@ -18,10 +18,7 @@ from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
-from consumer.envelope import (
-    CONTROL_NAMES,
-    Delivery,
-)
+from consumer.envelope import CONTROL_NAMES, Delivery, State
 from consumer.held import Entry, Held, LaneState, Place, Stock
 from consumer.isolation import Isolation
 from consumer.limits import Gate
@@ -41,6 +38,7 @@ from consumer.policy import NOBODY, Policy
 from consumer.publications import Publication, Publications
 from consumer.scheduling import Scheduler
 from consumer.sending import Sending
+from consumer.sole import SoleReader
 from consumer.timers import Timers
 from consumer.waits import Waits
 from consumer.watchdog import misplaced
@@ -68,6 +66,7 @@ class Engine:
         self.recorder = self._publications.recorder(self._finished_with)
         self.isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts = self.isolation.starts
+        self._sole = SoleReader.of(policy, clock.wall(), self.counts)
         self.starved: set[LaneState] = set()  # told that there is no room
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
@@ -107,6 +106,8 @@ class Engine:
         With several partitions nobody knows which one it was: there the copies are recognised as they come.
         """
         lane = self.lanes[index]
+        if self._sole is not None:
+            self._sole.disconnected(self._clock.wall())
         if lane.lane.partitions == 1:
             self._let_go(lane)
 
@@ -219,6 +220,8 @@ class Engine:
             self._scheduler.recheck(now)
             self._scheduler.limits.prune(now)
             self.isolation.look(now)
+            for text in self._sole.look(now) if self._sole is not None else ():
+                self.effects.alarm("missing", text)
         self.resume_starved()
         oldest = next(iter(self.running.values()), float("inf"))
         due = min(oldest + self._timeout, self._publications.hanging_from, self.timers.first)
@@ -285,6 +288,8 @@ class Engine:
         held = Held(lane, delivery, entry, policy.tenant(properties, delivery.key) if policy.fair_by else NOBODY)
         held.received = now
         self._stock.add(held)
+        if self._sole is not None and lane.lane.state is State.READY:
+            self._sole.received(delivery)
         if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
             return

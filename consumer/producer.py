@@ -2,64 +2,54 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import logging
+import secrets
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, Unpack
+from typing import Any, Final, NamedTuple, Self, Unpack
 
 from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
-from consumer.envelope import ID, PREFIX, Level, Outgoing, signed
+from consumer.envelope import ID, Level, Outgoing
+from consumer.form import Form
 from consumer.message import Check, payload_check
-from consumer.outcomes import InvalidPayloadError
+from consumer.numbering import Numbering, Router
 from consumer.routes import Outlet, outlet_of
 from consumer.settings import read_settings
 from consumer.wiring import Place, Surroundings
-from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.control import FOR, SEQ
+from kodoctl.topology.numbering import NOBODY, Mark, Number, new_run
 from kodoctl.topology.signing import Signer
 
 log = logging.getLogger("kodo.producer")
 _MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
 _RECEIPT_TIMEOUT: Final = 60.0  # seconds; the client gives a send up long before
+_MARK_EVERY: Final = 60.0  # seconds
+_LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for: longer than the client waits
 OnStored = Callable[[Receipt], None]
 
 
-class Form:
-    """What may be sent to a topic: payloads that fit its schema, the properties it declares (any, where none is)."""
+class _Sent(NamedTuple):
+    """A message without receipt, or a mark, which has no number."""
 
-    def __init__(self, check: Check | None = None, properties: Mapping[str, str] | None = None) -> None:
-        self._check, self._declared = check, properties or {}
-
-    def encoded(self, payload: Any) -> bytes | None:
-        """The payload's bytes: JSON of what is no bytes; None is a tombstone. Raises UsageError."""
-        try:
-            if payload is None or isinstance(payload, bytes):
-                data = payload
-            else:
-                data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
-            if self._check is not None and data is not None:
-                self._check(json.loads(data) if isinstance(payload, bytes) else payload)
-        except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
-            raise UsageError(error("K716", "payload refused", str(problem))) from None
-        return data
-
-    def allowed(self, properties: Mapping[str, str]) -> dict[str, str]:
-        """The properties as texts. Raises UsageError with everything that is wrong with them."""
-        missing = [name for name, need in self._declared.items() if need == "required" and name not in properties]
-        reserved = [name for name in properties if name.startswith(PREFIX)]
-        undeclared = [name for name in properties if self._declared and name not in {*self._declared, *reserved}]
-        wrong = ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved"))
-        if found := [f"{what}: {', '.join(names)}" for names, what in wrong if names]:
-            raise UsageError(*(error("K717", "message properties refused", detail) for detail in found))
-        return {name: str(value) for name, value in properties.items()}
+    on_receipt: OnStored
+    number: Number | None
 
 
 class Producer:
     """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe.
+
+    They are numbered (`kodo-seq`, see kodoctl.topology.numbering), so that a loss shows; each minute, and at the end, a mark
+    says how far the count has come. `numbered` false: no numbers and no marks, for topics that others read who would
+    stumble over messages without payload.
 
     What the topology does not allow is refused before it is sent: a payload that breaks its schema, a required property
     that is missing, a property nobody declared (where properties are declared at all).
@@ -73,6 +63,7 @@ class Producer:
         check: Check | None = None,
         properties: Mapping[str, str] | None = None,
         signer: Signer | None = None,
+        numbered: bool = True,
     ) -> None:
         self.topic = topic
         self._form = Form(check, properties)
@@ -80,10 +71,16 @@ class Producer:
         self._broker = broker
         self._lock = threading.Condition()
         self._next = 0
-        self._out: dict[int, OnStored] = {}
+        self._out: dict[int, _Sent] = {}
         self._lost: list[str] = []
         self._receiving = 0  # the thread that calls back: it would wait for itself
-        self._publisher: Publisher = broker.publisher([topic], self._receipts)
+        self._partitions = list(broker.partitions(topic))
+        self._router = Router(len(self._partitions))
+        run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
+        self._numbering = Numbering(run) if numbered else None
+        self._over = threading.Event()
+        self._marker: threading.Thread | None = None
+        self._publisher: Publisher = broker.publisher(self._partitions, self._receipts)
 
     @classmethod
     def load(
@@ -92,6 +89,7 @@ class Producer:
         *,
         topic: str,
         level: Level | str = Level.L1,
+        numbered: bool = True,
         **place: Unpack[Place],
     ) -> Producer:
         """A producer for a level of a ground topic, connected. Raises KodoctlError; a draining level is refused.
@@ -101,17 +99,21 @@ class Producer:
         surroundings = Surroundings.of(**place)
         outlet = outlet_of(surroundings.topology(path), topic, str(level))
         signer = read_settings(surroundings.environ, surroundings.folder).signing_keys
-        return cls.to(outlet, surroundings.connection(), signer)
+        return cls.to(outlet, surroundings.connection(), signer, numbered=numbered)
 
     @classmethod
-    def to(cls, outlet: Outlet, connection: Connection, signer: Signer | None = None) -> Producer:
+    def to(
+        cls, outlet: Outlet, connection: Connection, signer: Signer | None = None, *, numbered: bool = True
+    ) -> Producer:
         """A producer for a topic that was found in a topology, connected. Raises ClusterError."""
         from consumer.pulsar_broker import PulsarBroker
 
         broker = PulsarBroker(connection, by_key=outlet.by_key)
         try:
             check = payload_check(outlet.schema)
-            return cls(outlet.topic, broker, check=check, properties=outlet.properties, signer=signer)
+            return cls(
+                outlet.topic, broker, check=check, properties=outlet.properties, signer=signer, numbered=numbered
+            )
         except BaseException:
             broker.close()
             raise
@@ -145,9 +147,41 @@ class Producer:
             found.append(receipt)
             arrived.set()
 
-        name = self.post(payload, on_receipt, key=key, properties=properties, event_time=event_time, id=id)
-        arrived.wait(_RECEIPT_TIMEOUT)
+        name, ticket = self._post(payload, on_receipt, key, properties, event_time, id)
+        if not arrived.wait(_RECEIPT_TIMEOUT):
+            self._give_up(ticket)
         receipt = found[0] if found else Lost("no receipt in time")
+        if not isinstance(receipt, Stored):
+            raise _not_stored(self.topic, receipt)
+        return name
+
+    async def send_async(
+        self,
+        payload: Any,
+        *,
+        key: str = "",
+        properties: Mapping[str, str] | None = None,
+        event_time: int = 0,
+        id: str | None = None,  # noqa: A002
+    ) -> str:
+        """`send` for an event loop: others run until the receipt is there. Raises as `send`."""
+        loop = asyncio.get_running_loop()
+        arrived: asyncio.Future[Receipt] = loop.create_future()
+
+        def on_receipt(receipt: Receipt) -> None:
+            with suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(_resolve, arrived, receipt)
+
+        if self._has_room():
+            name, ticket = self._post(payload, on_receipt, key, properties, event_time, id)
+        else:  # waiting for room must not stop the loop
+            post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
+            name, ticket = await loop.run_in_executor(None, post)
+        try:
+            receipt = await asyncio.wait_for(arrived, _RECEIPT_TIMEOUT)
+        except TimeoutError:
+            self._give_up(ticket)
+            receipt = Lost("no receipt in time")
         if not isinstance(receipt, Stored):
             raise _not_stored(self.topic, receipt)
         return name
@@ -165,25 +199,7 @@ class Producer:
         """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
         raises what went wrong. While 20,000 receipts are out it waits for some; ClusterError when none come.
         """
-        name = id or uuid.uuid4().hex
-        message = Outgoing(
-            topic=self.topic,
-            payload=self._form.encoded(payload),
-            properties=self._form.allowed(properties or {}) | {ID: name},
-            key=key,
-            event_time=event_time,
-        )
-        if self._signer is not None:
-            message = signed(message, self._signer)
-        with self._lock:
-            if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
-                detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"
-                raise ClusterError(error("K715", "message without receipt", detail))
-            self._next += 1
-            ticket = self._next
-            self._out[ticket] = on_receipt or self._remember
-        self._publisher.publish([(ticket, message)])
-        return name
+        return self._post(payload, on_receipt or self._remember, key, properties, event_time, id)[0]
 
     def flush(self, timeout: float = _RECEIPT_TIMEOUT) -> None:
         """Awaits the receipts of everything posted. Raises ClusterError with the number of those that failed."""
@@ -196,20 +212,115 @@ class Producer:
 
     def close(self, timeout: float = _RECEIPT_TIMEOUT) -> None:
         """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`."""
+        self._over.set()
+        if self._marker is not None:
+            self._marker.join()
         try:
             self.flush(timeout)
         finally:
+            self._end(timeout)
             self._publisher.close()
             self._broker.close()
+
+    def _post(
+        self,
+        payload: Any,
+        on_receipt: OnStored,
+        key: str,
+        properties: Mapping[str, str] | None,
+        event_time: int,
+        name: str | None,
+    ) -> tuple[str, int]:
+        """(identity, ticket)."""
+        name = name or uuid.uuid4().hex
+        data, given = self._form.encoded(payload), self._form.allowed(properties or {})
+        given[ID] = name
+        with self._lock:
+            if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
+                detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"
+                raise ClusterError(error("K715", "message without receipt", detail))
+            partition = self._router.choose(key, time.monotonic())
+            number = None
+            if self._numbering is not None:
+                number = self._numbering.next(partition)
+                given[SEQ] = str(number)
+                if self._marker is None:
+                    self._marker = threading.Thread(target=self._keep_marking, name="kodo-marks", daemon=True)
+                    self._marker.start()
+            message = Outgoing(self._partitions[partition], data, self._signed(data, given), key, event_time=event_time)
+            return name, self._publish(message, _Sent(on_receipt, number))
+
+    def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
+        return properties if self._signer is None else self._signer.signed(self.topic, payload, properties)
+
+    def _publish(self, message: Outgoing, sent: _Sent) -> int:
+        """With the lock held, so that numbers go out in their order."""
+        self._next += 1
+        self._out[self._next] = sent
+        self._publisher.publish([(self._next, message)])
+        return self._next
+
+    def _give_up(self, ticket: int) -> None:
+        """Nobody waits for this receipt any more."""
+        with self._lock:
+            sent = self._out.pop(ticket, None)
+            self._void(sent)
+            self._lock.notify_all()
+
+    def _void(self, sent: _Sent | None) -> None:
+        if sent is not None and sent.number is not None and self._numbering is not None:
+            self._numbering.give_up(sent.number)
+
+    def _keep_marking(self) -> None:
+        while not self._over.wait(_MARK_EVERY):
+            try:
+                self._grow()
+                self._mark(end=False)
+            except Exception:  # whatever it is: the next minute may do better
+                log.exception("%s: marks could not be sent", self.topic)
+
+    def _grow(self) -> None:
+        """The topic may have more partitions by now; never fewer."""
+        found = list(self._broker.partitions(self.topic))
+        with self._lock:
+            if len(found) > len(self._partitions):
+                self._partitions = found
+                self._router.partitions = len(found)
+
+    def _mark(self, *, end: bool) -> None:
+        if self._numbering is None:
+            return
+        with self._lock:
+            for mark in self._numbering.marks(end=end):
+                properties = self._signed(b"", {SEQ: str(mark), FOR: NOBODY})
+                message = Outgoing(self._partitions[mark.partition], b"", properties)
+                self._publish(message, _Sent(partial(self._marked, mark), None))
+
+    def _marked(self, mark: Mark, receipt: Receipt) -> None:
+        with self._lock:
+            if isinstance(receipt, Stored) and self._numbering is not None:
+                self._numbering.told(mark)
+
+    def _end(self, timeout: float) -> None:
+        """What has no receipt by now is given up, and the last marks say so."""
+        with self._lock:
+            for ticket in list(self._out):
+                self._void(self._out.pop(ticket))
+        self._mark(end=True)
+        with self._lock:
+            if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
+                log.warning("%s: the last marks have no receipt: nobody can tell whether all messages came", self.topic)
 
     def _receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         self._receiving = threading.get_ident()
         for ticket, receipt in receipts:
             with self._lock:
-                on_receipt = self._out.pop(ticket, None)
+                sent = self._out.pop(ticket, None)
+                if not isinstance(receipt, Stored):
+                    self._void(sent)
             try:
-                if on_receipt is not None:
-                    on_receipt(receipt)
+                if sent is not None:
+                    sent.on_receipt(receipt)
             except Exception:
                 log.exception("a callback for receipts failed")
         with self._lock:
@@ -222,6 +333,11 @@ class Producer:
         if not isinstance(receipt, Stored):
             with self._lock:
                 self._lost.append(receipt.reason)
+
+
+def _resolve(arrived: asyncio.Future[Receipt], receipt: Receipt) -> None:
+    if not arrived.done():  # cancelled meanwhile
+        arrived.set_result(receipt)
 
 
 def _not_stored(topic: str, receipt: Lost | NeverTaken) -> ClusterError:

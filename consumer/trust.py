@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from consumer.envelope import Delivery, State
 from consumer.policy import Lane
+from kodoctl.topology.control import FOR
+from kodoctl.topology.numbering import NOBODY
 from kodoctl.topology.signing import Signer, stripped, unmarked
 
 UNSIGNED = "control properties without a valid signature"
@@ -19,4 +21,9 @@ def believed(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, 
     properties = delivery.properties
     if (ready and unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
         return delivery, ""
-    return delivery._replace(properties=stripped(properties)), "" if ready else UNSIGNED
+    kept = stripped(properties)
+    if (
+        ready and properties.get(FOR) == NOBODY
+    ):  # a producer's mark: unsigned it proves nothing, and is no message either
+        kept[FOR] = NOBODY
+    return delivery._replace(properties=kept), "" if ready else UNSIGNED

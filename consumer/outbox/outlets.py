@@ -6,8 +6,8 @@ from collections.abc import Collection
 from functools import cached_property
 
 from consumer.envelope import Level
+from consumer.form import Form
 from consumer.message import payload_check
-from consumer.producer import Form
 from consumer.routes import Outlet, outlet_of
 from kodoctl.topology import settings
 from kodoctl.topology.load import LoadedTopology

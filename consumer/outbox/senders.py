@@ -36,4 +36,4 @@ class Senders:
         """Leaves. Receipts that are out may never come."""
         for producer in self._producers.values():
             with suppress(ClusterError):  # whoever waited for receipts has waited before
-                producer.close(timeout=0.0)
+                producer.close(timeout=5.0)

@@ -12,11 +12,11 @@ from sqlalchemy.orm import Session, scoped_session
 
 from consumer.clock import Clock, SystemClock
 from consumer.envelope import Duration
+from consumer.form import Form
 from consumer.outbox.choice import Status
 from consumer.outbox.identities import Identities
 from consumer.outbox.outlets import Outlets
 from consumer.outbox.table import PULSAR, TABLE
-from consumer.producer import Form
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import UsageError, error
 

@@ -50,6 +50,14 @@ class PulsarBroker:
         """See Broker."""
         return PulsarPublisher(self._new_client, topics, on_receipts, by_key=self._by_key)
 
+    def partitions(self, topic: str) -> Sequence[str]:
+        """See Broker."""
+        try:
+            found: list[str] = self._client.get_topic_partitions(topic)
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K714", "cannot publish", f"{topic}: {problem}")) from None
+        return found
+
     def close(self) -> None:
         """See Broker."""
         self._over.set()

@@ -123,6 +123,10 @@ class MemoryBroker:
             self._topic(topic)
         return MemoryPublisher(self, on_receipts)
 
+    def partitions(self, topic: str) -> Sequence[str]:
+        """See Broker. Topics in memory are in one piece."""
+        return [self._topic(topic).name]
+
     def close(self) -> None:
         """See Broker."""
 

@@ -271,6 +271,15 @@ def test_a_topic_that_is_missing_cannot_be_opened_nor_published_to(world: World)
         world.publisher(world.topic("missing"))
 
 
+def test_what_is_sent_to_a_part_of_a_topic_arrives(world: World) -> None:
+    topic = world.create("t", "s")
+    (part,) = world.port.partitions(topic)
+    world.publish(Outgoing(part, b"x", {}))
+    sink = Sink()
+    world.open(topic, sink)
+    world.until(lambda: sink.payloads == [b"x"])
+
+
 def test_a_broken_connection_is_told_and_everything_unacknowledged_comes_again(world: World) -> None:
     topic = world.create("t", "s")
     world.publish(*_numbered(topic, 10))

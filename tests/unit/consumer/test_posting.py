@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from consumer import producer as module
-from consumer.broker import Receipt
+from consumer.broker import Lost, NeverTaken, Receipt, Stored
 from consumer.clock import SystemClock
 from consumer.producer import Producer
 from consumer.testing import MemoryBroker
 from kodoctl.errors import ClusterError
+from kodoctl.topology.numbering import Mark, Number, read_number
 from tests.support import eventually
 from tests.unit.consumer.pump import Pump
 
@@ -85,3 +88,107 @@ def test_a_callback_may_post_however_many_are_out(
     producer.post(b"first", answer)
     eventually(lambda: len(broker.messages(TOPIC)) == 3)
     producer.flush()
+
+
+def numbers(broker: MemoryBroker) -> list[Any]:
+    """(number) of messages and (high, void, end) of marks, in their order."""
+    found: list[Any] = []
+    for stored in broker.messages(TOPIC):
+        match read_number(stored.properties["kodo-seq"]):
+            case Number(number=number):
+                found.append(number)
+            case Mark(high=high, void=void, end=end):
+                assert (stored.payload, stored.properties["kodo-for"]) == (b"", "(mark)")
+                found.append((high, void, end))
+    return found
+
+
+def test_messages_are_numbered_and_the_end_says_how_many_there_were(producer: Producer, broker: MemoryBroker) -> None:
+    for number in range(3):
+        producer.post(b"%d" % number)
+    broker.fail_sends(TOPIC, NeverTaken("too big"), Lost("Timeout"))
+    producer.post(b"never stored")
+    producer.post(b"perhaps stored")
+    with pytest.raises(ClusterError):
+        producer.close()
+    assert numbers(broker) == [1, 2, 3, 5, (5, ((4, 5),), True)]
+    assert len({stored.properties["kodo-seq"].split(":")[0] for stored in broker.messages(TOPIC)}) == 1
+
+
+def test_each_minute_a_mark_tells_how_far_the_count_has_come(
+    broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MARK_EVERY", 0.02)
+    producer = Producer(TOPIC, broker)
+    broker.fail_sends(TOPIC, Stored("x"), Lost("Timeout"), Stored("x"))
+    producer.send(b"1")
+    eventually(lambda: numbers(broker)[:3] == [1, (1, (), False), (1, (), False)])
+    producer.send(b"2")
+    eventually(lambda: numbers(broker)[-1] == (2, (), False))
+    producer.close()
+    assert numbers(broker)[-1] == (2, (), True)
+
+
+def test_a_send_that_timed_out_is_given_up_and_keeps_nobody_from_sending(
+    producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 0.05)
+    monkeypatch.setattr(module, "_MOST_OUT", 1)
+    broker.hold_receipts = True
+    for _ in range(3):
+        with pytest.raises(ClusterError, match="may have been stored"):
+            producer.send(b"x")
+    with pytest.raises(ClusterError, match="may have been stored"):
+        asyncio.run(producer.send_async(b"x"))
+    producer.flush()
+    broker.hold_receipts = False
+    monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 10.0)
+    producer.send(b"y")
+    producer.close()
+    assert numbers(broker) == [1, 2, 3, 4, 5, (5, ((1, 4),), True)]
+
+
+def test_an_event_loop_awaits_receipts_of_many_at_once(producer: Producer, broker: MemoryBroker) -> None:
+    async def send_all() -> list[str]:
+        return await asyncio.gather(*(producer.send_async(b"%d" % number, id=f"i{number}") for number in range(50)))
+
+    assert asyncio.run(send_all()) == [f"i{number}" for number in range(50)]
+    broker.fail_sends(TOPIC, NeverTaken("too big"))
+    with pytest.raises(ClusterError, match="was not stored"):
+        asyncio.run(producer.send_async(b"x"))
+
+
+def test_an_event_loop_goes_on_while_there_is_no_room(
+    producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_OUT", 1)
+    broker.hold_receipts = True
+
+    async def scene() -> None:
+        sends = [asyncio.create_task(producer.send_async(b"x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        broker.hold_receipts = False
+        await asyncio.gather(*sends)
+
+    asyncio.run(scene())
+    assert len(broker.messages(TOPIC)) == 3
+
+
+def test_without_numbers_there_are_no_marks_either(broker: MemoryBroker) -> None:
+    with Producer(TOPIC, broker, numbered=False) as producer:
+        producer.send(b"x")
+    (stored,) = broker.messages(TOPIC)
+    assert set(stored.properties) == {"kodo-id"}
+
+
+def test_new_partitions_are_used_once_they_are_seen(broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_MARK_EVERY", 0.02)
+    producer = Producer(TOPIC, broker)
+    broker.create(f"{TOPIC}-2")
+    monkeypatch.setattr(broker, "partitions", lambda topic: [topic, f"{topic}-2"])
+    producer.send(b"1")
+    eventually(lambda: producer._router.partitions == 2)
+    for number in range(20):
+        producer.send(b"x", key=f"k{number}")
+    producer.close()
+    assert {len(broker.messages(topic)) > 5 for topic in (TOPIC, f"{TOPIC}-2")} == {True}

@@ -41,7 +41,7 @@ def test_what_is_sent_carries_an_identity(producer: Producer, broker: MemoryBrok
     name = producer.send({"amount": 1}, key="k", properties={"uid": "u"}, event_time=5)
     (stored,) = broker.messages(TOPIC)
     assert json.loads(stored.payload) == {"amount": 1}
-    assert stored.properties == {"uid": "u", "kodo-id": name}
+    assert stored.properties == {"uid": "u", "kodo-id": name, "kodo-seq": stored.properties["kodo-seq"]}
     assert (stored.message.key, stored.message.event_time) == ("k", 5)
     assert producer.send(b'{"amount": 2}', properties={"uid": "u", "size": "9"}, id="mine") == "mine"
     assert producer.send(None, properties={"uid": "u"}) != name

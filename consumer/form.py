@@ -1,0 +1,42 @@
+"""What may be sent to a topic: one answer for the producer, the outbox that stores rows and the relay that sends them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from consumer.envelope import PREFIX
+from consumer.message import Check
+from consumer.outcomes import InvalidPayloadError
+from kodoctl.errors import UsageError, error
+
+
+class Form:
+    """What may be sent to a topic: payloads that fit its schema, the properties it declares (any, where none is)."""
+
+    def __init__(self, check: Check | None = None, properties: Mapping[str, str] | None = None) -> None:
+        self._check, self._declared = check, properties or {}
+
+    def encoded(self, payload: Any) -> bytes | None:
+        """The payload's bytes: JSON of what is no bytes; None is a tombstone. Raises UsageError."""
+        try:
+            if payload is None or isinstance(payload, bytes):
+                data = payload
+            else:
+                data = json.dumps(payload, separators=(",", ":"), ensure_ascii=False).encode()
+            if self._check is not None and data is not None:
+                self._check(json.loads(data) if isinstance(payload, bytes) else payload)
+        except (TypeError, ValueError, RecursionError, InvalidPayloadError) as problem:
+            raise UsageError(error("K716", "payload refused", str(problem))) from None
+        return data
+
+    def allowed(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The properties as texts. Raises UsageError with everything that is wrong with them."""
+        missing = [name for name, need in self._declared.items() if need == "required" and name not in properties]
+        reserved = [name for name in properties if name.startswith(PREFIX)]
+        undeclared = [name for name in properties if self._declared and name not in {*self._declared, *reserved}]
+        wrong = ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved"))
+        if found := [f"{what}: {', '.join(names)}" for names, what in wrong if names]:
+            raise UsageError(*(error("K717", "message properties refused", detail) for detail in found))
+        return {name: str(value) for name, value in properties.items()}

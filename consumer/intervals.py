@@ -1,0 +1,58 @@
+"""Sets of whole numbers as ranges: what is known of a million numbers in a row takes no more room than of one."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+
+class Intervals:
+    """Ranges that do not touch each other, ascending."""
+
+    __slots__ = ("_first", "_last")
+
+    def __init__(self) -> None:
+        self._first: list[int] = []
+        self._last: list[int] = []
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_right(self._first, number) - 1
+        return at >= 0 and number <= self._last[at]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._first, self._last, strict=True)
+
+    def __len__(self) -> int:
+        return len(self._first)
+
+    def add(self, first: int, last: int) -> None:
+        """All numbers from `first` to `last`."""
+        if self._last and first == self._last[-1] + 1:  # the next one, as mostly
+            self._last[-1] = last
+            return
+        start = bisect_right(self._last, first - 2)  # the first range that touches the new one
+        end = bisect_right(self._first, last + 1)
+        if start < end:
+            first, last = min(first, self._first[start]), max(last, self._last[end - 1])
+        self._first[start:end], self._last[start:end] = [first], [last]
+
+    def take(self, first: int, last: int) -> None:
+        """Removes all numbers from `first` to `last`."""
+        start, end = bisect_right(self._last, first - 1), bisect_right(self._first, last)
+        if start >= end:
+            return
+        kept = [(self._first[start], first - 1), (last + 1, self._last[end - 1])]
+        kept = [(low, high) for low, high in kept if low <= high]
+        self._first[start:end], self._last[start:end] = [low for low, _ in kept], [high for _, high in kept]
+
+    def holes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Ranges between `first` and `last` that are missing here."""
+        at = first
+        for low, high in self:
+            if low > last:
+                break
+            if low > at:
+                yield at, low - 1
+            at = max(at, high + 1)
+        if at <= last:
+            yield at, last

@@ -1,0 +1,112 @@
+"""Numbers that producers put on messages so that a hole shows: the property `kodo-seq`, written and read in one place.
+
+A *run* is the life of one producer of one ready topic; each partition counts from 1. The producer chooses the partition
+itself, so that the count is its own. A message carries
+
+    RUN:PARTITION:NUMBER                         7f3a9c2e41b00a12:3:1841
+
+A *mark* is a message without payload, meant for nobody (`kodo-for`), that says how far the count has come and which numbers
+were given up: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
+
+    RUN:PARTITION:high=NUMBER[:void=RANGES][:end]   7f3a9c2e41b00a12:3:high=1841:void=17,40-52:end
+
+Of a run and partition every number up to the highest one seen or marked is due, once, but for the void ones. Only the
+first hop counts: what a worker moved or a recall sent again keeps its number, and is no second message.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+NOBODY: Final = (
+    "(mark)"  # `kodo-for` of marks: no subscription has this name, so every worker acknowledges them unhandled
+)
+MAX_RANGES: Final = 500  # of void numbers in a mark: some 10 kB
+_MAX: Final = 10**15
+_RUN: Final = re.compile(r"[0-9a-f]{11}[0-9a-f]{4,32}")
+_RANGE: Final = re.compile(r"(\d{1,15})(?:-(\d{1,15}))?")
+
+Ranges = tuple[tuple[int, int], ...]
+"""First and last number of each range, ascending, apart from each other."""
+
+
+class BrokenNumberError(ValueError):
+    """A `kodo-seq` is not what a producer would have written."""
+
+
+class Number(NamedTuple):
+    """The number of a message. As a text: the property's value."""
+
+    run: str
+    partition: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.run}:{self.partition}:{self.number}"
+
+
+class Mark(NamedTuple):
+    """How far a run's count has come on a partition. As a text: the property's value."""
+
+    run: str
+    partition: int
+    high: int
+    void: Ranges = ()
+    end: bool = False
+
+    def __str__(self) -> str:
+        ranges = ",".join(f"{first}-{last}" if last > first else str(first) for first, last in self.void)
+        return f"{self.run}:{self.partition}:high={self.high}{f':void={ranges}' if ranges else ''}{':end' if self.end else ''}"
+
+
+def new_run(now: int, token: str) -> str:
+    """A run that begins now (ms since the epoch). `token`: hex digits nobody else has."""
+    return f"{now:011x}{token}"
+
+
+def begun(run: str) -> int:
+    """When a run began by its producer's clock, ms since the epoch."""
+    return int(run[:11], 16)
+
+
+def read_number(text: str) -> Number | Mark:
+    """A value of `kodo-seq`. Raises BrokenNumberError."""
+    run, _, rest = text.partition(":")
+    partition, _, said = rest.partition(":")
+    if not _RUN.fullmatch(run) or not _is_number(partition):
+        raise BrokenNumberError(text[:100])
+    if _is_number(said):
+        return Number(run, int(partition), int(said))
+    return _mark(run, int(partition), said)
+
+
+def _mark(run: str, partition: int, said: str) -> Mark:
+    parts = said.split(":")
+    end = parts[-1] == "end"
+    values = dict(part.split("=", 1) for part in parts[: len(parts) - end] if "=" in part)
+    if (
+        len(values) != len(parts) - end
+        or not values.keys() <= {"high", "void"}
+        or not _is_number(values.get("high", ""))
+    ):
+        raise BrokenNumberError(said[:100])
+    return Mark(run, partition, int(values["high"]), _ranges(values["void"]) if "void" in values else (), end)
+
+
+def _ranges(text: str) -> Ranges:
+    found = []
+    before = 0
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part)
+        first = int(match[1]) if match else 0
+        last = int(match[2] or first) if match else 0
+        if not before < first <= last:
+            raise BrokenNumberError(text[:100])
+        found.append((first, last))
+        before = last
+    return tuple(found)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text[:16]) < _MAX and len(text) <= 15

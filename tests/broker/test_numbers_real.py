@@ -1,0 +1,108 @@
+"""Numbers on the real broker: partitions as Pulsar's own client chooses them, and a sole reader that finds what is missing."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from consumer import Consumer, Message, Producer
+from consumer.numbering import key_hash
+from kodoctl.topology.numbering import Mark, read_number
+from tests.conftest import Broker
+from tests.support import create_topics, eventually
+
+pytestmark = pytest.mark.broker
+TOPOLOGY = """
+version: 1
+name: numbers
+tenant: {tenant}
+namespace: ns
+topics:
+  jobs:
+    partitions: 4
+    subscriptions:
+      alone: {{type: failover, states: [], dead_letter: false, on_failure: block}}
+"""
+KEYS = [*(f"key-{number}" for number in range(60)), "ü", "日本", "🙂"]
+
+
+@pytest.fixture
+def file(broker: Broker, tenant: str, tmp_path: Path) -> Path:
+    assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
+    path = tmp_path / "t.yaml"
+    path.write_text(TOPOLOGY.format(tenant=tenant), encoding="utf-8")
+    create_topics(broker, str(path))
+    return path
+
+
+def place(broker: Broker) -> dict[str, object]:
+    return {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+
+
+def test_numbers_name_the_partition_they_are_on_and_count_it_without_holes(
+    broker: Broker, tenant: str, file: Path
+) -> None:
+    client = pulsar.Client(broker.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
+    try:
+        reader = client.subscribe(
+            f"persistent://{tenant}/ns/jobs", "look", initial_position=pulsar.InitialPosition.Earliest
+        )
+        with Producer.load(file, topic="jobs", **place(broker)) as producer:  # type: ignore[arg-type]
+            for key in KEYS:
+                producer.post(b"keyed", key=key)
+            for _ in range(1_000):
+                producer.post(b"any")
+        places: dict[str, int] = {}
+        counts: dict[int, list[int]] = {0: [], 1: [], 2: [], 3: []}
+        ends: dict[int, int] = {}
+        while len(ends) < 4:
+            message = reader.receive(10_000)
+            partition, number = message.message_id().partition(), read_number(message.properties()["kodo-seq"])
+            assert number.partition == partition
+            if isinstance(number, Mark):
+                assert number.end
+                ends[partition] = number.high
+            else:
+                counts[partition].append(number.number)
+                places[message.partition_key()] = partition
+            reader.acknowledge(message)
+    finally:
+        client.close()
+    assert {partition: list(range(1, ends[partition] + 1)) for partition in counts} == counts
+    assert sum(ends.values()) == len(KEYS) + 1_000
+    assert min(ends.values()) > 100
+    assert {places[key] == key_hash(key) % 4 for key in KEYS} == {True}
+
+
+def test_a_sole_reader_finds_what_never_came(
+    broker: Broker, tenant: str, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("consumer.gaps._SKEW", -3_600_000)  # it need not read for a minute before the producer begins
+    monkeypatch.setattr("consumer.gaps.GRACE", 1.0)
+    consumer = Consumer.load(file, topic="jobs", subscription="alone", **place(broker))  # type: ignore[arg-type]
+    done: list[bytes] = []
+    lock = threading.Lock()
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        with lock:
+            done.append(message.data)
+
+    consumer.start()
+    try:
+        with Producer.load(file, topic="jobs", **place(broker)) as producer:  # type: ignore[arg-type]
+            for number in range(500):
+                if number in (100, 101, 499):
+                    assert producer._numbering is not None
+                    producer._numbering.next(number % 4)  # numbered, and lost on the way
+                producer.post(b"%d" % number, key=f"k{number % 20}")
+        eventually(lambda: len(done) == 500)
+        counts = consumer._running.worker.counts  # type: ignore[union-attr]
+        eventually(lambda: counts.missing == 3)
+        assert counts.doubled == 0
+    finally:
+        consumer.stop()
+    assert "never came" in caplog.text
