@@ -171,6 +171,15 @@ def test_a_worker_without_keys_does_not_pass_a_signature_on_that_holds_no_more(t
     harness.close()
 
 
+@pytest.mark.parametrize("signs", [True, False], ids=["signed mark", "unsigned mark"])
+def test_a_producers_mark_is_handled_by_nobody(harness: Harness, *, signs: bool) -> None:
+    mark = {"kodo-seq": f"{'0' * 12}abc:0:high=7", "kodo-for": "(mark)"}
+    harness.send(b"", properties=Signer([OLD]).signed(READY, b"", mark) if signs else mark)
+    _ends(harness)
+    assert harness.counts.started == 0
+    assert harness.dead_letters == []
+
+
 def test_keys_that_cannot_be_taken_are_refused_without_being_shown(tmp_path: Path) -> None:
     with pytest.raises(KodoctlError) as refused:
         start(tmp_path, "hunter2")
