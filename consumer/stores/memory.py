@@ -39,6 +39,8 @@ class MemoryStore:
                 if identity in shelf.marks and shelf.marks[identity].run == self.run:
                     del shelf.marks[identity]
             done = frozenset(told.starting) & shelf.done.keys()
+            for identity in done:
+                shelf.marks.pop(identity, None)  # whoever had started it: a crash after the effect leaves its mark
             starting = [identity for identity in told.starting if identity not in done]
             marks = {identity: shelf.marks[identity] for identity in starting if identity in shelf.marks}
             shelf.marks.update({identity: Mark(self.run) for identity in starting if identity not in marks})

@@ -75,6 +75,7 @@ class SqlStore:
             .returning(STARTED.c.identity)
         )
         self._unmark = delete(STARTED).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names), self._is_mine)
+        self._unmark_all = delete(STARTED).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
         self._find_done = select(DONE.c.identity).where(*_is(DONE, subscription), DONE.c.identity.in_(names))
         columns = (STARTED.c.identity, STARTED.c.run, STARTED.c.alone, STARTED.c.crashes)
         self._find_marks = select(*columns).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
@@ -119,8 +120,8 @@ class SqlStore:
         rows = [{"identity": name} for name in sorted(names)]  # in one order everywhere: nobody waits in a circle
         mine = set(connection.scalars(self._insert_started, rows))
         known = set(connection.scalars(self._find_done, {"names": names}))
-        if known & mine:
-            connection.execute(self._unmark, {"names": list(known & mine)})
+        if known:  # whoever had started them: a crash after the effect leaves its mark
+            connection.execute(self._unmark_all, {"names": list(known)})
         done |= known
         others = [name for name in names if name not in mine and name not in known]
         if not others:

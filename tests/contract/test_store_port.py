@@ -61,6 +61,10 @@ def test_done_twice_is_no_error_and_nobody_takes_anothers_mark_away(store_of: Op
 
 def test_what_is_done_leaves_no_mark(store_of: Open) -> None:
     a, b = store_of("a"), store_of("b")
+    a.exchange(Exchange(starting=["0"]))
+    b.exchange(Exchange(done=["0"]))
+    assert b.exchange(Exchange(starting=["0"])).done == {"0"}
+    assert not b.take_over("0", Mark("a"), Mark("b"))
     a.exchange(Exchange(done=["1"]))
     a.exchange(Exchange(starting=["1"]))
     assert not b.take_over("1", Mark("a"), Mark("b"))
