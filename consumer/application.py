@@ -23,6 +23,7 @@ from consumer.middleware import AROUND, Around, Hooks
 from consumer.payloads import Payloads
 from consumer.policy import Policy
 from consumer.routes import policy_of
+from consumer.schemas import SchemaVersions
 from consumer.service import Service, summary
 from consumer.settings import Settings, read_settings
 from consumer.together import run_all
@@ -83,9 +84,10 @@ class Consumer:
         surroundings = Surroundings.of(**place)
         topology = surroundings.topology(path)
         settings = read_settings(surroundings.environ, surroundings.folder)
+        policy = replace(policy_of(topology, topic, subscription), signer=settings.signing_keys)
         return cls(
-            replace(policy_of(topology, topic, subscription), signer=settings.signing_keys),
-            lambda: reach(surroundings.connection()),
+            policy,
+            lambda: reach(surroundings.connection(), policy),
             settings=settings,
         )
 
@@ -189,7 +191,7 @@ class Consumer:
         policy, model = self.policy, self.handling.model if self._handling else None
         if policy.payload_schema is None and model is None:
             return None
-        return Payloads("json", policy.payload_schema, model)
+        return Payloads(policy.payload_type, policy.payload_schema, model)
 
     def attach(self, worker: Worker) -> None:
         """Lets the worker tell what the user's hooks want to see."""
@@ -217,6 +219,8 @@ class Consumer:
         handling, check = self.handling, self.payload_check
         policy = handling.scheduled(self.policy)
         broker, cluster = self._connect()
+        if isinstance(check, Payloads):
+            check.schema_of = SchemaVersions(policy, cluster).definition
         try:
             clock = SystemClock()
             runner = guarded(handling.runner(self.policy, check, self._hooks), policy, self.settings, clock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from consumer.envelope import Delivery, Outgoing
 
@@ -43,7 +43,7 @@ OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 @dataclass(frozen=True, slots=True)
 class LaneRequest:
     """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`: most
-    handed over at once.
+    handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
     """
 
     topic: str
@@ -53,6 +53,7 @@ class LaneRequest:
     queue: int
     batch: int
     batch_bytes: int
+    schemas: str = ""
 
 
 class LaneSink(Protocol):
@@ -149,6 +150,9 @@ class Cluster(Protocol):
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         """How a subscription of a topic is doing; None: there is no such topic or subscription."""
+
+    def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
+        """The Avro definition of a schema version; None: there is none. Raises ClusterError."""
 
     def close(self) -> None:
         """Leaves."""

@@ -121,7 +121,10 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return Acknowledge(Why.REPEATED)
         case Failed(reason):
             return _failed(envelope, reason, policy, now)
-        case RetryAsked(after, reason):
+        case RetryAsked(after, reason, code):
+            if after is None and code:
+                used = envelope.control.backup if envelope.level.is_backup else envelope.control.retrying
+                after = policy.delay_of(code, used + 1)
             return _failed(envelope, reason, policy, now, in_place=False, after=after)
         case StateAsked(state, reason):
             return _state_asked(envelope, state, reason, policy, now)

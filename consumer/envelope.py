@@ -33,7 +33,7 @@ class Delivery(NamedTuple):
     equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints as
     `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
     `broken`: why key and properties could not be read. `schema`: the version of the schema that the payload was written
-    with, as the broker counts, where that is asked for.
+    with, such as `L1:3`, where that is asked for.
     """
 
     entry: Hashable
@@ -217,7 +217,7 @@ class Envelope:
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish. `deliver_at`: ms since the epoch, None = at once."""
+    """A message to publish. `deliver_at`: ms since the epoch, None = at once. `schema`: see Delivery."""
 
     topic: str
     payload: bytes | None
@@ -226,6 +226,7 @@ class Outgoing:
     ordering_key: str = ""
     event_time: int = 0
     deliver_at: int | None = None
+    schema: str = ""
 
 
 def rewritten(delivery: Delivery, control: Control, received_from: str, to: str) -> Outgoing:
@@ -239,6 +240,8 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str)
         properties[names.ORIGIN_ID] = delivery.position
         properties[names.ORIGIN_TOPIC] = received_from
         properties[names.ORIGIN_TIME] = str(delivery.publish_time)
+    if delivery.schema:
+        properties[names.SCHEMA] = delivery.schema
     return Outgoing(
         topic=to,
         payload=delivery.payload,
@@ -247,6 +250,7 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str)
         ordering_key=delivery.ordering_key,
         event_time=delivery.event_time,
         deliver_at=control.due,
+        schema=delivery.schema,
     )
 
 

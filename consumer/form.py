@@ -9,7 +9,14 @@ from typing import Any
 from consumer.envelope import PREFIX
 from consumer.message import Check
 from consumer.outcomes import InvalidPayloadError
+from consumer.payloads import Payloads
+from consumer.routes import Outlet
 from kodoctl.errors import UsageError, error
+
+
+def check_of(outlet: Outlet) -> Check | None:
+    """What payloads of a topic are held against; None: nothing is declared."""
+    return None if outlet.schema is None else Payloads(outlet.payload_type, outlet.schema)
 
 
 class Form:
@@ -19,8 +26,10 @@ class Form:
         self._check, self._declared = check, properties or {}
 
     def encoded(self, payload: Any) -> bytes | None:
-        """The payload's bytes: JSON of what is no bytes; None is a tombstone. Raises UsageError."""
+        """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone. Raises UsageError."""
         try:
+            if isinstance(self._check, Payloads) and self._check.kind == "avro":
+                return None if payload is None else self._check.encode(payload)
             if payload is None or isinstance(payload, bytes):
                 data = payload
             else:

@@ -17,12 +17,20 @@ from consumer.complaints import Complaints
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome
 from consumer.worker import Desk
+from kodoctl.errors import KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")
 Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
 _TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
 _BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
+_MOST_HANGING: Final = 8  # threads, where there are fewer slots
+_BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 _JOIN: Final = 2.0  # seconds a stopped thread is waited for
+
+
+def _hanging(detail: str) -> KodoctlError:
+    """Restarting is all that helps: whoever watches the process does it."""
+    return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
 
 
 @dataclass(slots=True, eq=False)
@@ -46,6 +54,7 @@ class ThreadRunner:
         self._slots: set[_Slot] = set()
         self._parked = 0
         self._stopping = False
+        self.hanging = 0  # threads whose handler was given up and has not come back
 
     def start(self, desk: Desk) -> None:
         """See Runner."""
@@ -67,7 +76,13 @@ class ThreadRunner:
                 log.error("a handler hangs: its thread is replaced")
                 slot.replaced = True
                 self._slots.discard(slot)
+                self.hanging += 1
                 self._add_slot()
+            too_many = self.hanging > max(self._most, _MOST_HANGING)
+        if too_many and self._desk is not None:
+            self._desk.broke(
+                _hanging(f"{self.hanging} threads of {self._most} slots hang, and threads cannot be ended")
+            )
 
     def stop(self) -> None:
         """See Runner."""
@@ -96,6 +111,9 @@ class ThreadRunner:
             self._turns(slot, desk)
         except BaseException as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
             desk.broke(problem)
+        if slot.replaced:
+            with self._lock:
+                self.hanging -= 1
 
     def _turns(self, slot: _Slot, desk: Desk) -> None:
         outcome: Outcome | None = None
@@ -148,6 +166,7 @@ class LoopRunner:
         self._parked: deque[asyncio.Future[None]] = deque()
         self._wake_is_on_its_way = False
         self._stopping = False
+        self._doubt: threading.Thread | None = None
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -168,8 +187,13 @@ class LoopRunner:
 
     def abandon(self, message: Message) -> None:
         """See Runner."""
+        answered = threading.Event()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._give_up, message)
+            self._loop.call_soon_threadsafe(answered.set)
+            if self._doubt is None or not self._doubt.is_alive():
+                self._doubt = threading.Thread(target=self._await, args=(answered,), name="kodo-doubt", daemon=True)
+                self._doubt.start()
 
     def stop(self) -> None:
         """See Runner."""
@@ -179,6 +203,13 @@ class LoopRunner:
             self._thread.join(2 * _JOIN)
         if not self._loop.is_running():
             self._loop.close()
+
+    def _await(self, answered: threading.Event) -> None:
+        """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
+        if not answered.wait(_BLOCKED) and not self._stopping and self._desk is not None:
+            self._desk.broke(
+                _hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
+            )
 
     # ---- on the loop
 

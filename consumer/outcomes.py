@@ -26,10 +26,13 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """Failed, to be tried again after `after` ms (None: as declared), not in memory."""
+    """Failed, to be tried again after `after` ms (None: as declared, for this `code` if the topology names it), not in
+    memory.
+    """
 
     after: int | None
     reason: str
+    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +176,20 @@ class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what
 
 
 class Retry(Verdict):
-    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory."""
+    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
 
-    def __init__(self, after: timedelta | str | None = None, why: str = "") -> None:
-        super().__init__(why or "retry")
+    `code`: why in a word for which the topology has delays of its own (`retrying.by_code`).
+    """
+
+    def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
+        super().__init__(why or code or "retry")
         self.after = _milliseconds(after)
-        self.why = why
+        self.why, self.code = why or code, code
 
     @property
     def outcome(self) -> Outcome:
         """Failed, without in-place waits."""
-        return RetryAsked(self.after, self.why or "asked to retry")
+        return RetryAsked(self.after, self.why or "asked to retry", self.code)
 
 
 class Pending(Verdict):

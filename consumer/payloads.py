@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from consumer.avro import empty_items, reader_of
 from consumer.message import Message
-from consumer.outcomes import InvalidPayloadError
+from consumer.outcomes import InvalidPayloadError, Unavailable
+from kodoctl.errors import ClusterError
 
 Kind = Literal["json", "avro"]
 SchemaOf = Callable[[str], Mapping[str, Any] | None]
@@ -39,12 +40,12 @@ class Payloads:
         schema_of: SchemaOf | None = None,
     ) -> None:
         self.kind, self.schema, self.model = kind, schema, model
-        self._schema_of = schema_of
+        self.schema_of = schema_of
         self._writers: dict[str, tuple[Callable[..., Any], Any]] = {}  # by schema version
 
     def with_model(self, model: Any) -> Payloads:
         """The same, read as this model."""
-        return Payloads(self.kind, self.schema, model, self._schema_of)
+        return Payloads(self.kind, self.schema, model, self.schema_of)
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self.kind, self.schema
@@ -101,7 +102,12 @@ class Payloads:
             raise InvalidPayloadError(f"payload breaks its schema at {place}: {problem.validator}")
 
     def encode(self, value: Any) -> bytes:
-        """An Avro record as bytes. Raises InvalidPayloadError for what the declared schema does not allow."""
+        """An Avro record as bytes; bytes are looked at and left alone. Raises InvalidPayloadError for what the declared
+        schema does not allow.
+        """
+        if isinstance(value, bytes):
+            self._record(value, "")
+            return value
         from fastavro import schemaless_writer
 
         out = BytesIO()
@@ -168,9 +174,17 @@ class Payloads:
         """How a schema version is read, and its parsed definition."""
         found = self._writers.get(version)
         if found is None:
-            definition = self._schema_of(version) if version and self._schema_of else None
-            found = self._writers[version] = safe_reader(definition or self.schema or {})
+            found = self._writers[version] = safe_reader(self.definition(version) or self.schema or {})
         return found
+
+    def definition(self, version: str) -> Mapping[str, Any] | None:
+        """What a version looks like; None: as declared. Raises Unavailable when the broker cannot say."""
+        if not version or self.schema_of is None:
+            return None
+        try:
+            return self.schema_of(version)
+        except ClusterError:
+            raise Unavailable("schemas of the broker") from None
 
 
 class UnsafeSchemaError(ValueError):

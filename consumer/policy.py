@@ -149,6 +149,9 @@ class Policy:
     targets: Mapping[tuple[Level, State], Target]
     dead_letter: Target | None
     waits: Mapping[State | None, Waits]
+    delays_by_code: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # after failures whose reason has a code
     in_place: tuple[int, ...] = ()
     horizon: int = 0
     handler_timeout: int = 30_000
@@ -164,6 +167,8 @@ class Policy:
     produces: Mapping[str, str] = field(default_factory=dict)  # as the file names it -> full topic
     expected_workers: int = 1
     payload_schema: Mapping[str, Any] | None = None
+    payload_type: Literal["json", "avro"] = "json"
+    produced_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # Avro, by full topic
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
     audit: AuditTo | None = None
     signer: Signer | None = None  # signs and verifies control properties; None: they are believed
@@ -207,6 +212,11 @@ class Policy:
         audit = [self.audit.topic] if self.audit else []
         topics = [*(target.topic for target in self.targets.values()), *self.produces.values(), *dead, *audit]
         return list(dict.fromkeys(topics))
+
+    def delay_of(self, code: str, attempt: int) -> int | None:
+        """Delay (ms) before attempt number `attempt`, from 1, of a failure with this code; None: as without one."""
+        delays = self.delays_by_code.get(code)
+        return delays[min(attempt, len(delays)) - 1] if delays else None
 
     def is_draining(self, level: Level) -> bool:
         """Whether a level is read but no longer written."""

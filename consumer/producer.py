@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple, Self, Unpack
 
 from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
 from consumer.envelope import ID, Level, Outgoing
-from consumer.form import Form
-from consumer.message import Check, payload_check
+from consumer.form import Form, check_of
+from consumer.message import Check
 from consumer.numbering import Numbering, Router
 from consumer.routes import Outlet, outlet_of
 from consumer.settings import read_settings
@@ -107,10 +107,14 @@ class Producer:
     ) -> Producer:
         """A producer for a topic that was found in a topology, connected. Raises ClusterError."""
         from consumer.pulsar_broker import PulsarBroker
+        from consumer.pulsar_broker.schemas import Outlets
 
-        broker = PulsarBroker(connection, by_key=outlet.by_key)
+        outlets = None
+        if outlet.payload_type == "avro" and outlet.schema is not None:
+            outlets = Outlets(frozenset(), {outlet.topic: outlet.schema}, lambda _: None)
+        broker = PulsarBroker(connection, by_key=outlet.by_key, outlets=outlets)
         try:
-            check = payload_check(outlet.schema)
+            check = check_of(outlet)
             return cls(
                 outlet.topic, broker, check=check, properties=outlet.properties, signer=signer, numbered=numbered
             )

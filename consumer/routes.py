@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import gcd, lcm
-from typing import Any, Final, assert_never
+from typing import Any, Final, Literal, assert_never
 
+from consumer.avro import empty_items
 from consumer.envelope import Level, State
 from consumer.policy import (
     AuditTo,
@@ -82,6 +83,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         targets=family.targets(),
         dead_letter=family.dead_letter(),
         waits={state: _waits(spec, state) for state in (*WAITING, None)},
+        delays_by_code={code: tuple(int(delay) for delay in delays) for code, delays in spec.retrying.by_code.items()},
         in_place=tuple(int(wait) for wait in spec.in_place),
         horizon=int(settings.horizon(ground, spec)),
         handler_timeout=int(spec.handler_timeout),
@@ -97,6 +99,8 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         produces={name: produced_topic(family.namespace, name).full for name in spec.produces},
         expected_workers=spec.expected_workers,
         payload_schema=_payload_schema(topology, topic),
+        payload_type=_payload_type(topology, topic),
+        produced_schemas=_produced_schemas(topology, family.namespace, spec),
         subscription_type=spec.type,
         audit=family.audit(),
     )
@@ -113,6 +117,7 @@ class Outlet:
     properties: Mapping[str, str]
     by_key: bool
     ordered: bool
+    payload_type: Literal["json", "avro"] = "json"
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
@@ -128,6 +133,7 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
         topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
         schema=_payload_schema(topology, topic),
         properties=ground.message_properties,
+        payload_type=_payload_type(topology, topic),
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
     )
@@ -261,6 +267,23 @@ def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] |
     return payload.definition if payload is not None and isinstance(payload.definition, dict) else None
 
 
+def _payload_type(topology: LoadedTopology, topic: str) -> Literal["json", "avro"]:
+    payload = topology.payloads.get(topic)
+    return "avro" if payload is not None and payload.type == "avro" else "json"
+
+
+def _produced_schemas(
+    topology: LoadedTopology, namespace: NamespaceName, spec: Subscription
+) -> dict[str, Mapping[str, Any]]:
+    """Of the Avro grounds of this file that the handler transfers to."""
+    schemas = {
+        produced_topic(namespace, name).full: _payload_schema(topology, name)
+        for name in spec.produces
+        if _payload_type(topology, name) == "avro"
+    }
+    return {topic: schema for topic, schema in schemas.items() if schema is not None}
+
+
 def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscription) -> Iterator[Diagnostic]:
     """What the file asks for and this version does not do."""
 
@@ -271,11 +294,17 @@ def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscrip
     if not isinstance(spec.concurrency, int):
         yield refused("concurrency", "adaptive concurrency is not there yet: give a number")
     payload = topology.payloads.get(topic)
-    if payload is not None and payload.type == "avro":
-        yield refused("payload", "avro payloads cannot be moved with their schema version yet: use json, or no payload")
     if payload is not None and not isinstance(payload.definition, dict):
         detail = f"{payload.path}: {payload.problem or 'it is not a map'}"
         yield error("K705", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
+    elif payload is not None and payload.type == "avro" and empty_items(payload.definition):
+        detail = f"{payload.path}: an array whose items take no bytes: ten bytes could claim any number of them"
+        yield error("K756", "payload schema is not safe to read", detail, topology.where("topics", topic, "payload"))
+    policies = topology.spec.namespace_policies
+    if policies is not None and policies.encryption_required is True:
+        detail = "the consumer has no keys: it can neither read such payloads nor publish where all must be encrypted"
+        where = topology.where("namespace_policies", "encryption_required")
+        yield error("K757", "namespace requires encrypted payloads", detail, where)
 
 
 def _listed(names: Mapping[str, object]) -> str:

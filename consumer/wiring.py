@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
+from consumer.envelope import State
+from consumer.policy import Policy
 from consumer.routes import load
+from consumer.schemas import SchemaVersions
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts
 from kodoctl.topology.load import LoadedTopology
 
 if TYPE_CHECKING:
     from consumer.pulsar_broker import AdminCluster, PulsarBroker
+    from consumer.pulsar_broker.schemas import Outlets
 
 
 class Place(TypedDict, total=False):
@@ -29,11 +33,28 @@ class Place(TypedDict, total=False):
     environ: Mapping[str, str] | None
 
 
-def reach(connection: Connection) -> tuple[PulsarBroker, AdminCluster]:
+def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCluster]:
     """The real broker and its admin API. Raises ClusterError without an address of the binary port."""
     from consumer.pulsar_broker import AdminCluster, PulsarBroker
 
-    return PulsarBroker(connection), AdminCluster(connection)
+    cluster = AdminCluster(connection)
+    try:
+        return PulsarBroker(connection, outlets=_outlets(policy, cluster)), cluster
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def _outlets(policy: Policy, cluster: AdminCluster) -> Outlets | None:
+    """Which topics are published to with a schema: the ready topics of Avro grounds, this one's and those produced to."""
+    from consumer.pulsar_broker.schemas import Outlets
+
+    ready = frozenset[str]()
+    declared = dict(policy.produced_schemas)
+    if policy.payload_type == "avro" and policy.payload_schema is not None:
+        ready = frozenset(target.topic for target in policy.targets.values() if target.state is State.READY)
+        declared |= dict.fromkeys(ready, policy.payload_schema)
+    return Outlets(ready, declared, SchemaVersions(policy, cluster).definition) if declared else None
 
 
 @dataclass(frozen=True, slots=True)

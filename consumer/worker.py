@@ -130,6 +130,7 @@ class Worker:
                     queue=policy.queue,
                     batch=policy.batch,
                     batch_bytes=policy.batch_bytes,
+                    schemas=lane.level.value if policy.payload_type == "avro" else "",
                 )
                 self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
         except BaseException:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -16,6 +18,11 @@ from consumer.cli.wiring import Topology, connects
 from consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import command, say
 from kodoctl.errors import KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from consumer.application import Consumer
+
+T = TypeVar("T")
 
 
 def register(app: typer.Typer) -> None:
@@ -28,9 +35,11 @@ def register(app: typer.Typer) -> None:
 @connects
 def run(
     topology: Topology,
-    topic: Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")],
-    subscription: Annotated[str, typer.Option("--subscription", help="Its subscription.", metavar="NAME")],
-    handler: Annotated[str, typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
+    topic: Annotated[
+        list[str], typer.Option("--topic", help="Ground topic; one for all, or one for each handler.", metavar="NAME")
+    ],
+    subscription: Annotated[list[str], typer.Option("--subscription", help="Its subscription.", metavar="NAME")],
+    handler: Annotated[list[str], typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
     port: Annotated[
         int | None,
         typer.Option(
@@ -38,20 +47,68 @@ def run(
             min=0,
             max=65535,
             metavar="PORT",
-            help="Serve /metrics, /healthz and /readyz here; 0: any free one.",
+            help="Serve /metrics, /healthz and /readyz here; 0: any free one. Of several handlers the next has the next port.",
         ),
     ] = None,
     *,
     place: Place,
 ) -> None:
-    """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once."""
+    """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once.
+
+    Several in one process: repeat --subscription and --handler, in the same order. They drain together; when one cannot go
+    on, all end.
+    """
+    from consumer.together import run_all
+
+    consumers = _consumers(topology, _together(topic, subscription, handler), place)
+    for number, consumer in enumerate(consumers):
+        first = consumer.settings.port if port is None else port
+        consumer.settings = replace(consumer.settings, port=first + number if first else first)
+    run_all(*consumers, say=say)
+
+
+def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) -> list[tuple[str, str, str]]:
+    """What belongs together, by its order on the command line. Raises UsageError."""
+    count = len(handlers)
+    topics = topics * count if len(topics) == 1 else topics
+    if not len(topics) == len(subscriptions) == count:
+        detail = f"{len(topics)} --topic, {len(subscriptions)} --subscription, {count} --handler: as many of each, or one --topic"
+        raise UsageError(error("K759", "options do not match", detail))
+    if twice := {
+        pair
+        for pair in zip(topics, subscriptions, strict=True)
+        if list(zip(topics, subscriptions, strict=True)).count(pair) > 1
+    }:
+        detail = ", ".join(f"{ground} {name} is named twice" for ground, name in sorted(twice))
+        raise UsageError(error("K759", "options do not match", detail))
+    return list(zip(topics, subscriptions, handlers, strict=True))
+
+
+def _consumers(topology: str, wanted: list[tuple[str, str, str]], place: Place) -> list[Consumer]:
+    """Loaded, with their handlers. Raises with everything that is wrong with any of them."""
     from consumer.application import Consumer
 
-    consumer = Consumer.load(topology, topic=topic, subscription=subscription, **place)
-    if port is not None:
-        consumer.settings = replace(consumer.settings, port=port)
-    consumer.take_handler(load_handler(handler))
-    consumer.run(say)
+    found: list[Consumer] = []
+    problems: list[KodoctlError] = []
+    for ground, name, handler in wanted:
+        consumer = _tried(problems, partial(Consumer.load, topology, topic=ground, subscription=name, **place))
+        function = _tried(problems, partial(load_handler, handler))
+        if consumer is not None and function is not None:
+            _tried(problems, partial(consumer.take_handler, function))
+            found.append(consumer)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        raise UsageError(*dict.fromkeys(finding for problem in problems for finding in problem.diagnostics))
+    return found
+
+
+def _tried(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
+    try:
+        return act()
+    except KodoctlError as problem:
+        problems.append(problem)
+        return None
 
 
 @command
@@ -97,8 +154,14 @@ def load_handler(text: str) -> Callable[..., Any]:
         sys.path.insert(0, str(Path.cwd()))
     try:
         found = getattr(import_module(module), name) if module and name else None
+    except KodoctlError:  # of what the module itself loads
+        raise
     except (ImportError, AttributeError) as problem:
         raise UsageError(error("K718", "no such handler", f"{text}: {problem}")) from None
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  # whatever a module does when it is imported
+        last = traceback.extract_tb(problem.__traceback__)[-1]
+        detail = f"{text}: {type(problem).__name__} in {last.filename}:{last.lineno}: {problem}"
+        raise UsageError(error("K718", "no such handler", detail)) from None
     if not callable(found):
         raise UsageError(error("K718", "no such handler", f"{text}: write MODULE:FUNCTION, for example app:bill"))
     handler: Callable[..., Any] = found

@@ -6,8 +6,7 @@ from collections.abc import Collection
 from functools import cached_property
 
 from consumer.envelope import Level
-from consumer.form import Form
-from consumer.message import payload_check
+from consumer.form import Form, check_of
 from consumer.routes import Outlet, outlet_of
 from kodoctl.topology import settings
 from kodoctl.topology.load import LoadedTopology
@@ -44,7 +43,7 @@ class Outlets:
         """What may be sent there. Raises UsageError."""
         if topic not in self._forms:
             outlet = self.outlet(topic)
-            self._forms[topic] = Form(payload_check(outlet.schema), outlet.properties)
+            self._forms[topic] = Form(check_of(outlet), outlet.properties)
         return self._forms[topic]
 
     @cached_property

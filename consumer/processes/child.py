@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from importlib import import_module
 from multiprocessing.connection import wait
@@ -68,10 +68,14 @@ def main(job: Job, line: socket.socket, cells: Cells, lock: AbstractContextManag
     except _NoHandlerError as problem:
         line.sendall(framed(("broken", str(problem))))
         return
+    known: dict[str, Any] = {}
     if isinstance(job.check, Payloads):
-        job = replace(job, check=job.check.with_model(model_of(handler)))
-    line.sendall(framed(("ready",)))
-    _Work(job, handler, line, cells, lock).run()
+        check = job.check.with_model(model_of(handler))
+        check.schema_of = known.get
+        job = replace(job, check=check)
+    with suppress(OSError):  # the worker has let go: nobody is left to be told
+        line.sendall(framed(("ready",)))
+        _Work(job, handler, known, line, cells, lock).run()
 
 
 def _found(job: Job) -> Callable[[Message], object]:
@@ -98,10 +102,12 @@ class _Work:
         self,
         job: Job,
         handler: Callable[[Message], object],
+        schemas: dict[str, Any],
         line: socket.socket,
         cells: Cells,
         lock: AbstractContextManager[Any],
     ) -> None:
+        self._schemas = schemas  # definitions by version
         self._job, self._handler, self._line, self._cells, self._lock = job, handler, line, cells, lock
         self._trace = ""
         self._complaints = Complaints(self._keep_trace)
@@ -112,8 +118,9 @@ class _Work:
             while (bundle := read_frame(stream.read)) is not None:
                 self._bundle(*bundle)
 
-    def _bundle(self, number: int, first: int, messages: list[tuple[Any, ...]]) -> None:
+    def _bundle(self, number: int, first: int, messages: list[tuple[Any, ...]], schemas: dict[str, Any]) -> None:
         job, cells, lock, now = self._job, self._cells, self._lock, time.monotonic_ns
+        self._schemas.update(schemas)
         reported = began = now()
         for sequence, values in enumerate(messages, first):
             with lock:  # the worker takes back what has not started: both must agree on what has

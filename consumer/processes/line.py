@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from consumer.message import Message, parts_of
-from consumer.outcomes import DONE, Outcome
+from consumer.outcomes import DONE, Outcome, Unavailable
+from consumer.payloads import Payloads
 from consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
 from consumer.processes.wire import Frames, framed, packed, unpacked_outcome
 
@@ -59,6 +60,7 @@ class Line:
         self.process.start()
         other.close()
         self._line.setblocking(False)
+        self._check, self._told = job.check, set[str]()
         self._frames = Frames()
         self._out = bytearray()
         self._in_flight: deque[tuple[int, Message]] = deque()  # oldest first, with their numbers
@@ -101,12 +103,23 @@ class Line:
     def send(self, messages: list[Message]) -> None:
         """A bundle: handled one after the other."""
         self._bundle += 1
-        self._out += framed((self._bundle, self._next, [packed(message) for message in messages]))
+        self._out += framed((self._bundle, self._next, [packed(message) for message in messages], self._news(messages)))
         for message in messages:
             self._in_flight.append((self._next, message))
             self._next += 1
             self._bytes += len(parts_of(message)[0].payload or b"")
         self.flush()
+
+    def _news(self, messages: list[Message]) -> dict[str, Any]:
+        """Schema versions that the process has not been told of: it cannot ask."""
+        news: dict[str, Any] = {}
+        if isinstance(self._check, Payloads) and self._check.kind == "avro":
+            versions = {parts_of(message)[0].schema for message in messages} - self._told
+            for version in versions - {""}:
+                with suppress(Unavailable):  # told with the next message; this one is read as declared
+                    news[version] = self._check.definition(version)
+            self._told |= news.keys()
+        return news
 
     def flush(self) -> None:
         """Writes what the pipe takes now."""

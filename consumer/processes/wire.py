@@ -110,8 +110,8 @@ def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
     match outcome:
         case Failed(reason):
             return "failed", reason
-        case RetryAsked(after, reason):
-            return "retry", after, reason
+        case RetryAsked(after, reason, code):
+            return "retry", after, reason, code
         case StateAsked(state, reason):
             return "state", state.value, reason
         case Died(reason):

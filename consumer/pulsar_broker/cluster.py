@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from consumer.broker import LaneStats
@@ -40,6 +42,16 @@ class AdminCluster:
         path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
         reply = self._admin.call("GET", path, query=_PER_PARTITION)
         return None if reply.missing else lane_stats(must(reply, f"reading {topic}"), subscription)
+
+    def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
+        """See Cluster."""
+        name = TopicName.parse(topic)
+        reply = self._admin.call("GET", f"schemas/{topic_path(name).partition('/')[2]}/schema/{version}")
+        if reply.missing:
+            return None
+        found = must(reply, f"reading schema {version} of {topic}")
+        definition = json.loads(found["data"]) if found.get("type") == "AVRO" else None
+        return definition if isinstance(definition, dict) else None
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:

@@ -13,6 +13,7 @@ import pulsar
 from consumer.broker import LaneRequest, LaneSink, OnReceipts
 from consumer.pulsar_broker.lanes import PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
+from consumer.pulsar_broker.schemas import Outlets
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 
@@ -27,12 +28,12 @@ class PulsarBroker:
     The client library's own log goes nowhere: what matters is told by receipts, disconnections and errors.
     """
 
-    def __init__(self, connection: Connection, *, by_key: bool = False) -> None:
+    def __init__(self, connection: Connection, *, by_key: bool = False, outlets: Outlets | None = None) -> None:
         if connection.broker_url is None:
             detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
             raise ClusterError(error("K516", "no address of the broker's binary port", detail))
         self._connection = connection
-        self._by_key = by_key
+        self._by_key, self._outlets = by_key, outlets
         self._client = self._new_client()
         self._lanes: list[PulsarLane] = []
         self._over = threading.Event()
@@ -48,7 +49,7 @@ class PulsarBroker:
 
     def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> PulsarPublisher:
         """See Broker."""
-        return PulsarPublisher(self._new_client, topics, on_receipts, by_key=self._by_key)
+        return PulsarPublisher(self._new_client, topics, on_receipts, by_key=self._by_key, outlets=self._outlets)
 
     def partitions(self, topic: str) -> Sequence[str]:
         """See Broker."""

@@ -6,13 +6,16 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import pulsar
 
 from consumer.broker import LaneRequest, LaneSink
 from consumer.envelope import Delivery
+from consumer.pulsar_broker.encryption import ENCRYPTION, encryption_of
 from kodoctl.errors import ClusterError, error
+from kodoctl.topology.control import SCHEMA
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 500  # ms a receive blocks: how soon a stopped lane's thread ends
@@ -34,6 +37,7 @@ class PulsarLane:
 
     def __init__(self, client: Any, request: LaneRequest, sink: LaneSink) -> None:
         self._client, self._request, self._sink = client, request, sink
+        self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
         self._consumer = self._subscribe()
         self._lost_at: float | None = None
         self._too_long = threading.Event()
@@ -104,6 +108,7 @@ class PulsarLane:
                 max_total_receiver_queue_size_across_partitions=request.queue,
                 initial_position=pulsar.InitialPosition.Earliest,
                 batch_index_ack_enabled=True,
+                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # else they wait here for ever, unseen
                 batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
             )
         except pulsar.PulsarException as problem:
@@ -125,7 +130,8 @@ class PulsarLane:
             if self._too_long.is_set():
                 self._reopen(f"no connection for {_GIVE_UP:.0f} s")
             if messages and not self._stopped.is_set():
-                self._sink.deliver([_copied(message) for message in messages])
+                copied = self._copied
+                self._sink.deliver([copied(message) for message in messages])
 
     def _receive(self) -> list[Any]:
         """One message as soon as it comes; when it was there already, what else is there; while much is, whole batches.
@@ -182,6 +188,9 @@ def _copied(message: Any) -> Delivery:
         broken = ""
     except UnicodeDecodeError:
         properties, key, ordering_key, broken = {}, "", "", "its key or properties are not UTF-8 text"
+    if index < 0 and (context := message.encryption_context()) is not None:  # never a batch: nobody can look into it
+        properties = {**properties, ENCRYPTION: encryption_of(context)}
+        broken = broken or "its payload is encrypted, and the consumer has no key"
     return Delivery(
         entry,
         token,
@@ -194,3 +203,11 @@ def _copied(message: Any) -> Delivery:
         max(index, 0),
         broken,
     )
+
+
+def _copied_with_schema(level: str, message: Any) -> Delivery:
+    """With the schema version: the broker's, or (from a topic without schemas) the one that the message carries."""
+    delivery = _copied(message)
+    version = message._message.int_schema_version()  # noqa: SLF001  # as text it fails from version 128 on
+    schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")
+    return delivery._replace(schema=schema)

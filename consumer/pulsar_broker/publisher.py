@@ -15,6 +15,7 @@ import pulsar
 from consumer.broker import Lost, NeverTaken, OnReceipts, Receipt, Stored
 from consumer.envelope import Outgoing
 from consumer.publications import SEND_TIMEOUT
+from consumer.pulsar_broker.schemas import Key, Outlets
 from kodoctl.errors import ClusterError, error
 
 log = logging.getLogger("kodo.consumer")
@@ -45,8 +46,15 @@ class PulsarPublisher:
     """consumer.broker.Publisher."""
 
     def __init__(
-        self, connect: Callable[[], Any], topics: Sequence[str], on_receipts: OnReceipts, *, by_key: bool
+        self,
+        connect: Callable[[], Any],
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        *,
+        by_key: bool,
+        outlets: Outlets | None = None,
     ) -> None:
+        self._outlets = outlets
         self._connect, self._topics, self._on_receipts, self._by_key = connect, topics, on_receipts, by_key
         self._receipts: deque[tuple[int, Receipt]] = deque()
         self._some = threading.Event()
@@ -54,7 +62,7 @@ class PulsarPublisher:
         self._line = self._new_line()
         try:
             for topic in topics:
-                self._line.open(topic)
+                self._line.open(outlets.key(topic, "") if outlets else topic)
         except pulsar.PulsarException as problem:
             self._line.close()
             detail = f"{topic}: {problem}"
@@ -80,7 +88,7 @@ class PulsarPublisher:
         self._thread.join()
 
     def _new_line(self) -> _Line:
-        return _Line(self._connect(), self._receipt, by_key=self._by_key)
+        return _Line(self._connect(), self._receipt, by_key=self._by_key, outlets=self._outlets)
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))
@@ -99,22 +107,26 @@ class PulsarPublisher:
 class _Line:
     """One client with its producers and its thread."""
 
-    def __init__(self, client: Any, on_receipt: Callable[[int, Receipt], None], *, by_key: bool) -> None:
-        self._client, self._on_receipt, self._by_key = client, on_receipt, by_key
-        self._producers: dict[str, Any] = {}
-        self._broken: set[str] = set()
-        self._not_before: dict[str, float] = {}
+    def __init__(
+        self, client: Any, on_receipt: Callable[[int, Receipt], None], *, by_key: bool, outlets: Outlets | None
+    ) -> None:
+        self._client, self._on_receipt, self._by_key, self._outlets = client, on_receipt, by_key, outlets
+        self._producers: dict[Key, Any] = {}
+        self._broken: set[Key] = set()
+        self._not_before: dict[Key, float] = {}
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._some = threading.Event()
         self._over = False
         self._thread = threading.Thread(target=self._work, name="kodo-publish", daemon=True)
         self._thread.start()
 
-    def open(self, topic: str) -> Any:
-        """The topic's producer. Raises pulsar.PulsarException."""
-        if topic not in self._producers:
-            self._producers[topic] = self._client.create_producer(
-                topic,
+    def open(self, key: Key) -> Any:
+        """The producer. Raises pulsar.PulsarException, ClusterError."""
+        if key not in self._producers:
+            schema = self._outlets.schema(key) if self._outlets else None
+            self._producers[key] = self._client.create_producer(
+                key if isinstance(key, str) else key[0],
+                **({} if schema is None else {"schema": schema}),
                 send_timeout_millis=int(SEND_TIMEOUT * 1000),
                 max_pending_messages=_PENDING,
                 block_if_queue_full=True,
@@ -124,7 +136,7 @@ class _Line:
                 batching_max_publish_delay_ms=_BATCH_DELAY,
                 batching_type=pulsar.BatchingType.KeyBased if self._by_key else pulsar.BatchingType.Default,
             )
-        return self._producers[topic]
+        return self._producers[key]
 
     def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Queues messages."""
@@ -160,13 +172,15 @@ class _Line:
                     self._send(ticket, message)
                 except pulsar.PulsarException as problem:
                     self._on_receipt(ticket, _raised(problem))
+                except ClusterError as problem:
+                    self._on_receipt(ticket, Lost(str(problem)))
                 except Exception as problem:  # noqa: BLE001  # a message the client cannot even build
                     self._on_receipt(ticket, NeverTaken(f"{type(problem).__name__}: {problem}"))
             if self._over:
                 return
 
     def _send(self, ticket: int, message: Outgoing) -> None:
-        topic = message.topic
+        topic: Key = message.topic if self._outlets is None else self._outlets.key(message.topic, message.schema)
         if self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
@@ -175,7 +189,7 @@ class _Line:
             self._drop(topic)
         try:
             producer = self.open(topic)
-        except pulsar.PulsarException:
+        except (pulsar.PulsarException, ClusterError):
             self._not_before[topic] = time.monotonic() + _CREATE_AGAIN
             raise
         producer.send_async(
@@ -188,13 +202,13 @@ class _Line:
             deliver_at=message.deliver_at,
         )
 
-    def _drop(self, topic: str) -> None:
+    def _drop(self, topic: Key) -> None:
         try:
             self._producers.pop(topic).close()
         except (KeyError, pulsar.PulsarException) as problem:
             log.debug("%s: closing its producer: %s", topic, problem)
 
-    def _sent(self, ticket: int, topic: str, result: Any, position: Any) -> None:
+    def _sent(self, ticket: int, topic: Key, result: Any, position: Any) -> None:
         """On the client's thread: an exception that escaped would end the process."""
         try:
             if result == pulsar.Result.Ok:

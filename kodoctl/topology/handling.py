@@ -66,6 +66,13 @@ class Waits(FileModel):
     """Attempts before the message goes on. Left out: the state's default."""
 
 
+class RetryingWaits(Waits):
+    """How long and how often messages wait after failures."""
+
+    by_code: dict[Text, NotEmpty[DurationField]] = Field(default_factory=dict, examples=[{"bank-busy": ["30s", "5m"]}])
+    """Delays for handlers that say why: `raise Retry(code="bank-busy")`. One an attempt; the last one repeats."""
+
+
 class RateLimit(FileModel):
     """At most so many handler starts per period; over it, messages go to pending."""
 

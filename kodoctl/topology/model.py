@@ -35,6 +35,7 @@ from kodoctl.topology.handling import (
     Lookahead,
     QuotaLimit,
     RateLimit,
+    RetryingWaits,
     Route,
     RouteCondition,
     StateWeights,
@@ -159,7 +160,9 @@ class Subscription(FileModel):
         default=(Duration(2000), Duration(3000), Duration(5000)), examples=[["2s", "3s", "5s"]]
     )
     """Waits in memory before a failing message leaves its lane; at most 5s each."""
-    retrying: Waits = Field(default_factory=Waits, examples=[{"delays": ["10s", "1m", "5m"], "attempts": 12}])
+    retrying: RetryingWaits = Field(
+        default_factory=RetryingWaits, examples=[{"delays": ["10s", "1m", "5m"], "attempts": 12}]
+    )
     """Waits after failures."""
     pending: Waits = Field(default_factory=Waits, examples=[{"delays": ["1m"], "attempts": 60}])
     """Waits over a rate."""

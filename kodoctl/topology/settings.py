@@ -176,6 +176,8 @@ def horizon(ground: GroundTopic, subscription: Subscription) -> Duration:
     for state in (*read_states(subscription), None):
         if state is not None or any(level.is_backup for level in read_levels(ground)):
             spans += waits(subscription, state).delays
+    if State.RETRYING in read_states(subscription):
+        spans += [delay for delays in subscription.retrying.by_code.values() for delay in delays]
     if any(isinstance(limit, RateLimit) for limit in subscription.limits) or isolation(ground, subscription):
         spans.append(LIMIT_WAIT)
     spans += [limit.limit.period for limit in subscription.limits if isinstance(limit, QuotaLimit)]

@@ -68,3 +68,37 @@ def test_what_nobody_foresaw_shows_no_traceback(
     assert _exit_code(monkeypatch, "run", "x", "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert "Error: a defect of kodoctl [K599]\n  ZeroDivisionError: one over none\n" in capsys.readouterr().err
     assert len(list(tmp_path.glob("kodoctl-*.txt"))) == 1
+
+
+def test_everything_wrong_with_several_handlers_is_said_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, DOUBLE)
+    text = "def two(a, b): ...\ndef stream(message):\n    yield\ndef fine(message): ...\n"
+    (tmp_path / "several.py").write_text(text, encoding="utf-8")
+    (tmp_path / "fails.py").write_text("1 / 0\n", encoding="utf-8")
+    asked = ["run", path, "--topic", "orders", "--topic", "orders", "--topic", "orders", "--topic", "shipments"]
+    pairs = [
+        ("billing", "several:two"),
+        ("audit-log", "fails:bill"),
+        ("nobody", "several:fine"),
+        ("tracking", "several:stream"),
+    ]
+    for name, handler in pairs:
+        asked += ["--subscription", name, "--handler", handler]
+    assert _exit_code(monkeypatch, *asked) == 64
+    said = capsys.readouterr().err
+    assert "missing a required argument: 'b'" in said
+    assert "fails:bill: ZeroDivisionError in" in said
+    assert "orders has billing, audit-log, not 'nobody'" in said
+    assert "several:stream is a generator" in said
+
+
+def test_options_that_do_not_match_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["run", write(tmp_path, DOUBLE), "--topic", "orders", "--subscription", "billing", "--handler", "a:b"]
+    assert _exit_code(monkeypatch, *asked, "--handler", "a:c") == 64
+    assert "1 --subscription, 2 --handler" in " ".join(capsys.readouterr().err.split())
+    assert _exit_code(monkeypatch, *asked, "--subscription", "billing", "--handler", "a:c") == 64
+    assert "orders billing is named twice" in capsys.readouterr().err

@@ -277,3 +277,40 @@ def test_a_slot_that_was_told_that_there_may_be_more_comes_back_by_itself(make: 
     runner.wake()
     eventually(lambda: len(desk.ended) == 1)
     runner.stop()
+
+
+def test_a_worker_full_of_threads_that_hang_ends_to_be_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.handlers._MOST_HANGING", 2)
+    gate = threading.Event()
+    runner, desk = _started(_threads, lambda message: gate.wait() and None, slots=1)
+    assert isinstance(runner, ThreadRunner)
+    for number in range(1, 4):
+        (hanging,) = desk.put(1)
+        runner.wake()
+        eventually(lambda: desk.out == number)  # noqa: B023  # asked for at once
+        runner.abandon(hanging)
+        assert runner.hanging == number
+        assert len(desk.problems) == (number > 2)
+    assert "K758" in str(desk.problems[0])
+    gate.set()
+    eventually(lambda: runner.hanging == 0)
+    runner.stop()
+
+
+def test_a_handler_that_blocks_the_event_loop_ends_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.handlers._BLOCKED", 0.05)
+    gate = threading.Event()
+
+    async def block(message: Message) -> None:
+        gate.wait()
+
+    desk, runner = TestDesk(), LoopRunner(block, 4)
+    runner.start(desk)
+    (hanging,) = desk.put(1)
+    runner.wake()
+    eventually(lambda: desk.out == 1)
+    runner.abandon(hanging)
+    eventually(lambda: desk.problems)
+    assert "the event loop does not answer" in str(desk.problems[0])
+    gate.set()
+    runner.stop()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from consumer.envelope import Level, State
+from consumer.decide import Move, decide
+from consumer.envelope import Control, Envelope, Level, State
 from consumer.message import payload_check
 from consumer.outcomes import (
     Blocking,
@@ -32,6 +34,7 @@ from consumer.outcomes import (
     Verdict,
 )
 from kodoctl.topology.units import UnitError
+from tests.unit.consumer.making import policy
 
 
 @pytest.mark.parametrize(
@@ -81,3 +84,20 @@ def test_a_payload_check_names_the_place_and_never_the_value() -> None:
 
 def test_a_repeat_says_nothing_but_that_it_is_one() -> None:
     assert Repeat().outcome == Repeated()
+
+
+def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
+    of = policy(delays_by_code={"busy": (7_000, 70_000)})
+    here = Envelope(Level.L1, State.READY, may_wait=False)
+
+    def due(envelope: Envelope, retry: Retry) -> int | None:
+        decision = decide(envelope, retry.outcome, of, 0)
+        assert isinstance(decision, Move)
+        assert decision.control.reason == (retry.why or "asked to retry")
+        return decision.control.due
+
+    assert due(here, Retry(code="busy")) == 7_000
+    assert due(replace(here, control=Control(retrying=1)), Retry(code="busy", why="bank")) == 70_000
+    assert due(here, Retry(code="unknown")) == due(here, Retry()) == 10_000
+    assert due(here, Retry("3s", code="busy")) == 3_000
+    assert due(Envelope(Level.B1, State.READY, Control(backup=1)), Retry(code="busy")) == 70_000

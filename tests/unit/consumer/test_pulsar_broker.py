@@ -55,6 +55,9 @@ class ForeignMessage:
     def publish_timestamp(self) -> int:
         return 5
 
+    def encryption_context(self) -> None:
+        return None
+
 
 def test_properties_that_are_no_text_are_told_and_the_payload_is_kept() -> None:
     copied = _copied(ForeignMessage())

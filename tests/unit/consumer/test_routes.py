@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -117,10 +118,8 @@ def test_only_ready_lanes_of_ordered_subscriptions_keep_order(tmp_path: Path) ->
 
 
 def test_what_this_version_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
-    (tmp_path / "a.avsc").write_text('{"type": "record", "name": "a", "fields": []}', encoding="utf-8")
     topics = """
   J:
-    payload: {type: avro, schema: a.avsc}
     subscriptions: {s: {concurrency: adaptive}}
   K:
     payload: {type: json, schema: missing.json}
@@ -128,7 +127,7 @@ def test_what_this_version_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
 """
     with pytest.raises(KodoctlError) as refused:
         _policy(tmp_path, topics)
-    assert [found.code for found in refused.value.diagnostics] == ["K704"] * 2
+    assert [found.code for found in refused.value.diagnostics] == ["K704"]
     with pytest.raises(KodoctlError, match="K705"):
         _policy(tmp_path, topics, "K")
 
@@ -185,3 +184,29 @@ def test_producers_send_to_levels_that_take_messages(tmp_path: Path) -> None:
     for level, what in (("S1", "draining"), ("B1", "L2, L1"), ("??", "L2, L1")):
         with pytest.raises(UsageError, match=what):
             outlet_of(topology, "J", level)
+
+
+def test_avro_is_known_with_what_is_transferred_to_and_unsafe_schemas_and_encryption_are_refused(
+    tmp_path: Path,
+) -> None:
+    for name, item in (("a", "int"), ("b", "null")):
+        fields = [{"name": "list", "type": {"type": "array", "items": item}}]
+        schema = json.dumps({"type": "record", "name": name, "fields": fields})
+        (tmp_path / f"{name}.avsc").write_text(schema, encoding="utf-8")
+    topics = """
+  J: {payload: {type: avro, schema: a.avsc}, subscriptions: {s: {produces: [K, other]}}}
+  K: {payload: {type: avro, schema: b.avsc}, subscriptions: {s: {produces: [J]}}}
+"""
+    policy = _policy(tmp_path, topics)
+    assert policy.payload_type == "avro"
+    assert list(policy.produced_schemas) == ["persistent://p/n/K"]
+    with pytest.raises(KodoctlError, match=r"K756.*b\.avsc"):
+        _policy(tmp_path, topics, "K")
+
+
+def test_delays_by_code_are_known_and_part_of_the_horizon(tmp_path: Path) -> None:
+    waits = "{delays: [1s], by_code: {bank-busy: [30s, 2h]}}"
+    policy = _policy(tmp_path, f"  J: {{subscriptions: {{s: {{states: [retrying], retrying: {waits}}}}}}}\n")
+    assert [policy.delay_of("bank-busy", attempt) for attempt in (1, 2, 3)] == [30_000, 7_200_000, 7_200_000]
+    assert policy.delay_of("other", 1) is None
+    assert policy.horizon >= 7_200_000
