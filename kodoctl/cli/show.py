@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from kodoctl.cli.console import columns, say, tell
@@ -31,6 +32,42 @@ def show_lines(lines: Iterable[Line]) -> None:
     for line in lines:
         for part in fold(line.text, width, line.hang):
             console.print(Text(part, style=line.style))
+
+
+Screen = Callable[[str, "Iterable[Line]"], None]
+
+
+@contextmanager
+def live_screen(*, plain: bool) -> Iterator[Screen]:
+    """Shows a heading and lines again and again: in place on a terminal, which is left as it was found; a block each
+    elsewhere, or when `plain`.
+    """
+    if plain or not sys.stdout.isatty() or os.environ.get("TERM") == "dumb":
+
+        def block(heading: str, lines: Iterable[Line]) -> None:
+            say(f"{heading}\n")
+            show_lines(lines)
+            say()
+
+        yield block
+        return
+    from rich.console import Console
+    from rich.live import Live
+    from rich.text import Text
+
+    from kodoctl.render.fold import fold
+
+    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+
+        def redraw(heading: str, lines: Iterable[Line]) -> None:
+            width = columns()
+            text = Text(f"{heading}\n\n")
+            for line in lines:
+                for part in fold(line.text, width, line.hang):
+                    text.append(f"{part}\n", style="" if os.environ.get("NO_COLOR") else line.style)
+            live.update(text, refresh=True)
+
+        yield redraw
 
 
 class Progress:

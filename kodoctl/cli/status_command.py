@@ -1,19 +1,21 @@
-"""status: where the messages of a topology sit right now."""
+"""status: where the messages of a topology sit right now, once or again and again."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, Paths, command, finish, say
-from kodoctl.cli.show import show_lines
+from kodoctl.cli.console import Environment, Paths, command, finish, report, say
+from kodoctl.cli.show import live_screen, show_lines
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.errors import ExitCode
+from kodoctl.errors import ClusterError, ExitCode
 
 
 class StatusFormat(StrEnum):
@@ -35,21 +37,66 @@ def status(
     paths: Paths = None,
     env: Environment = None,
     exact: Annotated[bool, typer.Option("--exact", help="Count messages, not entries: reads the backlog.")] = False,
-    output: Annotated[StatusFormat, typer.Option("--format", help="text or json.")] = StatusFormat.TEXT,
+    watch: Annotated[bool, typer.Option("--watch/--once", help="Show it again and again, until Ctrl-C.")] = False,
+    every: Annotated[
+        float, typer.Option("--every", min=0.5, help="Seconds between two looks of --watch.", metavar="SECONDS")
+    ] = 5.0,
+    output: Annotated[StatusFormat, typer.Option("--format", help="text or json; watched, a document a line.")] = (
+        StatusFormat.TEXT
+    ),
 ) -> None:
-    """Show levels and states with what waits in them. Exit 1 when a declared lane is missing."""
+    """Show levels and states with what waits in them. Exit 1 when a declared lane is missing; watched, 0."""
     from kodoctl.pulsar.status import read_status
-    from kodoctl.render.status import status_json, status_lines
+    from kodoctl.render.status import status_json
 
     with target.session() as session:
         desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
-        statuses = [read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions]
         shown = wiring.shown_target(session.connection)
-    document = status_json(statuses, int(time.time() * 1000))
+
+        def look() -> dict[str, Any]:
+            statuses = [read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions]
+            return status_json(statuses, int(time.time() * 1000))
+
+        document = look()
+        if watch:
+            _watch(document, look, every, shown, output)
+            return
     if output is StatusFormat.JSON:
         say(json.dumps(document, indent=2))
     else:
-        say(f"{shown}\n")
-        show_lines(status_lines(document))
-    if any(found.missing for found in statuses):
+        _show(document, shown)
+    if any(topology["missing"] for topology in document["topologies"]):
         finish(ExitCode.ERROR)
+
+
+def _show(document: dict[str, Any], shown: str) -> None:
+    from kodoctl.render.status import status_lines
+
+    say(f"{shown}\n")
+    show_lines(status_lines(document))
+
+
+def _watch(
+    document: dict[str, Any], look: Callable[[], dict[str, Any]], every: float, shown: str, output: StatusFormat
+) -> None:
+    """Until Ctrl-C. On a terminal in place; elsewhere a block, or with json a line, at every look.
+
+    A look that fails is told, and the next one is taken all the same: a broker that restarts is what one wants to watch.
+    """
+    from kodoctl.render.status import status_lines
+
+    try:
+        with live_screen(plain=output is StatusFormat.JSON) as screen:
+            while True:
+                if output is StatusFormat.JSON:
+                    say(json.dumps(document))
+                else:
+                    moment = datetime.fromtimestamp(document["now"] / 1000).astimezone()
+                    screen(f"{shown} at {moment:%H:%M:%S}, every {every:g} s", status_lines(document))
+                time.sleep(every)
+                try:
+                    document = look()
+                except ClusterError as problem:
+                    report(problem.diagnostics)
+    except KeyboardInterrupt:
+        return

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
     """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) what is in them;
-    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second.
+    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second. `blocked`:
+    consumers that the broker sends nothing because too much is unacknowledged. `steered`: the live orders to its workers, as
+    they stand in the subscription's property.
     """
 
     ground: str
@@ -21,9 +23,12 @@ class LaneStatus:
     messages: int | None = None
     delayed: int = 0
     unacknowledged: int = 0
+    rate_in: float = 0.0
     rate_out: float = 0.0
     oldest: int | None = None
     consumers: int = 0
+    blocked: int = 0
+    steered: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

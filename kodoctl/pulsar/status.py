@@ -11,6 +11,7 @@ from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence import count_messages
 from kodoctl.pulsar.stats import Stats, read_stats
+from kodoctl.topology.control import STEER_PROPERTY
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, TopicName
 
@@ -43,11 +44,20 @@ def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Ite
             entries=sum(int(sub.get("msgBacklog") or 0) for sub in held),
             delayed=sum(int(sub.get("msgDelayed") or 0) for sub in held),
             unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in held),
+            rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
             rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in held), 1),
             oldest=min((time for time in oldest if time > 0), default=None),
             consumers=max((len(sub.get("consumers") or []) for sub in held), default=0),
+            blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in held), default=0),
+            steered=next(
+                filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in held)), None
+            ),
         )
         yield lane, topic, reader, stats or {}
+
+
+def _is_blocked(consumer: Stats) -> bool:
+    return bool(consumer.get("blockedConsumerOnUnackedMsgs"))
 
 
 def _readers(expansion: Expansion, topic: FamilyTopic) -> Iterable[tuple[str, str]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from kodoctl.plan.status import Status
@@ -12,7 +14,7 @@ from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
 FORMAT_VERSION = 1
-_HEADS = ("lane", "backlog", "delayed", "unacked", "out/s", "oldest", "consumers")
+_HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
 
 
 def status_json(statuses: list[Status], now: int) -> Json:
@@ -36,6 +38,7 @@ def status_lines(document: Json) -> Iterator[Line]:
             yield Line()
             yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
             yield from _table(lanes, document["now"])
+            yield from _notes(lanes, document["now"])
         for other in topology["others"]:
             names = ", ".join(one_line(name) for name in other["names"])
             yield Line(
@@ -60,6 +63,31 @@ def _table(lanes: list[Json], now: int) -> Iterator[Line]:
         yield Line("  " + _join(row, widths), style)
 
 
+def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
+    """What a number does not tell: consumers held back, and live orders."""
+    for lane in lanes:
+        if lane["blocked"]:
+            held_back = (
+                f"{lane['blocked']} of {lane['consumers']} consumers get nothing more: too much is unacknowledged"
+            )
+            yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
+        if lane["steered"] and (until := _steered_until(lane["steered"])) > now:
+            ends = datetime.fromtimestamp(until / 1000, UTC)
+            yield Line(f"  {_name(lane)}: steered until {ends:%Y-%m-%d %H:%M} UTC", "bold cyan", hang=4)
+
+
+def _steered_until(orders: str) -> int:
+    """When the last of the live orders ends, ms since the epoch; 0 when they cannot be read."""
+    try:
+        return max(int(order["until"]) for order in json.loads(orders)["orders"])
+    except (ValueError, TypeError, KeyError):
+        return 0
+
+
+def _name(lane: Json) -> str:
+    return f"{lane['level']} {lane['state']}" if lane["level"] else f"{lane['state']} letters"
+
+
 def _join(cells: tuple[str, ...], widths: list[int]) -> str:
     first, *rest = (
         f"{cell:<{w}}" if i == 0 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
@@ -68,9 +96,9 @@ def _join(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def _row(lane: Json, now: int) -> tuple[str, ...]:
-    name = f"{lane['level']} {lane['state']}" if lane["level"] else f"{lane['state']} letters"
+    name = _name(lane)
     if not lane["there"]:
-        return (name, "MISSING", "", "", "", "", "")
+        return (name, "MISSING", "", "", "", "", "", "")
     waiting = lane["entries"] if lane["messages"] is None else lane["messages"]
     age = _age(now - lane["oldest"]) if lane["oldest"] else "-"
     return (
@@ -78,6 +106,7 @@ def _row(lane: Json, now: int) -> tuple[str, ...]:
         f"{waiting:,}",
         f"{lane['delayed']:,}",
         f"{lane['unacknowledged']:,}",
+        f"{lane['rate_in']:,.0f}",
         f"{lane['rate_out']:,.0f}",
         age,
         str(lane["consumers"]) if lane["state"] != "dead" else "held",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.envelope import State
 from consumer.histogram import Histogram
 from consumer.meter import Meter
 from consumer.outcomes import DONE
@@ -15,7 +16,7 @@ from consumer.seeing.evenness import EVEN, Tally, evenness, fair_shares, noisy
 from consumer.seeing.tenants import MAX_LABEL, Labels, TenantWatch, label
 from consumer.testing import ManualClock
 from consumer.testing.clock import START_WALL
-from tests.unit.consumer.making import FAILED, L1, Bench, delivery, policy
+from tests.unit.consumer.making import FAILED, L1, Bench, delivery, lane_of, policy
 
 
 def test_a_histogram_counts_at_or_below_each_bound() -> None:
@@ -116,17 +117,18 @@ def test_a_flood_is_sampled_and_scaled_up_to_all_of_it() -> None:
 
 def test_a_delayed_messages_wait_begins_when_it_was_due() -> None:
     bench, meter = _metered()
-    bench.give(delivery(1, kodo_due=str(START_WALL + 1_000), kodo_hop="1", kodo_retrying="1"), level=L1)
+    properties = {"kodo_due": START_WALL + 1_000, "kodo_hop": 1, "kodo_retrying": 1}
+    bench.give(delivery(1, **properties), level=L1, state=State.RETRYING)
     assert bench.take_all() == []
     bench.later(1.0)
     bench.clock.advance(2.0)
     (message,) = bench.take_all()
     bench.engine.finish(message, FAILED)
-    timings = meter.timings[bench.policy.lanes[4].state]
+    timings = meter.timings[State.RETRYING]
     assert timings.late.total == timings.waited.total == pytest.approx(2.0)
     assert sum(timings.done.counts) == 0
     assert sum(timings.handler.counts) == 1
-    assert bench.engine.lanes[4].counted["failed", "ValueError"] == 1
+    assert bench.engine.lanes[lane_of(bench.policy, L1, State.RETRYING)].counted["failed", "ValueError"] == 1
 
 
 # ---- tenants
