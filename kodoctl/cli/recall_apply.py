@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from kodoctl.recall.edit import Edit
     from kodoctl.recall.parcels import Report
     from kodoctl.recall.plan import RecallPlan
+    from kodoctl.topology.signing import Signer
 
+SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"
 _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 
@@ -52,7 +54,7 @@ def apply(
     from kodoctl.recall.cluster import Cluster
     from kodoctl.topology.names import TopicName
 
-    pace_asked = _rate(rate)
+    pace_asked, signer = _rate(rate), _signer()
     found = _read(plan)
     form = document.to_json(found)
     with target.session() as session:
@@ -64,7 +66,7 @@ def apply(
             return
         _confirm(session, found, document.hash_of(form), hash_, confirm_name)
         began = time.monotonic()
-        report = _carry_out(session, found, edit, ledger, pace_asked)
+        report = _carry_out(session, found, edit, ledger, pace_asked, signer)
         shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
@@ -92,6 +94,17 @@ def _rate(text: str) -> float:
     return found
 
 
+def _signer() -> Signer | None:
+    """The keys that workers have, from the same variable."""
+    from kodoctl.topology.signing import Signer
+
+    given = os.environ.get(SIGNING_KEYS)
+    try:
+        return Signer.parse(given) if given is not None else None
+    except ValueError as problem:
+        raise UsageError(error("K502", "cannot read configuration", f"{SIGNING_KEYS}: {problem}")) from None
+
+
 def _read(file: str) -> RecallPlan:
     from kodoctl.recall import document
 
@@ -110,12 +123,14 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> Ed
     """The file must still stand for the plan's topics: letters go to lanes of their own ground, and nowhere else."""
     from kodoctl.recall.edit import Edit
     from kodoctl.recall.targets import fits
+    from kodoctl.topology.load import BASE, environments_of, read_files
 
     path = topology or plan.path
     if not Path(path).exists():
         detail = f"{path}, which the plan was made from, is not here: name it with --topology"
         raise UsageError(error("K016", "cannot read file", detail))
-    loaded, family = family_in(session, path, plan.environment, plan.topic, plan.subscription)
+    environment = plan.environment or (BASE if environments_of(read_files([path])) else None)
+    loaded, family = family_in(session, path, environment, plan.topic, plan.subscription)
     lanes = [(lane.topic, lane.ready, lane.partitions) for lane in plan.lanes]
     if problems := fits(family, plan.topology, plan.dead_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
@@ -144,7 +159,9 @@ def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, n
         raise RefusedError(error("K538", "declined", f"{said!r} is not the plan's hash; nothing was written"))
 
 
-def _carry_out(session: Session, plan: RecallPlan, edit: Edit | None, ledger: str, per_second: float) -> Report:
+def _carry_out(
+    session: Session, plan: RecallPlan, edit: Edit | None, ledger: str, per_second: float, signer: Signer | None
+) -> Report:
     from kodoctl.recall.carry import Carrier
     from kodoctl.recall.cluster import Cluster
     from kodoctl.recall.delta import DeltaLedger
@@ -154,7 +171,7 @@ def _carry_out(session: Session, plan: RecallPlan, edit: Edit | None, ledger: st
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
-        orders = Orders(Pace(per_second), wiring.who(), lambda: int(time.time() * 1000), stop, _Progress())
+        orders = Orders(Pace(per_second), wiring.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer)
         return Carrier(plan, Cluster(session), DeltaLedger(ledger), edit, orders).run()
     finally:
         signal.signal(signal.SIGINT, previous)

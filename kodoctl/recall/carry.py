@@ -35,8 +35,9 @@ from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked
 from kodoctl.recall.letter import Position
 from kodoctl.recall.parcels import Orders, Parcel, Report
 from kodoctl.recall.plan import Action, Chosen, RecallPlan
-from kodoctl.recall.rewriting import recalled_properties
+from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.start import open_lanes, settle_doubts
+from kodoctl.topology import control
 
 MOST_AT_ONCE: Final = 1_000  # letters in doubt after a crash
 _NEVER: Final = frozenset({"MessageTooBig", "InvalidMessage"})  # the client's own words for what it did not send
@@ -176,6 +177,9 @@ class Carrier:
             self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")
             self._one_done()
             return None
+        if self._plan.action is Action.SEND and self._orders.signer is None and control.SIGNATURE in letter.properties:
+            detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
+            raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
         return Parcel(chosen, stored.token, letter, letter.payload)
 
     def _must_stay(self, chosen: Chosen, standing: Standing) -> bool:
@@ -245,9 +249,11 @@ class Carrier:
             parcel.outcome, parcel.note = Event.REFUSED, str(problem)
 
     def _send(self, parcel: Parcel) -> None:
-        chosen, letter = parcel.chosen, parcel.letter
-        lane = self._plan.lanes[chosen.lane]
+        chosen, signer = parcel.chosen, self._orders.signer
+        letter, lane = believed(parcel.letter, signer), self._plan.lanes[chosen.lane]
         properties = recalled_properties(letter, chosen.recall_id, self._plan.subscription, ready=lane.ready)
+        if signer is not None:
+            properties = signer.signed(lane.topic, parcel.payload, properties)
         message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
         try:
             self._lanes[chosen.lane].send(chosen.number, message, lambda receipt: self._on_receipt(parcel, receipt))

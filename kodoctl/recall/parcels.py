@@ -10,6 +10,7 @@ from kodoctl.recall.ledger import Event
 from kodoctl.recall.letter import Letter
 from kodoctl.recall.pace import Pace
 from kodoctl.recall.plan import Chosen
+from kodoctl.topology.signing import Signer
 
 
 @dataclass
@@ -36,13 +37,16 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """How to carry out. `clock` in ms since the epoch; `tell` gets (letters done, letters in all)."""
+    """How to carry out. `clock` in ms since the epoch; `tell` gets (letters done, letters in all);
+    `signer` None: control properties are not signed.
+    """
 
     pace: Pace
     who: str
     clock: Callable[[], int]
     stop: threading.Event
     tell: Callable[[int, int], None]
+    signer: Signer | None = None
 
 
 @dataclass(slots=True)

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from kodoctl.recall.letter import ATTEMPTS, Letter
 from kodoctl.topology import control
+from kodoctl.topology.signing import Signer, stripped
 
 RESET: Final = frozenset({
     *ATTEMPTS, control.DUE, control.RESERVED, control.HOP, control.FOR, control.REASON, control.QUOTA, control.FROM_LEVEL,
-    control.RECALL,
+    control.RECALL, control.SIGNATURE,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
+
+
+def believed(letter: Letter, signer: Signer | None) -> Letter:
+    """With keys: a letter that no worker signed carries nothing of the platform's that could be believed."""
+    if signer is None or signer.genuine(letter.topic, letter.payload, letter.properties):
+        return letter
+    return replace(letter, properties=stripped(letter.properties))
 
 
 def recalled_properties(letter: Letter, recall_id: str, subscription: str, *, ready: bool) -> Mapping[str, str]:

@@ -175,6 +175,23 @@ def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> No
     assert "no lane of orders / billing" in recalls.recall("apply", "forged.json", code=4).err
 
 
+def test_where_control_properties_are_signed_a_recall_signs(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kodoctl.topology.signing import Signer
+
+    recalls.die([1, 3], **{"kodo-signature": "1.forged"})
+    recalls.plan()
+    assert "KODO_CONSUMER_SIGNING_KEYS" in recalls.recall("apply", "p.json", code=4).err
+    assert recalls.arrived() == Counter()
+    monkeypatch.setenv("KODO_CONSUMER_SIGNING_KEYS", "short")
+    assert "K502" in recalls.recall("apply", "p.json", code=64).err
+    monkeypatch.setenv("KODO_CONSUMER_SIGNING_KEYS", "a key of many characters")
+    assert recalls.apply()["sent"] == 2
+    signer, topic = Signer(["a key of many characters"]), recalls.workspace.full(RETRYING)
+    for one in recalls.stored(RETRYING):
+        assert signer.genuine(topic, one.payload, one.properties)
+        assert "kodo-id" not in one.properties, "what a forger claimed is gone"
+
+
 def test_one_recall_at_a_time(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
     from kodoctl.pulsar import letters
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,12 @@ from kodoctl.recall.edit import Edit
 from kodoctl.recall.ledger import Event, Standing
 from kodoctl.recall.letter import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.recall.plan import Action, partition_of, recall_id
-from kodoctl.recall.rewriting import recalled_properties
+from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.selection import Asked, Selection, age_of
 from kodoctl.recall.targets import check_target, family_of, fits
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level
+from kodoctl.topology.signing import Signer
 from tests.unit.recall.making import DEAD, NOW, family, letter
 
 DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: uid\n"
@@ -185,6 +187,15 @@ def test_marks_of_the_way_into_death_are_reset_and_all_else_is_kept() -> None:
             "kodo-origin-id": "1:2:3:4", "kodo-origin-time": "9"}  # fmt: skip
     assert recalled_properties(dead, "new", "billing", ready=False) == {**kept, "kodo-recall": "new"}
     assert recalled_properties(dead, "new", "billing", ready=True)["kodo-for"] == "billing"
+
+
+def test_with_keys_only_what_was_signed_is_believed() -> None:
+    signer = Signer(["a key of many characters"])
+    forged = letter(1, uid="u", properties={"kodo-id": "another", "kodo-signature": "1.x"})
+    genuine = replace(forged, properties=signer.signed(DEAD, forged.payload, forged.properties))
+    assert believed(forged, None) is forged
+    assert believed(genuine, signer) is genuine
+    assert believed(forged, signer).properties == {"uid": "u"}
 
 
 def test_a_letter_nobody_moved_gets_its_origin() -> None:
