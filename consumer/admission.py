@@ -118,6 +118,17 @@ class Limits:
                 for value, gate in gates.items():
                     _resize(gate, _make(limit, value, workers))
 
+    def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
+        """These limits count from now on. What was counted stays counted where kind and property are the same."""
+        before = list(zip(self._limits, self._gates, strict=True))
+        self._limits, self._gates = limits, []
+        for limit in limits:
+            at = next((index for index, (old, _) in enumerate(before) if _same(old, limit)), None)
+            gates = {} if at is None else before.pop(at)[1]
+            self._gates.append(gates)
+            for value, gate in gates.items():
+                _resize(gate, _make(limit, value, self._workers if limit.shared else 1), now)
+
     def prune(self, now: float) -> None:
         """Forgets gates that are as good as new, when there are many."""
         for gates in self._gates:
@@ -148,14 +159,24 @@ def _make(limit: Limit, value: str, workers: int) -> Gate:
             assert_never(limit)
 
 
-def _resize(gate: Gate, wanted: Gate) -> None:
+def _same(one: Limit, other: Limit) -> bool:
+    """Whether they are one limit, perhaps with another size."""
+    return type(one) is type(other) and one.by == other.by and one.shared == other.shared
+
+
+def _resize(gate: Gate, wanted: Gate, now: float | None = None) -> None:
+    """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
     match gate, wanted:
         case RateGate(), RateGate():
             gate.interval, gate.burst = wanted.interval, wanted.burst
+            if now is not None:
+                gate.forget_debts(now)
         case CapGate(), CapGate():
             gate.limit = wanted.limit
         case QuotaGate(), QuotaGate():
             gate.amount = wanted.amount
+            if now is not None:
+                gate.reshape(wanted.period)
         case _:
             raise AssertionError(gate, wanted)
 

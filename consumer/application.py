@@ -22,6 +22,7 @@ from consumer.message import Check
 from consumer.middleware import AROUND, Around, Hooks
 from consumer.payloads import Payloads
 from consumer.policy import Policy
+from consumer.reload import Reloader
 from consumer.routes import policy_of
 from consumer.schemas import SchemaVersions
 from consumer.service import Service, summary
@@ -48,8 +49,11 @@ class _Running:
     broker: Broker
     cluster: Cluster
     window: Window | None
+    reloader: Reloader | None
 
     def close(self) -> None:
+        if self.reloader is not None:
+            self.reloader.stop()
         if self.window is not None:
             self.window.close()
         self.broker.close()
@@ -65,8 +69,10 @@ class Consumer:
         connect: Callable[[], tuple[Broker, Cluster]],
         *,
         settings: Settings | None = None,
+        source: tuple[Path, Callable[[], Policy]] | None = None,
     ) -> None:
         self.policy = policy
+        self._source = source  # the file, and how it is read again
         self.settings = settings or Settings()
         self._connect = connect
         self._handling: Handling | None = None
@@ -82,13 +88,17 @@ class Consumer:
         `broker_url`, `token_file`; KODOCTL_ variables; a context.
         """
         surroundings = Surroundings.of(**place)
-        topology = surroundings.topology(path)
-        settings = read_settings(surroundings.environ, surroundings.folder)
-        policy = replace(policy_of(topology, topic, subscription), signer=settings.signing_keys)
+
+        def read() -> Policy:
+            keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
+            return replace(policy_of(surroundings.topology(path), topic, subscription), signer=keys)
+
+        policy = read()
         return cls(
             policy,
             lambda: reach(surroundings.connection(), policy),
-            settings=settings,
+            settings=read_settings(surroundings.environ, surroundings.folder),
+            source=(Path(path), read),
         )
 
     @overload
@@ -248,7 +258,10 @@ class Consumer:
             if window is not None:
                 window.close()
             raise
-        return _Running(worker, service, broker, cluster, window)
+        reloader = self._reloader(worker)
+        if reloader is not None:
+            reloader.start()
+        return _Running(worker, service, broker, cluster, window, reloader)
 
     def _shown(self, worker: Worker, service: Service, loop: Loop | None) -> Window | None:
         """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
@@ -268,6 +281,17 @@ class Consumer:
     def address(self) -> str | None:
         """`host:port` of metrics and health, while they are served."""
         return self._running.window.address if self._running and self._running.window else None
+
+    def _reloader(self, worker: Worker) -> Reloader | None:
+        if self._source is None:
+            return None
+        file, read = self._source
+        return Reloader(file, read, self.policy, lambda policy: worker.adopt(self.handling.scheduled(policy)))
+
+    def reload(self) -> None:
+        """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
+        if self._running is not None and self._running.reloader is not None:
+            self._running.reloader.look(always=True)
 
     def stop(self) -> None:
         """Drains and leaves. Raises what broke the worker, if anything did."""

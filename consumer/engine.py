@@ -7,6 +7,7 @@ carry out `effects` and acknowledgements afterwards. Every unacknowledged messag
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Final, assert_never
 
@@ -114,7 +115,7 @@ class Engine:
     def room(self, index: int) -> int:
         """See LaneSink.room."""
         lane = self.lanes[index]
-        shut = self.draining or lane.blocked or lane.paused_until > self._clock.now()
+        shut = self.draining or lane.blocked or lane.resting or lane.paused_until > self._clock.now()
         room = 0 if shut else self._stock.room(lane)
         if not room:
             self.starved.add(lane)
@@ -233,7 +234,7 @@ class Engine:
         """Asks for more from lanes that were told to wait and have room again."""
         now = self._clock.now()
         for lane in list(self.starved):
-            if not lane.blocked and lane.paused_until <= now and self._stock.room(lane):
+            if not (lane.blocked or lane.resting) and lane.paused_until <= now and self._stock.room(lane):
                 self.starved.discard(lane)
                 self.effects.ask_for_more(lane.lane.index)
 
@@ -253,6 +254,17 @@ class Engine:
     def share_limits(self, workers: int) -> None:
         """So many workers live on this subscription."""
         self._scheduler.limits.share_out(workers)
+
+    def adopt(
+        self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
+    ) -> None:
+        """What a policy with the same lanes says counts from now on; lanes that rest and paused tenants stay as they are."""
+        self.policy = policy
+        self._is_plain, self._timeout = policy.is_plain, policy.handler_timeout / 1000
+        for lane in self.lanes:
+            lane.resting = lane.lane.index in resting
+        self._scheduler.adopt(policy, resting, paused, self._clock.now())
+        self.resume_starved()
 
     # ---- the end
 

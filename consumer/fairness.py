@@ -6,7 +6,7 @@ Both serve at once whoever has work: nobody's unused share is kept for later, an
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from math import lcm
@@ -24,19 +24,20 @@ class LaneShares:
     present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other has work.
     """
 
-    __slots__ = ("_active", "_idle_class", "_last", "_now", "_steps", "_tags")
+    __slots__ = ("_active", "_idle_class", "_last", "_now", "_resting", "_steps", "_tags")
 
-    def __init__(self, weights: Sequence[int]) -> None:
+    def __init__(self, weights: Sequence[int], resting: AbstractSet[int] = frozenset()) -> None:
         cycle = 2 * lcm(*(weight for weight in weights if weight))  # twice: there is always a tag between two turns
         self._steps = [cycle // weight if weight else 1 for weight in weights]
         self._idle_class = [weight == 0 for weight in weights]
         self._tags = [0] * len(weights)
         self._now, self._last = 0, -1  # tag and lane of the present turn
         self._active: list[int] = []
+        self._resting = resting  # lanes that get no turns
 
     def activate(self, lane: int) -> None:
         """The lane has work. Harmless when it already had."""
-        if lane not in self._active:
+        if lane not in self._active and lane not in self._resting:
             self._active.append(lane)
             self.rejoin(lane)
 
@@ -109,6 +110,11 @@ class TenantRing(Generic[T]):
         if not queue.listed:
             queue.listed = True
             self._ring.append(queue)
+
+    def reweigh(self, weights: Mapping[str, int]) -> None:
+        """Turns of the tenants from now on; those that are not named have one."""
+        for tenant, queue in self._queues.items():
+            queue.weight = weights.get(tenant, 1)
 
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Tenants with items and how many each has."""

@@ -118,8 +118,8 @@ class LaneState:
     """
 
     __slots__ = (
-        "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "ring",
-        "started",
+        "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "resting",
+        "ring", "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
@@ -132,7 +132,8 @@ class LaneState:
         self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
         self.acks: list[object] = []
         self.paused_until = float("-inf")
-        self.blocked = False
+        self.blocked = False  # too much of it has nowhere to go
+        self.resting = False  # somebody ordered a pause
         self.started = 0
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
 

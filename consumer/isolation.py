@@ -83,7 +83,6 @@ class Isolation:
         self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_STARTS)
         self._isolate, self._stock, self._rng = policy.isolate or _NEVER, stock, rng
         self._lanes = [lane for lane in owner.lanes if _has_way_out(policy, lane)]
-        self._gates = bool(policy.limits)
         self._budget = policy.max_held, policy.lookahead_bytes
         self._is_full = False
         self._not_before = float("-inf")
@@ -112,7 +111,7 @@ class Isolation:
         self._is_full = False
         for tenant, noisy in self.tenants.items():
             noisy.pace = self._pace(tenant)
-        if self._gates:
+        if self._owner.policy.limits:
             self._sift_gates(now)
         self.sift(now)
         self._let_calm_return(now)
@@ -136,7 +135,7 @@ class Isolation:
         """Messages that wait for their turn, by tenant."""
         holdings: Counter[str] = Counter()
         for lane in self._lanes:
-            if self._gates:
+            if self._owner.policy.limits:
                 holdings.update(held.tenant for held in lane if held.place in _WAITS_FOR_TURN)
             else:
                 for tenant, count in lane.ring.sizes():

@@ -104,6 +104,12 @@ class RateGate(Gate):
         else:
             self._promised.append((slot, slot + self.interval))
 
+    def forget_debts(self, now: float) -> None:
+        """The pace is another: nobody waits for more than it asks for, and no promise of the old one binds it."""
+        most = now + self.burst * self.interval
+        self._next_start, self._next_slot = min(self._next_start, most), min(self._next_slot, most)
+        self._promised.clear()
+
     def forget_before(self, now: float) -> None:
         """Drops promises that are over."""
         while self._promised and self._promised[0][1] <= now:
@@ -142,7 +148,7 @@ class QuotaGate(Gate):
         """See Gate. The oldest promise is kept by whoever starts."""
         self._expire(now)
         part = int(now // self._width)
-        if self._counts and self._counts[-1][0] == part:
+        if self._counts and self._counts[-1][0] >= part:
             self._counts[-1][1] += 1
         else:
             self._counts.append([part, 1])
@@ -165,6 +171,20 @@ class QuotaGate(Gate):
     def promise(self, slot: float) -> None:
         """Sets a slot aside."""
         self._promised.append(slot)
+
+    def reshape(self, period: float) -> None:
+        """Another window: starts are counted in its parts, promises of the old one bind nobody."""
+        width, self.period = self._width, period
+        self._width = period / _PARTS
+        counts: deque[list[int]] = deque()
+        for part, starts in self._counts:
+            at = int((part + 1) * width // self._width)  # as late as it may have been
+            if counts and counts[-1][0] == at:
+                counts[-1][1] += starts
+            else:
+                counts.append([at, starts])
+        self._counts = counts
+        self._promised.clear()
 
     def _expiry_of(self, count: int) -> float:
         """When the `count` oldest starts have left the window."""

@@ -186,6 +186,11 @@ class Policy:
         return found
 
     @cached_property
+    def ground_lane(self) -> Lane:
+        """The ready lane of the ground topic itself, whose subscription has what concerns all lanes."""
+        return next(lane for lane in self.lanes if (lane.level, lane.state) == (Level.L1, State.READY))
+
+    @cached_property
     def is_plain(self) -> bool:
         """Whether nothing can stand between a message without control properties and its tenant's queue."""
         return not (self.routes or self.limits or self.signer or any(lane.ordered for lane in self.lanes))

@@ -11,7 +11,7 @@ from consumer.admission import Leave, Limits, Over, Slot
 from consumer.clock import Clock
 from consumer.envelope import State
 from consumer.fairness import LaneShares
-from consumer.held import Held, LaneState, Place
+from consumer.held import UNSTARTED, Held, LaneState, Place
 from consumer.limits import CapGate, Gate, QuotaGate
 from consumer.policy import MAX_MEMORY_WAIT, Policy
 from consumer.slots import NOBODY_BARRED, Slots
@@ -39,6 +39,35 @@ class Scheduler:
         self.slots = Slots(policy.concurrency) if policy.fair_by else None
         self._kept_back = False  # a slot stayed empty though somebody had work
         self._is_limited = bool(policy.limits)
+        self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
+
+    def adopt(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
+        """Weights and limits of a policy with the same lanes count from now on; lanes that rest and paused tenants get no
+        turns.
+        """
+        limits_differ = policy.limits != self._policy.limits
+        self._policy, self._paused = policy, paused
+        self._is_limited = bool(policy.limits)
+        self._shares = LaneShares([lane.weight for lane in policy.lanes], resting)
+        for lane in self._lanes:
+            lane.lane = policy.lanes[lane.lane.index]
+            lane.ring.reweigh(policy.tenant_weights)
+            if lane.ring:
+                self._shares.activate(lane.lane.index)
+        if limits_differ:
+            self.limits.adopt(policy.limits, now)
+            self._ask_again()
+        self.version += 1
+
+    def _ask_again(self) -> None:
+        """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its turn comes."""
+        for gate in self._shut:
+            gate.waiters.clear()
+        self._shut.clear()
+        for held in [held for lane in self._lanes for held in lane if held.place in UNSTARTED]:
+            if held.place is Place.GATED or (held.place is Place.WAITING and held.entitled):
+                self.enqueue(held)
+            held.gates, held.entitled = None, False
 
     # ---- in
 
@@ -90,7 +119,7 @@ class Scheduler:
         slots = self.slots
         if slots is None:
             return self._next(NOBODY_BARRED, now)
-        barred = slots.barred(now)
+        barred = slots.barred(now) | self._paused if self._paused else slots.barred(now)
         held = self._next(barred | slots.full if barred else slots.full, now)
         if held is None and not slots.full <= barred:
             held = self._next(barred, now)  # nobody else has work

@@ -13,6 +13,7 @@ from consumer.broker import Cluster, LaneStats
 from consumer.effects import Alarm
 from consumer.policy import Lane, Policy
 from consumer.stats import LOOK_EVERY, StatsReader
+from consumer.steering import Orders
 from consumer.worker import Worker
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
@@ -53,7 +54,8 @@ class Service:
         self.stats: StatsReader | None = None
         if cluster is not None:
             self.stats = StatsReader(worker.policy, cluster)
-            self.stats.listeners += [self._share_limits, self._say_blocked]
+            orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
+            self.stats.listeners += [self._share_limits, self._say_blocked, orders]
         worker.bell = self._bell.set
         worker.on_broken = self._over.set
 
@@ -122,7 +124,7 @@ class Service:
 
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
         """Limits of the subscription are shared by the workers that live; when that cannot be read, by those expected."""
-        if lane.index == 0:
+        if lane.index == self._worker.policy.ground_lane.index:
             live = len(stats.workers) if stats else 0
             self._worker.share_limits(max(1, live or self._worker.policy.expected_workers))
 

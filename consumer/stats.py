@@ -18,18 +18,19 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 
 class StatsReader:
-    """The first lane at every look, the others in turn: reading them all would cost an idle worker a percent of a core.
+    """The ground topic's lane at every look, the others in turn: reading them all would cost an idle worker a percent of a core.
 
     `listeners` are told of every reading, on the thread that looks; None: it could not be read. `last` has by lane index
     what was read last, and nothing of a lane that could not be read. What concerns the subscription as a whole (live
-    workers, its properties) is in the first lane's reading.
+    workers, its properties) is in the ground topic's reading.
     """
 
     def __init__(self, policy: Policy, cluster: Cluster) -> None:
         self.listeners: list[Listener] = []
         self.last: dict[int, LaneStats] = {}
         self._subscription, self._cluster = policy.subscription, cluster
-        self._first, self._others = policy.lanes[0], policy.lanes[1:]
+        self._first = policy.ground_lane
+        self._others = tuple(lane for lane in policy.lanes if lane is not self._first)
         self._at = 0
 
     def look(self) -> None:

@@ -35,6 +35,9 @@ class Runs(Protocol):
     def summary(self) -> list[str]:
         """What it did."""
 
+    def reload(self) -> None:
+        """Reads its topology file again."""
+
 
 def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
     """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at once.
@@ -44,8 +47,26 @@ def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with ending_on_signals() as asked:
+    with ending_on_signals() as asked, reloading_on_hangup(consumers):
         _run(consumers, asked, say)
+
+
+@contextmanager
+def reloading_on_hangup(consumers: Sequence[Runs]) -> Iterator[None]:
+    """SIGHUP: every topology file is read again. For main threads, where there is such a signal."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+
+    def read(_number: int, _frame: FrameType | None) -> None:
+        for consumer in consumers:  # not in the signal's own frame: it may interrupt whoever holds the locks
+            threading.Thread(target=consumer.reload, name="kodo-hangup", daemon=True).start()
+
+    before = signal.signal(signal.SIGHUP, read)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

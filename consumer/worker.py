@@ -22,6 +22,8 @@ from consumer.envelope import Delivery, State
 from consumer.message import Check, Message
 from consumer.outcomes import Outcome
 from consumer.policy import Lane, Policy
+from consumer.steering import paused_lanes, paused_tenants, steered
+from kodoctl.topology.steer import Order
 
 log = logging.getLogger("kodo.consumer")
 _ACK_BUNDLE: Final = 64  # acknowledgements gathered while work goes on
@@ -100,7 +102,8 @@ class Worker:
         self.on_broken: Callable[[], None] = lambda: None
         self.on_received: OnReceived | None = None
         self.problem: BaseException | None = None
-        self._broker, self._runner, self._clock, self._check = broker, runner, clock, check
+        self._broker, self._runner, self.clock, self._check = broker, runner, clock, check
+        self._orders: tuple[Order, ...] = ()
         self._lock = threading.Lock()
         self._readers: list[LaneReader] = []
         self._publisher: Publisher | None = None
@@ -250,7 +253,7 @@ class Worker:
         """See Desk."""
         engine, taken = self.engine, list[Message]()
         with self._lock:
-            now = self._clock.now()
+            now = self.clock.now()
             for finished, outcome in ended:
                 engine.finish(finished, outcome, now)
             while len(taken) < most and (message := engine.take(now)) is not None:
@@ -273,7 +276,7 @@ class Worker:
         with self._lock:
             before = self.engine.version
             seconds = self.engine.tick()
-            self._next_tick = self._clock.now() + seconds
+            self._next_tick = self.clock.now() + seconds
             todo = self._collect(flush=True)
         self._after(before, todo)
         return seconds
@@ -282,6 +285,26 @@ class Worker:
         """So many workers live on this subscription."""
         with self._lock:
             self.engine.share_limits(workers)
+
+    def follow(self, orders: tuple[Order, ...]) -> None:
+        """These live orders are in force, and no others."""
+        self._orders = orders
+        self._adopt()
+
+    def adopt(self, policy: Policy) -> None:
+        """The file says otherwise now: a policy with the same structure (consumer.reload tells)."""
+        self.policy = policy
+        self._adopt()
+
+    def _adopt(self) -> None:
+        with self._or_broken():
+            with self._lock:
+                orders, policy = self._orders, self.policy
+                self.engine.adopt(steered(policy, orders), paused_lanes(policy, orders), paused_tenants(orders))
+                todo = self._collect(flush=True)
+            self._runner.wake()
+            if todo is not None:
+                self._carry_out(todo)
 
     def watch(self) -> None:
         """Checks that every unacknowledged message is where it should be; a contradiction is logged."""
@@ -308,7 +331,7 @@ class Worker:
         return todo
 
     def _acks_are_late(self) -> bool:
-        now = self._clock.now()
+        now = self.clock.now()
         late = now - self._last_acks > _ACK_DELAY
         if late:
             self._last_acks = now
@@ -340,7 +363,7 @@ class Worker:
 
     def alarm(self, alarm: Alarm) -> None:
         """Tells a person. One line for each kind of alarm in a while, with the number of those kept back."""
-        now = self._clock.now()
+        now = self.clock.now()
         self.alarms[alarm.kind] += 1
         last, kept_back = self._alarmed.get(alarm.kind, (float("-inf"), 0))
         if now - last < _QUIET:

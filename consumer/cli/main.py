@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from consumer.cli import dashboard_commands, outbox_commands, worker_commands
+from consumer.cli import dashboard_commands, outbox_commands, steer_commands, worker_commands
 from kodoctl.cli.console import run_application
 
 app = typer.Typer(
@@ -16,6 +16,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 worker_commands.register(app)
+steer_commands.register(app)
 outbox_commands.register(app)
 dashboard_commands.register(app)
 

@@ -21,6 +21,7 @@ from kodoctl.plan.owners import (
     ledgers_fit,
     owner_plans,
 )
+from kodoctl.plan.steered import steered
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
 
@@ -87,7 +88,12 @@ def make_plan(  # the parts of a plan are what they are
         namespaces=tuple(sorted({*desired.namespaces, *(owner.namespace for owner in owners)})),
         changes=changes,
         owners=owners,
-        findings=(*difference.conflicts, *_absent_tenants(desired, live), *ledgers_fit(desired, owners, live)),
+        findings=(
+            *difference.conflicts,
+            *_absent_tenants(desired, live),
+            *ledgers_fit(desired, owners, live),
+            *steered(live, now),
+        ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,
         elsewhere=difference.elsewhere,

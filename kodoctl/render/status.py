@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
 from kodoctl.plan.status import Status
 from kodoctl.render.plan_text import Line
 from kodoctl.render.safe import one_line
+from kodoctl.topology.steer import steered_text
 
 Json = dict[str, Any]
 FORMAT_VERSION = 1
@@ -71,17 +70,8 @@ def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
                 f"{lane['blocked']} of {lane['consumers']} consumers get nothing more: too much is unacknowledged"
             )
             yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
-        if lane["steered"] and (until := _steered_until(lane["steered"])) > now:
-            ends = datetime.fromtimestamp(until / 1000, UTC)
-            yield Line(f"  {_name(lane)}: steered until {ends:%Y-%m-%d %H:%M} UTC", "bold cyan", hang=4)
-
-
-def _steered_until(orders: str) -> int:
-    """When the last of the live orders ends, ms since the epoch; 0 when they cannot be read."""
-    try:
-        return max(int(order["until"]) for order in json.loads(orders)["orders"])
-    except (ValueError, TypeError, KeyError):
-        return 0
+        if lane["steered"] and (told := steered_text(lane["steered"], now)):
+            yield Line(f"  {_name(lane)}: {told}", "bold cyan", hang=4)
 
 
 def _name(lane: Json) -> str:

@@ -39,14 +39,14 @@ class Said:
         """Nothing to leave."""
 
 
-def test_the_first_lane_is_read_at_every_look_and_each_other_one_once_a_round() -> None:
+def test_the_ground_topics_lane_is_read_at_every_look_and_each_other_one_once_a_round() -> None:
     of = policy()
     said = Said(of)
     for _ in range(ROUND):
         said.reader.look()
     asked = Counter(said.asked)
-    assert asked.pop(of.lanes[0].topic) == ROUND
-    assert set(asked) == {lane.topic for lane in of.lanes[1:]}
+    assert asked.pop(of.ground_lane.topic) == ROUND
+    assert set(asked) == {lane.topic for lane in of.lanes if lane is not of.ground_lane}
     assert max(asked.values()) <= 2
     assert len(said.asked) <= 3 * ROUND
     assert set(said.reader.last) == {lane.index for lane in of.lanes}

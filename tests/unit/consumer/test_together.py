@@ -35,13 +35,27 @@ class Stub:
     def wait(self, seconds: float | None = None) -> bool:
         if self.fails == "signal":
             os.kill(os.getpid(), signal.SIGTERM)
+        if self.fails == "hangup" and not self.over.is_set():
+            os.kill(os.getpid(), signal.SIGHUP)
         return self.over.wait(min(seconds or 0.01, 0.01))
 
     def lanes(self) -> list[str]:
         return [self.name]
 
+    def reload(self) -> None:
+        self.log.append(f"{self.name} reloads")
+        self.over.set()
+
     def summary(self) -> list[str]:
         return [f"{self.name} did"]
+
+
+def test_a_hangup_reads_all_files_again_and_ends_nothing() -> None:
+    log: list[str] = []
+    before = signal.getsignal(signal.SIGHUP)
+    run_all(Stub("a", log, "hangup"), Stub("b", log), say=lambda _: None)
+    assert {"a reloads", "b reloads"} <= {*log}
+    assert signal.getsignal(signal.SIGHUP) == before
 
 
 def test_a_signal_drains_all_and_tells_what_each_did() -> None:

@@ -1,0 +1,79 @@
+"""Live orders on the cluster: read, changed, and read again, because nothing there keeps two people from writing at once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final
+
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.pulsar.admin import Admin, LostReplyError, must, subscription_path
+from kodoctl.topology.control import STEER_PROPERTY
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.steer import MAX_ORDERS, BrokenOrdersError, Order, in_force, parse, printed
+
+_SETTLE: Final = 0.5  # seconds after which somebody who read before us must have written
+_TRIES: Final = 20
+Change = Callable[[tuple[Order, ...]], tuple[Order, ...]]
+
+
+class OrderBook:
+    """The orders of one subscription on its ground topic."""
+
+    def __init__(self, admin: Admin, topic: str, subscription: str, rng: Random) -> None:
+        self._admin, self._rng = admin, rng
+        self._path = f"{subscription_path(TopicName.parse(topic), subscription)}/properties"
+        self._of = f"{subscription} on {topic}"
+
+    def read(self, now: int) -> tuple[Order, ...]:
+        """What is in force. Raises ClusterError where there is no such subscription, or something else stands there."""
+        return self._orders(self._properties(), now)
+
+    def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Order, ...]:
+        """Applies `change`, which must make no difference a second time, until it is found applied; answers what is in force.
+
+        The admin API cannot compare and set. So: read, read again just before writing, write everything, wait, read again.
+        Whoever was overwritten sees it then, and writes once more on top. `replace`: over orders that cannot be read, too.
+        """
+        for _ in range(_TRIES):
+            properties = self._properties()
+            orders = () if replace else self._orders(properties, now)
+            wanted = change(orders)
+            if len(wanted) > MAX_ORDERS:
+                raise UsageError(error("K780", "order that cannot be followed", f"there are {MAX_ORDERS} already"))
+            if properties != self._properties():
+                continue
+            written = self._write(properties, wanted)
+            time.sleep(_SETTLE * self._rng.uniform(1.0, 1.5))
+            if not written:
+                continue
+            found = self._orders(self._properties(), now)
+            if set(change(found)) == set(found):
+                return found
+        raise ClusterError(error("K782", "orders change all the time", f"{self._of}: given up after {_TRIES} tries"))
+
+    def _write(self, properties: Mapping[str, str], orders: tuple[Order, ...]) -> bool:
+        """False: somebody else wrote at the same moment (the broker answers 500 then), or the answer was lost."""
+        others = {name: value for name, value in properties.items() if name != STEER_PROPERTY}
+        body = {**others, STEER_PROPERTY: printed(orders)} if orders else others
+        try:
+            reply = self._admin.call("PUT", self._path, body)
+        except LostReplyError:
+            return False
+        if reply.status >= 500:
+            return False
+        must(reply, f"writing the orders for {self._of}")
+        return True
+
+    def _properties(self) -> dict[str, str]:
+        reply = self._admin.call("GET", self._path)
+        if reply.missing:
+            raise ClusterError(error("K711", "subscription missing", f"{self._of}: `kodoctl apply` creates it"))
+        return dict(must(reply, f"reading the orders for {self._of}") or {})
+
+    def _orders(self, properties: Mapping[str, str], now: int) -> tuple[Order, ...]:
+        try:
+            return in_force(parse(properties[STEER_PROPERTY]), now) if STEER_PROPERTY in properties else ()
+        except BrokenOrdersError as problem:
+            raise ClusterError(error("K781", "orders cannot be read", f"{self._of}: {problem}")) from None

@@ -1,0 +1,108 @@
+"""The topology file is watched: what may change while a worker runs takes effect, anything else is told and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from consumer.policy import Lane, Policy
+from kodoctl.errors import Diagnostic, KodoctlError
+
+log = logging.getLogger("kodo.consumer")
+LIVE: Final = frozenset(
+    {
+        "expected_workers", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
+    }
+)  # fmt: skip
+"""What counts from one message to the next. All else is structure: a worker would have to be built anew for it."""
+_SETTLED: Final = 200  # ms without a further change: editors write in several steps
+_LOOK: Final = 1_000  # ms between two looks at whether to end
+_WORDS: Final = {"lanes": "levels or states", "targets": "draining or levels", "signer": "signing_keys"}
+
+
+def structural(old: Policy, new: Policy) -> list[str]:
+    """What differs that only a restart brings about, in words of the file."""
+    found = []
+    for field in fields(Policy):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name == "lanes":
+            before, after = _bare(before), _bare(after)
+        if field.name not in LIVE and before != after:
+            found.append(_WORDS.get(field.name, field.name))
+    if (old.signer is None) != (new.signer is None):
+        found.append(_WORDS["signer"])
+    return list(dict.fromkeys(found))
+
+
+def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
+    """Without their weights."""
+    return [replace(lane, weight=0, share=0.0) for lane in lanes]
+
+
+class Reloader:
+    """Watches one file on a thread of its own. `read` answers the policy it declares now, and raises KodoctlError."""
+
+    def __init__(
+        self, file: Path, read: Callable[[], Policy], present: Policy, adopt: Callable[[Policy], None]
+    ) -> None:
+        self._file, self._read, self._present, self._adopt = file, read, present, adopt
+        self._text = self._contents()
+        self._over = threading.Event()
+        self._asked = threading.Lock()
+        self._thread = threading.Thread(target=self._watch, name="kodo-reload", daemon=True)
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends within a second."""
+        self._over.set()
+        self._thread.join()
+
+    def look(self, *, always: bool = False) -> None:
+        """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
+        with self._asked:
+            text = self._contents()
+            if text is None or (text == self._text and not always):
+                return
+            self._text = text
+            findings: tuple[Diagnostic, ...] = ()
+            try:
+                policy = self._read()
+            except KodoctlError as problem:
+                findings = problem.diagnostics
+            for finding in findings:
+                log.error("reload: %s", finding)
+            if findings:
+                log.error("reload: %s is refused, everything stays as it was", self._file)
+                return
+            if needs := structural(self._present, policy):
+                log.warning("reload: restart for %s; until then nothing of the new file counts", ", ".join(needs))
+                return
+            self._present = policy
+            self._adopt(policy)
+            log.info("reload: %s is followed", self._file)
+
+    def _contents(self) -> bytes | None:
+        try:
+            return self._file.read_bytes()
+        except OSError as problem:  # between the steps of an editor; the next change is seen
+            log.debug("reload: %s", problem)
+            return None
+
+    def _watch(self) -> None:
+        """The folder, not the file: editors and orchestrators put another file, or another link, in its place."""
+        from watchfiles import watch
+
+        options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _LOOK, "yield_on_timeout": True}
+        try:
+            self.look()
+            for _ in watch(self._file.parent, stop_event=self._over, recursive=False, raise_interrupt=False, **options):
+                self.look()
+        except Exception:  # the worker goes on: it only learns of nothing more
+            log.exception("reload: the file is no longer watched; SIGHUP reads it")

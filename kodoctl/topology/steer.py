@@ -1,0 +1,159 @@
+"""Live orders to the workers of a subscription: what an on-call engineer changes without touching the file, for a while.
+
+They stand as JSON in the property `kodo-steer` of the subscription on the ground topic, each with who gave it and when it
+ends. Workers read them with the stats; apply keeps them; plan and status show them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from kodoctl.topology.units import Rate, UnitError
+
+FORMAT: Final = 1
+MAX_ORDERS: Final = 200
+MAX_TEXT: Final = 200  # characters of any text in an order
+MAX_SPAN: Final = 30 * 86_400_000  # ms an order may last
+
+
+class What(StrEnum):
+    """Kinds of orders."""
+
+    PAUSE = "pause"
+    WEIGHT = "weight"
+    LIMIT = "limit"
+
+
+class BrokenOrdersError(ValueError):
+    """The property holds no orders; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One order. `since` and `until` are ms since the epoch.
+
+    pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one. limit: the
+    limit of this kind (`limit`: rate, concurrency, quota) and property (`by`, "": one limit for all) is `to` for one `value`,
+    or ("") for all that have no other.
+    """
+
+    what: What
+    since: int
+    until: int
+    who: str
+    why: str = ""
+    lane: str = ""
+    tenant: str = ""
+    limit: str = ""
+    by: str = ""
+    value: str = ""
+    to: str = ""
+
+    @property
+    def concerns(self) -> tuple[str, ...]:
+        """What it is about: a later order about the same takes its place."""
+        return (self.what, self.lane, self.tenant, self.limit, self.by, self.value)
+
+    def __str__(self) -> str:
+        match self.what:
+            case What.PAUSE:
+                return f"lane {self.lane} paused" if self.lane else f"tenant {self.tenant} paused"
+            case What.WEIGHT:
+                return f"tenant {self.tenant} weighs {self.to}"
+            case What.LIMIT:
+                of = f" of {self.by} {self.value}".rstrip() if self.by else ""
+                return f"{self.limit} limit{of} {self.to}"
+
+
+def parse(text: str) -> tuple[Order, ...]:
+    """The orders in a property's value, expired ones too. Raises BrokenOrdersError."""
+    try:
+        found = json.loads(text)
+        form, given = found["format"], found["orders"]
+        orders = tuple(_order(one) for one in given[:MAX_ORDERS]) if form == FORMAT else ()
+    except BrokenOrdersError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
+        raise BrokenOrdersError(f"{type(problem).__name__}: {problem}"[:MAX_TEXT]) from None
+    if form != FORMAT:
+        raise BrokenOrdersError(f"form {form!r}: a newer kodoctl reads it"[:MAX_TEXT])
+    return orders
+
+
+def printed(orders: Iterable[Order]) -> str:
+    """As the property's value."""
+    kept = [{name: value for name, value in asdict(order).items() if value != ""} for order in orders]
+    return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
+
+
+def in_force(orders: Iterable[Order], now: int) -> tuple[Order, ...]:
+    """Those that have not ended. `now`: ms since the epoch."""
+    return tuple(order for order in orders if order.until > now)
+
+
+def with_order(orders: Iterable[Order], new: Order) -> tuple[Order, ...]:
+    """With a new order in the place of the one about the same."""
+    return (*(order for order in orders if order.concerns != new.concerns), new)
+
+
+def until_text(orders: Iterable[Order]) -> str:
+    """`2026-11-21 20:00 UTC`: when the last of them ends."""
+    last = max(order.until for order in orders)
+    return f"{datetime.fromtimestamp(last / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def steered_text(value: str, now: int) -> str | None:
+    """What people are told of a property's value, in one line; None when nothing is in force."""
+    try:
+        orders = in_force(parse(value), now)
+    except BrokenOrdersError as problem:
+        return f"steered by something workers cannot read ({problem})"
+    if not orders:
+        return None
+    return f"steered until {until_text(orders)}: {', '.join(map(str, orders))}"
+
+
+_TYPES: Final = {field.name: int if field.name in ("since", "until") else str for field in fields(Order)}
+
+
+def _order(found: dict[str, Any]) -> Order:
+    for name, value in found.items():
+        kind = _TYPES.get(name)
+        if kind is None or type(value) is not kind or len(str(value)) > MAX_TEXT:
+            raise BrokenOrdersError(f"{str(name)[:40]!r} of an order is none, or no {kind.__name__ if kind else 'key'}")
+    order = Order(**{**found, "what": What(found["what"])})
+    if problem := problem_of(order):
+        raise BrokenOrdersError(f"{order}: {problem}")
+    return order
+
+
+def problem_of(order: Order) -> str:
+    """What keeps an order from being followed, whatever the topology is; "" if nothing does."""
+    if order.until - order.since > MAX_SPAN:
+        return "an order lasts 30 days at most: change the file"
+    match order.what:
+        case What.PAUSE:
+            return "" if bool(order.lane) != bool(order.tenant) else "name a lane or a tenant"
+        case What.WEIGHT:
+            fits = order.tenant and order.to.isascii() and order.to.isdigit() and 1 <= int(order.to[:9]) <= 1_000
+            return "" if fits else "name a tenant and a weight from 1 to 1000"
+        case What.LIMIT:
+            return _problem_of_limit(order)
+
+
+def _problem_of_limit(order: Order) -> str:
+    if order.limit == "concurrency":
+        fits = order.to.isascii() and order.to.isdigit() and 1 <= int(order.to[:9]) <= 1_000_000
+        return "" if fits else "a concurrency is a whole number from 1 on"
+    if order.limit not in ("rate", "quota"):
+        return "a limit is a rate, a concurrency or a quota"
+    try:
+        rate = Rate.parse(order.to)
+    except UnitError as problem:
+        return str(problem)
+    return "" if rate.amount else "a limit lets at least one through: pause the tenant instead"

@@ -1,0 +1,102 @@
+"""Live orders as text: there and back, who may take whose place, and what is no order."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kodoctl.topology.steer import (
+    MAX_SPAN,
+    BrokenOrdersError,
+    Order,
+    What,
+    in_force,
+    parse,
+    printed,
+    problem_of,
+    steered_text,
+    with_order,
+)
+
+NOW = 1_800_000_000_000
+HOUR = 3_600_000
+LANE = Order(What.PAUSE, NOW, NOW + HOUR, "ann@desk", "psp is down", lane="L1/retrying")
+TENANT = Order(What.PAUSE, NOW, NOW + 2 * HOUR, "bob@desk", tenant="u1")
+WEIGHT = Order(What.WEIGHT, NOW, NOW + HOUR, "bob@desk", tenant="u1", to="3")
+LIMIT = Order(What.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="rate", by="uid", value="u1", to="10/s")
+CAP = Order(What.LIMIT, NOW, NOW + HOUR, "bob@desk", limit="concurrency", to="8")
+ALL = (LANE, TENANT, WEIGHT, LIMIT, CAP)
+
+
+def test_orders_come_back_as_they_were() -> None:
+    assert parse(printed(ALL)) == ALL
+    assert all(not problem_of(order) for order in ALL)
+
+
+def test_orders_end_by_themselves_and_a_later_one_takes_the_place_of_one_about_the_same() -> None:
+    assert in_force(ALL, NOW + HOUR) == (TENANT,)
+    longer = Order(What.PAUSE, NOW, NOW + 9 * HOUR, "eve@desk", lane="L1/retrying")
+    assert with_order(ALL, longer) == (TENANT, WEIGHT, LIMIT, CAP, longer)
+    assert with_order((), LANE) == (LANE,)
+
+
+def test_what_people_read() -> None:
+    assert [str(order) for order in ALL] == [
+        "lane L1/retrying paused", "tenant u1 paused", "tenant u1 weighs 3", "rate limit of uid u1 10/s",
+        "concurrency limit 8",
+    ]  # fmt: skip
+    told = "steered until 2027-01-15 10:00 UTC: lane L1/retrying paused, tenant u1 paused"
+    assert steered_text(printed((LANE, TENANT)), NOW) == told
+    assert steered_text(printed(ALL), NOW + 9 * HOUR) is None
+    told_broken = steered_text("{", NOW)
+    assert told_broken is not None
+    assert told_broken.startswith("steered by something workers cannot read (JSONDecodeError")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", '{"format": 1}', '{"format": 1, "orders": [7]}', "[" * 100_000])
+def test_what_is_no_order_is_told(text: str) -> None:
+    with pytest.raises(BrokenOrdersError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"what": "stop"},
+        {"until": "soon"},
+        {"until": True},
+        {"key": "x"},
+        {"who": "x" * 201},
+        {"lane": ""},
+        {"until": NOW * 2},
+    ],
+)
+def test_a_damaged_order_is_told(changes: dict[str, object]) -> None:
+    document = json.loads(printed([LANE]))
+    document["orders"][0] |= changes
+    with pytest.raises(BrokenOrdersError):
+        parse(json.dumps(document))
+
+
+def test_a_newer_form_is_told() -> None:
+    with pytest.raises(BrokenOrdersError, match="form 2: a newer kodoctl reads it"):
+        parse('{"format": 2, "orders": []}')
+
+
+@pytest.mark.parametrize(
+    ("order", "said"),
+    [
+        (Order(What.PAUSE, NOW, NOW + MAX_SPAN + 1, "a", tenant="u1"), "30 days at most"),
+        (Order(What.PAUSE, NOW, NOW, "a"), "name a lane or a tenant"),
+        (Order(What.PAUSE, NOW, NOW, "a", lane="L1/ready", tenant="u1"), "name a lane or a tenant"),
+        (Order(What.WEIGHT, NOW, NOW, "a", tenant="u1", to="0"), "weight from 1 to 1000"),
+        (Order(What.WEIGHT, NOW, NOW, "a", tenant="u1", to="²"), "weight from 1 to 1000"),
+        (Order(What.LIMIT, NOW, NOW, "a", limit="concurrency", to="many"), "whole number from 1 on"),
+        (Order(What.LIMIT, NOW, NOW, "a", limit="speed", to="1/s"), "a rate, a concurrency or a quota"),
+        (Order(What.LIMIT, NOW, NOW, "a", limit="rate", to="10"), "not a rate"),
+        (Order(What.LIMIT, NOW, NOW, "a", limit="quota", to="0/h"), "pause the tenant instead"),
+    ],
+)
+def test_orders_that_cannot_be(order: Order, said: str) -> None:
+    assert said in problem_of(order)
