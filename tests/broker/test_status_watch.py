@@ -14,6 +14,7 @@ import time
 
 import pytest
 
+from kodoctl.topology.steer import Order, What, printed
 from tests.cluster import Workspace
 
 pytestmark = pytest.mark.broker
@@ -22,10 +23,9 @@ pytestmark = pytest.mark.broker
 def _prepared(workspace: Workspace) -> None:
     workspace.topology("orders: {subscriptions: {billing: {states: [retrying]}}}")
     workspace.apply()
-    orders = {"format": 1, "orders": [{"what": "pause", "until": int((time.time() + 3600) * 1000)}]}
-    workspace.admin(
-        "PUT", f"{workspace.path('orders')}/subscription/billing/properties", {"kodo-steer": json.dumps(orders)}
-    )
+    now = int(time.time() * 1000)
+    orders = printed([Order(What.PAUSE, now, now + 3_600_000, "ann@desk", lane="L1/ready")])
+    workspace.admin("PUT", f"{workspace.path('orders')}/subscription/billing/properties", {"kodo-steer": orders})
 
 
 def test_in_a_pipe_a_block_each_look_without_control_codes_and_ctrl_c_ends_it_well(workspace: Workspace) -> None:
