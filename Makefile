@@ -64,6 +64,7 @@ bench: $(READY) ## Measure against what a user would pick instead (needs a broke
 	$(BIN)/python benchmarks/lint/measure.py
 	$(BIN)/python benchmarks/plan_apply/measure.py
 	$(BIN)/python benchmarks/consumer/throughput.py
+	$(BIN)/python benchmarks/outbox/relay.py
 
 format: $(READY) ## Rewrite sources as the style asks
 	$(BIN)/ruff check --fix .

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, assert_never
 
 from consumer.intervals import Intervals
 from kodoctl.topology.numbering import BrokenNumberError, Mark, Number, begun, read_number
@@ -91,6 +91,8 @@ class Gaps:
                 count.high = max(count.high, read.high)
                 count.ended = count.ended or read.end
                 return Seen.MARK
+            case _:
+                assert_never(read)
 
     def holes(self) -> list[Hole]:
         """What is missing now; perhaps it is still on its way."""
