@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final, assert_never
 
 from consumer.limits import CapGate, Gate, QuotaGate, RateGate
-from consumer.policy import MAX_MEMORY_WAIT, NOBODY, Concurrency, Limit, Quota, Rate, value_of
+from consumer.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
 
 Gates = tuple[Gate, ...]
 _NEAR: Final = MAX_MEMORY_WAIT / 1000
@@ -36,10 +36,13 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """For which kinds of limit a message may leave its lane, and (rates) after how many seconds it could be back."""
+    """For which kinds of limit a message may leave its lane, (rates) after how many seconds it could be back; whatever it
+    leaves for, it is back within `horizon` seconds.
+    """
 
     rate_after: float | None = None
     quota: bool = False
+    horizon: float = float("inf")
 
     def __bool__(self) -> bool:
         return self.rate_after is not None or self.quota
@@ -47,6 +50,10 @@ class Leave:
     def may(self, over: Over) -> bool:
         """Whether it may wait elsewhere."""
         return self.quota if over is Over.QUOTA else self.rate_after is not None
+
+    def latest(self, over: Over) -> float:
+        """Seconds after which it is back at the latest."""
+        return self.horizon if over is Over.QUOTA else min(self.horizon, MAX_RATE_DUE / 1000)
 
 
 class Limits:
@@ -88,6 +95,8 @@ class Limits:
         if at - now > _NEAR and leave.may(over):
             earliest = at if over is Over.QUOTA else max(room, now + (leave.rate_after or 0.0))
             at = _settle([rate.far_slot for rate in rates], earliest)
+            if at - now > leave.latest(over):
+                return Slot(at, over)  # it is back before that, to ask anew: a promise would only keep others away
             for rate in rates:
                 rate.forget_before(now)
                 rate.promise_far(at)

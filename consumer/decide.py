@@ -234,7 +234,10 @@ def _refused_by_limit(
     reserved = envelope.control.reserved
     counts = 1 if reserved is not None and now >= reserved else 0
     due = now + min(slot - now, most, policy.horizon)
-    control = envelope.control._replace(reserved=slot, due=due, reason="over its limit")
+    hop = envelope.control.hop
+    if due < slot and not counts:
+        hop = max(0, hop - 1)  # back before its moment, to ask anew: a long queue is no running in circles
+    control = envelope.control._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
     for state, target in declared.items():
         if control.attempts(state) + counts <= policy.waits[state].attempts:
             return _move(envelope, target, control.counted(state, counts), policy, limited=True)

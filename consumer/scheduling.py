@@ -35,7 +35,7 @@ class Scheduler:
         self._policy, self._lanes, self._clock = policy, lanes, clock
         self._set_timer, self._refused = set_timer, refused
         self._shares = LaneShares([lane.lane.weight for lane in lanes])
-        self._shut: set[Gate] = set()  # gates with waiters
+        self._shut: dict[Gate, None] = {}  # gates with waiters, first come first
         self.slots = Slots(policy.concurrency) if policy.fair_by else None
         self._kept_back = False  # a slot stayed empty though somebody had work
         self._is_limited = bool(policy.limits)
@@ -179,7 +179,7 @@ class Scheduler:
         if gate.waiters:
             self._set_gate_timer(gate, now)
         else:
-            self._shut.discard(gate)
+            self._shut.pop(gate, None)
 
     @property
     def any_shut(self) -> bool:
@@ -233,13 +233,14 @@ class Scheduler:
         pending = policy.target(lane.level, State.PENDING) is not None
         after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
         blocking = policy.target(lane.level, State.BLOCKING) is not None
-        return Leave(rate_after=after if pending else None, quota=pending or blocking)
+        horizon = policy.horizon / 1000
+        return Leave(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
 
     def _wait_at(self, gate: Gate, held: Held, now: float) -> None:
         held.place = Place.GATED
         held.lane.count("over", gate.kind)
         gate.waiters.append(held)
-        self._shut.add(gate)
+        self._shut[gate] = None
         self._set_gate_timer(gate, now)
 
     def _set_gate_timer(self, gate: Gate, now: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -147,3 +148,23 @@ def test_gates_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -
 def test_gates_of_different_kinds_are_never_mixed_up() -> None:
     with pytest.raises(AssertionError):
         _resize(CapGate(1), RateGate(1.0, 1))
+
+
+def test_a_moment_beyond_the_horizon_is_promised_to_nobody() -> None:
+    """Whoever comes back earlier asks anew; a promise of every visit would keep all others away for ever."""
+    limits = Limits((Quota(None, 2, 60_000, shared=False), Rate(None, Pace(1, 1_000, 1), shared=False)), 1)
+    gates = limits.gates_of({}, "")
+    leave = Leave(quota=True, rate_after=10.0, horizon=60.0)
+    quota, rate = gates
+    for _ in range(2):
+        assert limits.start((quota,), 0.0, quota_taken=False) is None
+    within = [limits.reserve((quota,), 1.0, replace(leave, horizon=61.0), quota_taken=False).at for _ in range(2)]
+    assert within == [61.0, 61.0]
+    visits = {limits.reserve((quota,), 1.0, leave, quota_taken=False).at for _ in range(50)}
+    assert visits == {121.0}
+    assert limits.reserve((rate,), 0.0, leave, quota_taken=False).over is Over.NOTHING
+    far = Leave(rate_after=4_000.0, horizon=10_000.0)
+    assert [limits.reserve((rate,), now, far, quota_taken=False).at for now in (0.0, 0.0, 0.0, 0.0, 0.0, 0.0)] == [
+        1.0, 2.0, 3.0, 4.0, 5.0, 4_000.0,
+    ]  # fmt: skip
+    assert limits.reserve((rate,), 0.0, far, quota_taken=False).at == 4_000.0

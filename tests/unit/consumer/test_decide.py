@@ -199,6 +199,18 @@ def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
 
 
+def test_a_message_that_comes_back_before_its_moment_at_a_limit_counts_nothing_not_even_a_move() -> None:
+    """A backlog of many windows would otherwise die of its moves."""
+    of = policy(horizon=60_000)
+    bounced = Envelope(Level.L1, State.BLOCKING, control=Control(hop=7, reserved=NOW + 1))
+    again = _move(decide(bounced, OverQuota(NOW + 10**7), of, NOW))
+    assert (again.control.hop, again.control.due, again.control.blocking) == (7, NOW + 60_000, 0)
+    assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).control.hop == 1
+    assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).control.hop == 8
+    counted = replace(bounced, control=Control(hop=7, reserved=NOW))
+    assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).control.hop == 8
+
+
 def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_queued() -> None:
     assert _wait(decide(READY, OverRate(NOW + 60_000), policy(states=()), NOW)).delay == 60_000
     in_backup = Envelope(Level.B1, State.READY, control=Control(reserved=NOW))
@@ -343,8 +355,9 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
 def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Outcome], of: Policy) -> None:
     """Whatever the handler says, in whatever order: within the hop limit the message is dead, done, or waits in memory."""
     envelope = Envelope(of.lanes[0].level, State.READY)
+    now = NOW
     for turn in range(of.max_hops + 200):
-        decision = decide(envelope, outcomes[turn % len(outcomes)], of, NOW)
+        decision = decide(envelope, outcomes[turn % len(outcomes)], of, now)
         match decision:
             case Acknowledge() | Forward():
                 return
@@ -359,4 +372,5 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
                 if target.state is State.DEAD:
                     return
                 envelope = Envelope(target.level, target.state, control)
+                now = max(now, control.due or now)
     assert isinstance(decision, Wait)
