@@ -68,7 +68,7 @@ class Engine:
         self.isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts = self.isolation.starts
         self._sole = SoleReader.of(policy, clock.wall(), self.counts)
-        self.starved: set[LaneState] = set()  # told that there is no room
+        self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
         self._timeout = policy.handler_timeout / 1000
@@ -118,7 +118,7 @@ class Engine:
         shut = self.draining or lane.blocked or lane.resting or lane.paused_until > self._clock.now()
         room = 0 if shut else self._stock.room(lane)
         if not room:
-            self.starved.add(lane)
+            self.starved[lane] = None
             if not shut:
                 self.isolation.full(self._clock.now())
         return room
@@ -235,7 +235,7 @@ class Engine:
         now = self._clock.now()
         for lane in list(self.starved):
             if not (lane.blocked or lane.resting) and lane.paused_until <= now and self._stock.room(lane):
-                self.starved.discard(lane)
+                del self.starved[lane]
                 self.effects.ask_for_more(lane.lane.index)
 
     def acknowledgements(self) -> list[tuple[int, list[object]]]:
