@@ -22,7 +22,9 @@ PURE := $(PURE),kodoctl/recall/targets.py
 PURE := $(PURE),consumer/form.py,consumer/gaps.py,consumer/intervals.py,consumer/numbering.py,consumer/sole.py
 PURE := $(PURE),consumer/outbox/choice.py,consumer/outbox/identities.py,consumer/outbox/pace.py
 
-.PHONY: help setup demo test test-broker check format bench docs lock clean
+SEEDS ?= 20000
+
+.PHONY: help setup demo test test-broker simulate check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,6 +47,9 @@ test: $(READY) check ## Everything: style, types, architecture, unit, contract, 
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
+
+simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .

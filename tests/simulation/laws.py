@@ -1,0 +1,258 @@
+"""The design's table, read from outside: when a handler may start, and where a message may go with which counters.
+
+Written from the design, not from consumer.decide: it does not say where a message goes, but what no message may do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from consumer.envelope import CONTROL_NAMES, Level, Outgoing, State
+from consumer.outcomes import (
+    DONE,
+    DependencyDown,
+    Died,
+    Discarded,
+    Failed,
+    MoveAsked,
+    RetryAsked,
+    StateAsked,
+    TransferAsked,
+)
+from consumer.policy import Lane, Policy
+from consumer.testing import StoredMessage
+from kodoctl.topology import control as names
+
+if TYPE_CHECKING:
+    from tests.simulation.book import Book, Work
+    from tests.simulation.process import Process
+
+_JITTER = 3_000  # ms
+_MEMORY = 5_000  # ms: longer waits have jitter
+_COUNTERS = {
+    State.RETRYING: names.ATTEMPTS_RETRYING,
+    State.PENDING: names.ATTEMPTS_PENDING,
+    State.BLOCKING: names.ATTEMPTS_BLOCKING,
+    None: names.ATTEMPTS_BACKUP,
+}
+
+
+def is_for(stored: StoredMessage, policy: Policy) -> bool:
+    """Whether a message is meant for the subscription."""
+    return stored.message.properties.get(names.FOR, policy.subscription) == policy.subscription
+
+
+def may_start(book: Book, process: Process, lane: Lane, work: Work) -> None:
+    """Before the handler: for us? due? not sent elsewhere by a route?"""
+    properties, fail, policy = work.stored.message.properties, book.world.fail, book.policy
+    if not is_for(work.stored, policy):
+        fail("for us", f"{work.case} runs and is for {properties[names.FOR]}")
+    if work.case.forged:
+        return
+    due = int(properties.get(names.DUE, 0))
+    wall = process.clock.wall()
+    if wall < due and wall < work.wall + policy.horizon and not process.jumped:
+        fail("I5 early", f"{work.case} starts {due - wall} ms before it is due")
+    if lane.state is State.READY and names.HOP not in properties and not lane.ordered and not work.refused:
+        route = _route(policy, lane, work.stored)
+        if route is not None:
+            fail("routes", f"{work.case} runs on {lane.name}, a route sends it to {route}")
+
+
+def _route(policy: Policy, lane: Lane, stored: StoredMessage) -> Level | None:
+    to = next((route.to for route in policy.routes if route.matches(stored.message.properties)), lane.level)
+    return None if to is lane.level or (to, State.READY) not in policy.targets else to
+
+
+def may_move(book: Book, process: Process, work: Work, to: Outgoing) -> None:
+    """After it: the same message, one hop further, counted once, due as declared, and only where the table sends it."""
+    problem = _Move(book, process, work, to).problem()
+    if problem:
+        book.world.fail("table", f"{work.case} to {to.topic} {dict(to.properties)}: {problem}; {work}")
+
+
+class _Move:
+    def __init__(self, book: Book, process: Process, work: Work, to: Outgoing) -> None:
+        self.policy, self.process, self.work, self.to = book.policy, process, work, to
+        self.lane = next(lane for lane in self.policy.lanes if lane.index == to.payload.lane)  # type: ignore[union-attr]
+        self.old, self.new = work.stored.message.properties, to.properties
+        self.target = next((target for target in self.policy.targets.values() if target.topic == to.topic), None)
+        self.dies = self.policy.dead_letter is not None and to.topic == self.policy.dead_letter.topic
+
+    def problem(self) -> str:
+        """What is wrong with it, empty when nothing is."""
+        if isinstance(self.work.last, TransferAsked) and self.to.topic in self.policy.produces.values():
+            return self._transferred()
+        if self.target is None and not self.dies:
+            return "not a place it may go to"
+        return self._altered() or ("" if self.work.case.forged else self._hop() or self._counted() or self._placed())
+
+    def _number(self, properties: object, name: str) -> int:
+        return int(properties.get(name, 0))  # type: ignore[attr-defined]
+
+    def _transferred(self) -> str:
+        own = [name for name in self.new if name.startswith(names.PREFIX) and name != names.PARENT]
+        return f"a new message with {own}" if own or names.PARENT not in self.new else ""
+
+    def _altered(self) -> str:
+        was, now = self.work.stored.message, self.to
+        kept = (was.payload, was.key, was.ordering_key, was.event_time)
+        if kept != (now.payload, now.key, now.ordering_key, now.event_time):
+            return "I2: payload, key or event time altered"
+        if _plain(self.old) != _plain(self.new):
+            return "I2: properties altered"
+        return ""
+
+    def _hop(self) -> str:
+        hop, most = self._number(self.new, names.HOP), self.policy.max_hops
+        before = self._number(self.old, names.HOP)
+        early = (
+            self._number(self.new, names.RESERVED) > self._number(self.new, names.DUE) - _JITTER
+        )  # comes back to ask anew
+        if hop != before + 1 and not (early and hop == max(1, before)):
+            return "I4: its hop is not one more"
+        if hop > most and not self.dies:
+            return f"I4: more than {most} hops"
+        ready = self.target is not None and self.target.state is State.READY
+        if self.new.get(names.FOR) != (self.policy.subscription if ready else None):
+            return "it does not say whom it is for"
+        origin = self.work.stored
+        first = names.ORIGIN_ID not in self.old
+        if first and (self.new[names.ORIGIN_TOPIC], self.new[names.ORIGIN_TIME]) != (
+            self.lane.topic,
+            str(origin.publish_time),
+        ):
+            return "its origin is wrong"
+        if not first and any(self.new[name] != self.old[name] for name in (names.ORIGIN_ID, names.ORIGIN_TIME)):
+            return "its origin changed"
+        return ""
+
+    def _counted(self) -> str:
+        """At most one attempt more, and never more than declared; the counter of the state it goes to counts every failure."""
+        grown = {
+            state: self._number(self.new, name) - self._number(self.old, name) for state, name in _COUNTERS.items()
+        }
+        for state, name in _COUNTERS.items():
+            if self._number(self.new, name) > self.policy.waits[state].attempts:
+                return f"I4: more than {self.policy.waits[state].attempts} attempts of {state}"
+        if any(more < 0 for more in grown.values()):
+            return "a counter was reset"
+        backup = grown.pop(None)
+        if backup and not (self.lane.level.is_backup and backup <= self.work.failures):
+            return "a backup attempt that was none"
+        in_memory = self.work.failures if self.lane.ordered else 1
+        if sum(grown.values()) > in_memory:
+            return "counted more than once"
+        return ""
+
+    def _to(self) -> tuple[Level, State] | None:
+        return (self.target.level, self.target.state) if self.target else None
+
+    def _placed(self) -> str:
+        lane, policy = self.lane, self.policy
+        why = self.new.get(names.REASON, "")
+        limited = names.RESERVED in self.new or ("limit" in why and why != self.old.get(names.REASON))
+        if policy.limits and limited and not self.work.refused:
+            return self._before_the_handler()  # turned back when it came for another run
+        if self.work.refused:
+            return "" if self.dies else "refused by its target and sent anywhere but to the dead"
+        match self.work.last:
+            case Died():
+                return "" if self.dies else "dead, and sent on"
+            case Discarded():
+                return "discarded, and sent on"
+            case None | DependencyDown():
+                return self._before_the_handler()
+            case outcome if outcome is DONE:
+                return "done, and sent on"
+            case MoveAsked(level) if (level, State.READY) == self._to() != (lane.level, lane.state):
+                return ""
+            case StateAsked(state) if self.target is not None and self.target.state is state:
+                return self._due(state, grown=1)
+            case Failed() | RetryAsked() | StateAsked() | MoveAsked() | TransferAsked():
+                return self._failed()
+            case outcome:
+                return f"nobody knows why: {outcome}"
+
+    def _before_the_handler(self) -> str:
+        policy, lane = self.policy, self.lane
+        hop, ready = self._number(self.old, names.HOP), self.target is not None and self.target.state is State.READY
+        if ready and self.target is not None:
+            routed = _route(policy, lane, self.work.stored)
+            if hop == 0 and routed is self.target.level and not lane.ordered:
+                return ""
+            if routed is not None and not policy.limits:
+                return "I4: a route taken by a message that was moved before, or another than the first that matches"
+        if not policy.limits:
+            return "moved before its handler ran, and there are no limits"
+        if lane.ordered or lane.level.is_backup:
+            return "a limit moved it out of a lane whose messages stay"
+        due = self._number(self.new, names.DUE) - self.process.clock.wall()
+        if not ready and not self.dies and not 0 < due <= max(policy.horizon, 3_600_000) + _JITTER:
+            return f"over a limit, and due in {due} ms"
+        return ""
+
+    def _failed(self) -> str:
+        """RETRYING of its level while attempts are left, then B1, then dead; backup levels and ordered lanes keep their own."""
+        policy, lane, work = self.policy, self.lane, self.work
+        tries = work.failures
+        if lane.level.is_backup:
+            used, waits = self._number(self.old, names.ATTEMPTS_BACKUP) + tries, policy.waits[None]
+            if self.dies:
+                return "" if used == waits.attempts + 1 or self._circling() else f"dead after {used} attempts in backup"
+            if self._number(self.new, names.ATTEMPTS_BACKUP) != used:
+                return f"failed {used} times in backup, counted otherwise"
+            return self._due(None, grown=tries) if self.to.topic == lane.topic else "left its backup level"
+        in_place = len(policy.in_place)
+        if lane.ordered and policy.on_failure != "leave":
+            used, most = self._number(self.old, names.ATTEMPTS_RETRYING) + tries, policy.waits[State.RETRYING].attempts
+            fits = most + 1 <= used <= most + 1 + in_place and policy.on_failure == "park"
+            return "" if self.dies and fits else f"left its key after {used} failures"
+        if tries - 1 > in_place:
+            return f"{tries} runs in place, {in_place} waits are declared"
+        if isinstance(work.last, Failed) and tries - 1 < in_place and self._stays_in_place():
+            return f"{tries} runs in place, {in_place} waits are declared and there is room"
+        if self.target is not None and self.target.state is State.RETRYING:
+            return self._due(State.RETRYING, grown=1)
+        return "" if (self.dies or self._escalated()) and self._retried_enough() else "gave up with attempts left"
+
+    def _stays_in_place(self) -> bool:
+        roomy = self.policy.lookahead_messages // 5 >= 500
+        return (
+            roomy
+            and self.lane.state is State.READY
+            and len(self.work.outcomes) == self.work.failures
+            and all(isinstance(outcome, Failed) for outcome in self.work.outcomes)
+        )
+
+    def _escalated(self) -> bool:
+        return self._to() == (Level.B1, State.READY) and not self.lane.level.is_backup
+
+    def _circling(self) -> bool:
+        return self._number(self.new, names.HOP) > self.policy.max_hops
+
+    def _retried_enough(self) -> bool:
+        """No RETRYING, or no attempt left; and for the dead: no B1 either."""
+        used = self._number(self.old, names.ATTEMPTS_RETRYING)
+        spent = self.policy.target(self.lane.level, State.RETRYING) is None
+        spent = spent or used == self.policy.waits[State.RETRYING].attempts
+        last = (Level.B1, State.READY) not in self.policy.targets or self.lane.level.rank >= Level.B1.rank
+        return self._circling() or (spent and (last or not self.dies))
+
+    def _due(self, state: State | None, *, grown: int) -> str:
+        name, waits = _COUNTERS[state], self.policy.waits[state]
+        count = self._number(self.new, name)
+        if count != self._number(self.old, name) + grown:
+            return f"its attempts of {state} grew otherwise than by {grown}"
+        delay = waits.delay(count)
+        if isinstance(self.work.last, RetryAsked) and self.work.last.after is not None:
+            delay = min(self.work.last.after, self.policy.horizon)
+        due = self._number(self.new, names.DUE) - self.process.clock.wall()
+        late = _JITTER if delay > _MEMORY else 0
+        if not delay <= due <= delay + late:
+            return f"I5: due in {due} ms, {delay} (+{late}) are declared"
+        return "" if self.to.deliver_at == self._number(self.new, names.DUE) else "not delivered when it is due"
+
+
+def _plain(properties: object) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in CONTROL_NAMES}  # type: ignore[attr-defined]

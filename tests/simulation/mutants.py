@@ -1,0 +1,133 @@
+"""The worker deliberately broken, each time in one place: what the simulation has to catch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from consumer import decide, engine, publications
+from consumer.broker import Lost, Stored
+from consumer.decide import Acknowledge, Why
+from consumer.envelope import Control
+from consumer.fairness import LaneShares, TenantRing
+from consumer.held import Entry, LaneState
+from consumer.limits import CapGate, QuotaGate, RateGate
+from consumer.outcomes import NotForUs
+from consumer.publications import Publications
+
+Made = Callable[..., Any]
+Mutant = tuple[Any, str, Callable[[Made], Any]]
+"""Where it stands, its name, and what makes the broken one of the right one."""
+
+
+def _acknowledged_at_once(right: Made) -> Made:
+    def begin(self: Any, held: Any, *given: Any) -> None:
+        right(self, held, *given)
+        held.lane.acks.append(held.token)
+        self._owner.unsent += 1
+
+    return begin
+
+
+def _lost_is_stored(right: Made) -> Made:
+    def receipt(self: Any, ticket: int, receipt: Any, now: float) -> None:
+        right(self, ticket, Stored("(0,0,0,0)") if isinstance(receipt, Lost) else receipt, now)
+
+    return receipt
+
+
+def _one_more(right: Made) -> Made:
+    def init(self: Any, weights: list[int]) -> None:
+        heaviest = max(range(len(weights)), key=lambda index: weights[index])
+        right(self, [weight + (index == heaviest) for index, weight in enumerate(weights)])
+
+    return init
+
+
+def _hops_stand_still(right: Made) -> Made:
+    def move(envelope: Any, target: Any, control: Any, *given: Any, **named: Any) -> Any:
+        moved = right(envelope, target, control, *given, **named)
+        return decide.Move(moved.target, moved.control._replace(hop=control.hop), moved.why)
+
+    return move
+
+
+def _for_everybody(right: Made) -> Made:
+    def on_arrival(*given: Any) -> Any:
+        outcome = right(*given)
+        return None if isinstance(outcome, NotForUs) else outcome
+
+    return on_arrival
+
+
+def _altered(right: Made) -> Made:
+    def rewritten(*given: Any) -> Any:
+        message = right(*given)
+        return replace(message, properties={k: v for k, v in message.properties.items() if k != "kodo-unknown"})
+
+    return rewritten
+
+
+def _forgets_to_send(_: Made) -> Made:
+    def renew(self: Any, now: float) -> None:
+        self._owner.effects.renew_publishing = True
+        self._owner.effects.any = True
+        self._out.clear()
+
+    return renew
+
+
+MUTANTS: dict[str, Mutant] = {
+    "acknowledged before it is published": (Publications, "begin", _acknowledged_at_once),
+    "no receipt is taken for a receipt": (Publications, "receipt", _lost_is_stored),
+    "hanging sends are forgotten": (Publications, "renew", _forgets_to_send),
+    "what is let go stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
+    "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),
+    "a copy is taken for another message": (LaneState, "entry", lambda _: lambda _self, key, _now: Entry(key)),
+    "a failure counts twice": (
+        Control, "counted", lambda right: lambda self, state, by=1, **more: right(self, state, 2 * by, **more),
+    ),
+    "a failure does not count": (
+        Control, "counted", lambda right: lambda self, state, by=1, **more: right(self, state, 0 * by, **more),
+    ),
+    "one attempt too few": (decide, "_retry", lambda right: lambda envelope, *given: (
+        None if envelope.control.retrying == 1 else right(envelope, *given)
+    )),
+    "hops are not counted": (decide, "_move", _hops_stand_still),
+    "dead letters are dropped": (decide, "_die", lambda _: lambda *_given: Acknowledge(Why.DEAD)),
+    "a weight is off by one": (LaneShares, "__init__", _one_more),
+    "tenants have no turns": (TenantRing, "push", lambda right: lambda self, tenant, *given, **named: (
+        right(self, tenant * 0, *given, **named)
+    )),
+    "due times are not heeded": (engine, "before_its_turn", lambda right: lambda held, policy, wall: (
+        right(held, policy, wall + 10**12)
+    )),
+    "it handles what is for others": (engine, "on_arrival", _for_everybody),
+    "routes are taken twice": (Control, "first_receipt", lambda _: property(lambda _self: True)),
+    "a slot is never given back": (CapGate, "finish", lambda _: lambda _self: None),
+    "a rate is not heeded": (RateGate, "free_at", lambda _: lambda _self, now: now),
+    "a quota is one too large": (QuotaGate, "free_at", lambda right: lambda self, now: (
+        right(self, now) if self._total > self.amount else now
+    )),
+    "order within a key is lost": (LaneState, "chain", lambda _: lambda _self, _held: True),
+    "a key never goes on": (LaneState, "next_of_chain", lambda _: lambda _self, _held: None),
+    "properties get lost": (publications, "rewritten", _altered),
+    "lanes are never read again": (engine.Engine, "resume_starved", lambda _: lambda _self: None),
+    "delays are too short": (publications, "jittered", lambda right: lambda control, *given: (
+        right(control._replace(due=control.due and control.due - 500), *given)
+    )),
+}  # fmt: skip
+
+
+@contextmanager
+def broken(name: str) -> Iterator[None]:
+    """The worker with this one thing wrong."""
+    owner, attribute, make = MUTANTS[name]
+    right = owner.__dict__[attribute]
+    setattr(owner, attribute, make(right))
+    try:
+        yield
+    finally:
+        setattr(owner, attribute, right)
