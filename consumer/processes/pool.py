@@ -179,7 +179,7 @@ class ProcessRunner:
         now = time.monotonic()
         nearest = self._not_before - now if len(self._lines) < self._size else float("inf")
         for line in self._lines:
-            if line.busy:
+            if line.busy and not line.timed_out:
                 began = line.at_work_since
                 nearest = min(nearest, _LOOK, _STILL if line.busy > 1 else _LOOK)
                 nearest = min(nearest, began + self._timeout - now if began is not None else _LOOK)
@@ -188,7 +188,7 @@ class ProcessRunner:
     def _look_at(self, line: Line) -> None:
         """A message that hangs costs its process; one that takes its time gives up those that wait behind it."""
         began = line.at_work_since
-        if began is None or not line.busy:
+        if began is None or not line.busy or line.timed_out:
             return
         took = time.monotonic() - began
         if took > self._timeout:
