@@ -7,10 +7,10 @@ WORKERS ?= 2
 PULSAR ?= 4.2
 # Pure code: every branch is tested.
 PURE := kodoctl/plan/*,kodoctl/topology/*
-PURE := $(PURE),consumer/admission.py,consumer/audit.py,consumer/counts.py,consumer/decide.py,consumer/effects.py,consumer/engine.py
+PURE := $(PURE),consumer/adaptive.py,consumer/admission.py,consumer/audit.py,consumer/breaker.py,consumer/counts.py,consumer/decide.py,consumer/effects.py,consumer/engine.py
 PURE := $(PURE),consumer/envelope.py,consumer/fairness.py,consumer/guard.py,consumer/held.py,consumer/isolation.py,consumer/limits.py,consumer/message.py
 PURE := $(PURE),consumer/outcomes.py,consumer/poison.py,consumer/policy.py,consumer/publications.py,consumer/routes.py
-PURE := $(PURE),consumer/scheduling.py,consumer/sending.py,consumer/slots.py,consumer/timers.py,consumer/trust.py
+PURE := $(PURE),consumer/scheduling.py,consumer/sending.py,consumer/slots.py,consumer/throttle.py,consumer/timers.py,consumer/trust.py
 PURE := $(PURE),consumer/waits.py,consumer/watchdog.py
 PURE := $(PURE),consumer/histogram.py,consumer/meter.py,consumer/seeing/evenness.py,consumer/seeing/stalls.py
 PURE := $(PURE),kodoctl/recall/casts.py,kodoctl/recall/condition.py,kodoctl/recall/document.py,kodoctl/recall/doubt.py

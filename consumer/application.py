@@ -83,8 +83,8 @@ class Consumer:
     def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[Place]) -> Consumer:
         """A consumer as the topology file declares it. Nothing is connected before `start`.
 
-        Raises KodoctlError with every finding: the file is wrong, has no such topic or subscription, or asks for what
-        this version cannot do. Environment and connection are found as by kodoctl: `env`, `context`, `admin_url`,
+        Raises KodoctlError with every finding: the file is wrong, has no such topic or subscription, or names a
+        payload schema that cannot be read. Environment and connection are found as by kodoctl: `env`, `context`, `admin_url`,
         `broker_url`, `token_file`; KODOCTL_ variables; a context.
         """
         surroundings = Surroundings.of(**place)

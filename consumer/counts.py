@@ -11,7 +11,7 @@ class Counts:
     """Since the start of the worker.
 
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
-    `isolated`: times a tenant was moved aside for filling the look-ahead.
+    `isolated`: times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
     `repeats`: deliveries dropped because their message was held or just finished with. `recorded`: audit records with a
     receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control properties could not
     be believed. `missing` and `doubled`: numbers of producers, where this worker is the only reader.
@@ -31,6 +31,7 @@ class Counts:
     unsigned: int = 0
     missing: int = 0
     doubled: int = 0
+    paused: int = 0
     finished: Counter[str] = field(default_factory=Counter)
     waited: Counter[str] = field(default_factory=Counter)
     failed: Counter[str] = field(default_factory=Counter)

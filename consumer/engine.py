@@ -40,6 +40,7 @@ from consumer.publications import Publication, Publications
 from consumer.scheduling import Scheduler
 from consumer.sending import Sending
 from consumer.sole import SoleReader
+from consumer.throttle import Throttle
 from consumer.timers import Timers
 from consumer.waits import Waits
 from consumer.watchdog import misplaced
@@ -56,7 +57,7 @@ class Engine:
         self.effects = Effects()
         self.draining = False
         self.meter: Meter | None = None  # there when somebody wants to see
-        self.timers: Timers[Held | Gate | Sending | Recorder | Isolation] = Timers()
+        self.timers: Timers[Held | Gate | Sending | Recorder | Isolation | Throttle] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
         self._clock, self._check = clock, check
@@ -65,6 +66,7 @@ class Engine:
         self._waits = Waits(self, self.timers.set, rng)
         self._publications = Publications(self, self.timers.set, clock, rng)
         self.recorder = self._publications.recorder(self._finished_with)
+        self.throttle = Throttle(self, self._scheduler, self.timers.set)
         self.isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts = self.isolation.starts
         self._sole = SoleReader.of(policy, clock.wall(), self.counts)
@@ -153,9 +155,14 @@ class Engine:
             now = self._clock.now()
         if self.timers.first <= now:
             self.advance(now)
+        throttle = self.throttle
+        if throttle.tight and not throttle.may_start(len(self.running), now):
+            return None
         held = self._scheduler.take(now)
         if held is None:
             return None
+        if throttle.tight:
+            throttle.started()
         held.place = Place.RUNNING
         self.counts.started += 1
         message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
@@ -173,6 +180,8 @@ class Engine:
         self._scheduler.freed(held, now)
         if self.meter is not None:
             self.meter.ended(held, started, now, done=outcome is DONE)
+        if outcome is not DONE or self.throttle.listens:
+            self.throttle.ended(held.tenant, outcome, started, len(self.running) + 1, now)
         if outcome is DONE:  # the first line of the table, without its cost
             self.counts.done += 1
             if self.recorder is None:
@@ -206,6 +215,8 @@ class Engine:
                     sleeper.flush(now)
                 case Isolation():
                     sleeper.look(now)
+                case Throttle():
+                    sleeper.wake()
                 case _:
                     assert_never(sleeper)
 

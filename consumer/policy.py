@@ -156,6 +156,7 @@ class Policy:
     horizon: int = 0
     handler_timeout: int = 30_000
     concurrency: int = 32
+    adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
     limits: tuple[Limit, ...] = ()
     routes: tuple[Route, ...] = ()
     fair_by: str | None = None

@@ -1,7 +1,4 @@
-"""A topology file -> what a worker goes by: the only place where the consumer knows the file's shape.
-
-What the file asks for and this version does not do is refused here, by name: never silently ignored.
-"""
+"""A topology file -> what a worker goes by: the only place where the consumer knows the file's shape."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import Any, Final, Literal, assert_never
 
+from consumer.adaptive import MOST
 from consumer.avro import empty_items
 from consumer.envelope import Level, State
 from consumer.policy import (
@@ -65,16 +63,16 @@ def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
 
 
 def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
-    """Everything a worker of one subscription needs. Raises UsageError for unknown names, KodoctlError for what this
-    version cannot do.
+    """Everything a worker of one subscription needs. Raises UsageError for unknown names, KodoctlError for a
+    payload schema that cannot be read.
     """
     ground = ground_of(topology, topic)
     spec = ground.subscriptions.get(subscription)
     if spec is None:
         detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
         raise UsageError(error("K703", "no such subscription in the file", detail))
-    if unsupported := list(_unsupported(topology, topic, subscription, spec)):
-        raise KodoctlError(*unsupported)
+    if unreadable := list(_unreadable(topology, topic)):
+        raise KodoctlError(*unreadable)
     family = _Family(topology, topic, ground, subscription, spec)
     return Policy(
         ground=topic,
@@ -88,6 +86,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         horizon=int(settings.horizon(ground, spec)),
         handler_timeout=int(spec.handler_timeout),
         concurrency=_concurrency(spec),
+        adaptive=spec.concurrency == "adaptive",
         limits=tuple(_limit(limit) for limit in spec.limits),
         routes=tuple(_routes(ground, spec)),
         fair_by=ground.fair_by,
@@ -220,8 +219,7 @@ def _waits(spec: Subscription, state: State | None) -> Waits:
 
 
 def _concurrency(spec: Subscription) -> int:
-    assert isinstance(spec.concurrency, int)
-    return spec.concurrency
+    return spec.concurrency if isinstance(spec.concurrency, int) else MOST
 
 
 def _isolate(ground: GroundTopic, spec: Subscription) -> Isolate | None:
@@ -284,15 +282,8 @@ def _produced_schemas(
     return {topic: schema for topic, schema in schemas.items() if schema is not None}
 
 
-def _unsupported(topology: LoadedTopology, topic: str, name: str, spec: Subscription) -> Iterator[Diagnostic]:
-    """What the file asks for and this version does not do."""
-
-    def refused(key: str, what: str) -> Diagnostic:
-        where = topology.where("topics", topic, "subscriptions", name, key)
-        return error("K704", "not supported by this version of the consumer", what, where)
-
-    if not isinstance(spec.concurrency, int):
-        yield refused("concurrency", "adaptive concurrency is not there yet: give a number")
+def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
+    """Payload schemas that cannot be read."""
     payload = topology.payloads.get(topic)
     if payload is not None and not isinstance(payload.definition, dict):
         detail = f"{payload.path}: {payload.problem or 'it is not a map'}"

@@ -233,8 +233,6 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K701": Code("one topology file needed", "Name one file, not a folder of several."),
         "K702": Code("no such topic in the file", "Name one of the ground topics it lists."),
         "K703": Code("no such subscription in the file", "Name one of the subscriptions it lists."),
-        "K704": Code("not supported by this version of the consumer",
-                     "Write what the detail proposes, or use a newer consumer."),
         "K705": Code("payload schema cannot be read", "Mend the schema file; `kodoctl lint` says more."),
         "K707": Code("no handler", "Decorate a function with @consumer.handler before the consumer starts."),
         "K708": Code("cannot read settings", "Mend kodo-consumer.toml, or the KODO_CONSUMER_ variable."),

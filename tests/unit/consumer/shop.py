@@ -43,6 +43,7 @@ class Shop:
         self._events: list[tuple[float, int, Message | Delivery, int]] = []
         self._count = 0
         self._came: dict[object, float] = {}
+        self._next_tick = 0.0
 
     def comes(self, at: float, tenant: str, lane: int = 0, **properties: object) -> None:
         """A message of a tenant arrives."""
@@ -57,27 +58,26 @@ class Shop:
 
     def run(self, until: float) -> None:
         """Everything up to a moment, in order."""
-        while self._events and self._events[0][0] <= until:
-            at, _, what, lane = heapq.heappop(self._events)
+        while True:
+            at = min(self._events[0][0] if self._events else until, self._next_tick)
+            if at > until or (at == until and not self._events):
+                break
             self.clock.advance(max(0.0, at - self.clock.now()))
-            if isinstance(what, Message):
-                self.busy[what.tenant] -= 1
-                self.engine.finish(what, self.outcome(what, at))
-            else:
-                self._came[what.token] = at
-                self.engine.deliver(lane, [what])
-            while self._events and self._events[0][0] <= at and not isinstance(self._events[0][2], Message):
-                _, _, more, lane = heapq.heappop(self._events)
-                assert not isinstance(more, Message)
-                self._came[more.token] = at
-                self.engine.deliver(lane, [more])
+            while self._events and self._events[0][0] <= at:
+                self._happen(*heapq.heappop(self._events))
+                if not (self._events and self._events[0][0] <= at and isinstance(self._events[0][2], Delivery)):
+                    self._fill()  # as a slot does, which takes the next message when it hands one back
+            self._next_tick = self.clock.now() + max(self.engine.tick(), 0.001)
             self._fill()
-            nap = self.engine.tick()
-            if self._events and at + nap < self._events[0][0]:
-                self.clock.advance(nap)
-                self.engine.tick()
-                self._fill()
         self.clock.advance(max(0.0, until - self.clock.now()))
+
+    def _happen(self, at: float, _number: int, what: Message | Delivery, lane: int) -> None:
+        if isinstance(what, Message):
+            self.busy[what.tenant] -= 1
+            self.engine.finish(what, self.outcome(what, at))
+        else:
+            self._came[what.token] = at
+            self.engine.deliver(lane, [what])
 
     def waits(self, tenant: str, begin: float = 0.0) -> list[float]:
         """Waits of tenants whose name begins so, sorted."""

@@ -117,19 +117,15 @@ def test_only_ready_lanes_of_ordered_subscriptions_keep_order(tmp_path: Path) ->
     assert (policy.on_failure, policy.subscription_type) == ("block", "key_shared")
 
 
-def test_what_this_version_cannot_do_is_refused_by_name(tmp_path: Path) -> None:
-    topics = """
-  J:
-    subscriptions: {s: {concurrency: adaptive}}
-  K:
-    payload: {type: json, schema: missing.json}
-    subscriptions: {s: {}}
-"""
-    with pytest.raises(KodoctlError) as refused:
-        _policy(tmp_path, topics)
-    assert [found.code for found in refused.value.diagnostics] == ["K704"]
+def test_a_payload_schema_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(KodoctlError, match="K705"):
-        _policy(tmp_path, topics, "K")
+        _policy(tmp_path, "  J: {payload: {type: json, schema: missing.json}, subscriptions: {s: {}}}\n")
+
+
+def test_concurrency_may_be_found_out(tmp_path: Path) -> None:
+    topics = "  J: {subscriptions: {s: {concurrency: adaptive}, r: {concurrency: 5}}}\n"
+    found = [_policy(tmp_path, topics, "J", name) for name in "sr"]
+    assert [(policy.adaptive, policy.concurrency) for policy in found] == [(True, 128), (False, 5)]
 
 
 def test_a_payload_schema_is_read(tmp_path: Path) -> None:
