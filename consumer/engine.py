@@ -6,12 +6,12 @@ carry out `effects` and acknowledgements afterwards. Every unacknowledged messag
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Final, assert_never
 
-from consumer.admission import Limits, Over, Slot
+from consumer.admission import Over, Slot
 from consumer.audit import Recorder
 from consumer.broker import Receipt
 from consumer.checks import before_its_turn, on_arrival
@@ -57,16 +57,17 @@ class Engine:
         self.effects = Effects()
         self.draining = False
         self.meter: Meter | None = None  # there when somebody wants to see
-        self.timers: Timers[Held | Gate | Sending | Recorder | Isolation | Throttle] = Timers()
+        self.timers: Timers[Held | Gate | Sending | Recorder | Callable[[float], None]] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
         self._clock, self._check = clock, check
         self._stock = Stock(policy)
         self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
+        self.limits = self._scheduler.limits
         self._waits = Waits(self, self.timers.set, rng)
         self._publications = Publications(self, self.timers.set, clock, rng)
         self.recorder = self._publications.recorder(self._finished_with)
-        self.throttle = Throttle(self, self._scheduler, self.timers.set)
+        self.throttle = self._scheduler.throttle = Throttle(self, self._scheduler, self.timers.set)
         self.isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts = self.isolation.starts
         self._sole = SoleReader.of(policy, clock.wall(), self.counts)
@@ -129,8 +130,7 @@ class Engine:
         """The broker's word on a send."""
         now = self._clock.now()
         self._publications.receipt(ticket, receipt, now)
-        if self.isolation.leaving:
-            self.isolation.move(now)
+        self.isolation.move(now)
 
     # ---- handlers
 
@@ -155,14 +155,9 @@ class Engine:
             now = self._clock.now()
         if self.timers.first <= now:
             self.advance(now)
-        throttle = self.throttle
-        if throttle.tight and not throttle.may_start(len(self.running), now):
-            return None
         held = self._scheduler.take(now)
         if held is None:
             return None
-        if throttle.tight:
-            throttle.started()
         held.place = Place.RUNNING
         self.counts.started += 1
         message = Message(held.delivery, held.lane.lane, held.control, held.tenant, self._check, held)
@@ -213,12 +208,8 @@ class Engine:
                     self._publications.send(sleeper, now)
                 case Recorder():
                     sleeper.flush(now)
-                case Isolation():
-                    sleeper.look(now)
-                case Throttle():
-                    sleeper.wake()
                 case _:
-                    assert_never(sleeper)
+                    sleeper(now)
 
     def tick(self) -> float:
         """Everything that depends on time alone. Answers in how many seconds to come again; infinite: when something happens."""
@@ -230,7 +221,7 @@ class Engine:
         if now >= self._look_again:  # not at every timer: there may be ten thousand gates
             self._look_again = now + _TICK
             self._scheduler.recheck(now)
-            self._scheduler.limits.prune(now)
+            self.limits.prune(now)
             self.isolation.look(now)
             for text in self._sole.look(now) if self._sole is not None else ():
                 self.effects.alarm("missing", text)
@@ -257,14 +248,9 @@ class Engine:
         self.unsent = 0
         return found
 
-    @property
-    def limits(self) -> Limits:
-        """The subscription's limits."""
-        return self._scheduler.limits
-
     def share_limits(self, workers: int) -> None:
         """So many workers live on this subscription."""
-        self._scheduler.limits.share_out(workers)
+        self.limits.share_out(workers)
 
     def adopt(
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()

@@ -73,7 +73,7 @@ class Isolation:
         owner: Owner,
         stock: Stock,
         publishing: Publishing,
-        set_timer: Callable[[float, Isolation], int],
+        set_timer: Callable[[float, Callable[[float], None]], int],
         rng: Random,
     ) -> None:
         policy = owner.policy
@@ -97,7 +97,7 @@ class Isolation:
         """The look-ahead is full: a timer asks for a look."""
         if self._lanes and not self._is_full and now >= self._not_before:
             self._is_full = True
-            self._set_timer(now, self)
+            self._set_timer(now, self.look)
 
     def look(self, now: float) -> None:
         """Who is noisy now, and who is no longer. To be called each second, and when the timer says so."""

@@ -15,6 +15,7 @@ from consumer.held import UNSTARTED, Held, LaneState, Place
 from consumer.limits import CapGate, Gate, QuotaGate
 from consumer.policy import MAX_MEMORY_WAIT, Policy
 from consumer.slots import NOBODY_BARRED, Slots
+from consumer.throttle import Throttle
 
 _MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
 _GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
@@ -30,6 +31,8 @@ class Scheduler:
         self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
     ) -> None:
         self.limits = Limits(policy.limits, policy.expected_workers)
+        self.throttle: Throttle | None = None
+        self.running = 0
         self.starts: deque[str] | None = None  # tenants of the last starts, where somebody wants to know
         self.version = 0  # grows whenever there may be more to take
         self._policy, self._lanes, self._clock = policy, lanes, clock
@@ -116,6 +119,17 @@ class Scheduler:
 
     def take(self, now: float) -> Held | None:
         """The next message, its tokens taken and its slot counted; None when nobody may start."""
+        throttle = self.throttle
+        if throttle is None or not throttle.tight:
+            held = self._take(now)
+        elif not throttle.may_start(self.running, now):
+            return None
+        elif (held := self._take(now)) is not None:
+            throttle.started()
+        self.running += held is not None
+        return held
+
+    def _take(self, now: float) -> Held | None:
         slots = self.slots
         if slots is None:
             return self._next(NOBODY_BARRED, now)
@@ -132,6 +146,7 @@ class Scheduler:
 
     def freed(self, held: Held, now: float) -> None:
         """A message that was taken has ended."""
+        self.running -= 1
         if held.gates is not None:
             held.entitled = False
             for gate in held.gates:

@@ -34,7 +34,7 @@ class Throttle:
 
     __slots__ = ("_owner", "_set_timer", "_turns", "adaptive", "breaker", "listens", "tight")
 
-    def __init__(self, owner: Owner, turns: Turns, set_timer: Callable[[float, Throttle], int]) -> None:
+    def __init__(self, owner: Owner, turns: Turns, set_timer: Callable[[float, Callable[[float], None]], int]) -> None:
         self._owner, self._turns, self._set_timer = owner, turns, set_timer
         self.breaker = Breaker(owner.policy.concurrency)
         self.adaptive = Adaptive(owner.policy.concurrency) if owner.policy.adaptive else None
@@ -58,7 +58,7 @@ class Throttle:
         if breaker.opened != opened:
             self._owner.counts.paused += 1
             self._owner.effects.alarm("breaker", f"{breaker.cause}: no handler starts for {breaker.until - now:g} s")
-            self._set_timer(breaker.until, self)
+            self._set_timer(breaker.until, self.wake)
         elif breaker.state is BreakerState.CLOSED is not before:
             self._owner.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}")
         if self.adaptive is not None and before is BreakerState.CLOSED:
@@ -67,9 +67,9 @@ class Throttle:
                 more = True
         self.listens = self.adaptive is not None or breaker.listens
         if more:
-            self.wake()
+            self.wake(now)
 
-    def wake(self) -> None:
+    def wake(self, _now: float) -> None:
         """There may be more to start."""
         self._settle()
         self._turns.version += 1
