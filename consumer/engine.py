@@ -233,10 +233,10 @@ class Engine:
         return max(0.0, due - now)
 
     def resume_starved(self) -> None:
-        """Asks for more from lanes that were told to wait and have room again."""
+        """Asks for more from lanes that were told to wait and have room again, for more than a few."""
         now = self._clock.now()
         for lane in list(self.starved):
-            if not (lane.blocked or lane.resting) and lane.paused_until <= now and self._stock.room(lane):
+            if not (lane.blocked or lane.resting) and lane.paused_until <= now and self._stock.worthwhile(lane):
                 del self.starved[lane]
                 self.effects.ask_for_more(lane.lane.index)
 

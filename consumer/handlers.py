@@ -26,6 +26,9 @@ _BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that 
 _MOST_HANGING: Final = 8  # threads, where there are fewer slots
 _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 _JOIN: Final = 2.0  # seconds a stopped thread is waited for
+_LOOK: Final = 0.001  # seconds between two looks at whether handlers are held up
+_RARE_LOOK: Final = 0.008  # the same when they are not
+_QUICK: Final = 4  # handlers a thread gets through between two looks when nothing holds them up
 
 
 def _hanging(detail: str) -> KodoctlError:
@@ -43,7 +46,11 @@ class _Slot:
 
 
 class ThreadRunner:
-    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back."""
+    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back.
+
+    A message that arrives wakes one thread. More are woken by a scout, while there is work and those awake are held up in
+    their handlers: handlers that take microseconds are quickest on one thread, others would only fight it for the interpreter.
+    """
 
     def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
         self._handler, self._most = handler, slots
@@ -55,10 +62,15 @@ class ThreadRunner:
         self._parked = 0
         self._stopping = False
         self.hanging = 0  # threads whose handler was given up and has not come back
+        self._started = 0  # turns that brought a message, more or less: threads do not wait for one another to count
+        self._dry = -1  # the desk's version when nothing was left to take
+        self._work = threading.Event()
+        self._scouting = False
 
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._desk = desk
+        threading.Thread(target=self._guarded, args=(self._scout,), name="kodo-scout", daemon=True).start()
 
     def wake(self) -> None:
         """See Runner."""
@@ -92,6 +104,7 @@ class ThreadRunner:
             for _ in range(self._parked):
                 self._bells.put(None)
             self._parked = 0
+        self._work.set()
         for thread in waiting:
             if thread is not None:
                 thread.join(_JOIN)
@@ -100,22 +113,27 @@ class ThreadRunner:
         if self._stopping:
             return
         slot = _Slot()
-        slot.thread = threading.Thread(target=self._work, args=(slot,), name="kodo-handler", daemon=True)
+        slot.thread = threading.Thread(target=self._guarded, args=(self._live, slot), name="kodo-handler", daemon=True)
         self._slots.add(slot)
         slot.thread.start()
 
-    def _work(self, slot: _Slot) -> None:
+    def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
         desk = self._desk
         assert desk is not None
         try:
-            self._turns(slot, desk)
+            work(desk, *arguments)
         except BaseException as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
             desk.broke(problem)
-        if slot.replaced:
-            with self._lock:
-                self.hanging -= 1
 
-    def _turns(self, slot: _Slot, desk: Desk) -> None:
+    def _live(self, desk: Desk, slot: _Slot) -> None:
+        try:
+            self._turns(desk, slot)
+        finally:
+            if slot.replaced:
+                with self._lock:
+                    self.hanging -= 1
+
+    def _turns(self, desk: Desk, slot: _Slot) -> None:
         outcome: Outcome | None = None
         finished: Message | None = None
         while not slot.replaced:
@@ -125,8 +143,10 @@ class ThreadRunner:
                 if self._park(seen, desk):
                     continue
                 return
-            if self._parked or len(self._slots) < self._most:
-                self.wake()
+            self._started += 1
+            if not self._scouting and (self._parked or len(self._slots) < self._most):
+                self._scouting = True
+                self._work.set()
             slot.message = finished
             outcome = self._run(finished)
             slot.message = None
@@ -145,11 +165,35 @@ class ThreadRunner:
                 return False
             sleeps = desk.version == seen
             self._parked += sleeps
+            self._dry = seen
         if sleeps:
             self._bells.get()
         else:
             time.sleep(_BREATH)
         return not self._stopping
+
+    def _scout(self, desk: Desk) -> None:
+        while not self._stopping:
+            self._work.wait()
+            self._work.clear()
+            pause = _LOOK
+            while self._spare and desk.version != self._dry:
+                started, awake = self._started, len(self._slots) - self._parked
+                time.sleep(pause)
+                if self._started - started > _QUICK * awake:
+                    pause = _RARE_LOOK
+                    continue
+                pause = _LOOK
+                for _ in range(max(1, awake)):
+                    self.wake()
+            self._scouting = False
+            if self._spare and desk.version != self._dry:  # somebody may have counted on it in between
+                self._work.set()
+
+    @property
+    def _spare(self) -> bool:
+        """Whether a thread could be woken or made."""
+        return not self._stopping and (self._parked > 0 or len(self._slots) < self._most)
 
 
 class LoopRunner:

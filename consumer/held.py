@@ -204,12 +204,13 @@ class LaneState:
 class Stock:
     """How much is held, against one budget for all lanes: a floor for each, the rest for whoever has work."""
 
-    __slots__ = ("_floor", "_max_bytes", "_max_messages", "bytes", "messages")
+    __slots__ = ("_floor", "_max_bytes", "_max_messages", "_step", "bytes", "messages")
 
     def __init__(self, policy: Policy) -> None:
         self._max_messages = policy.max_held
         self._max_bytes = policy.lookahead_bytes
         self._floor = max(1, min(LANE_FLOOR, policy.max_held // max(1, len(policy.lanes))))
+        self._step = max(1, min(policy.batch, policy.max_held // 4))
         self.messages = 0
         self.bytes = 0
 
@@ -247,6 +248,11 @@ class Stock:
         if self.bytes >= self._max_bytes:
             return 0 if lane.held else 1
         return max(self._max_messages - self.messages, self._floor - lane.held, 0)
+
+    def worthwhile(self, lane: LaneState) -> bool:
+        """Whether a lane that waits should go on: room for a batch, or the lane is running dry. A few at a time cost much."""
+        room = self.room(lane)
+        return room >= self._step or (room > 0 and 2 * lane.held <= self._floor)
 
 
 def _order_key(delivery: Delivery) -> str:
