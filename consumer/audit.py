@@ -78,7 +78,7 @@ class Recorder:
         return bool(self._gathered) or self._out > 0
 
     def add(  # the columns of a record
-        self, held: Held, why: Why, now: float, reason: str = "", target: str = "", token: str = ""
+        self, held: Held, why: Why, now: float, reason: str = "", target: str = "", token: object = ""
     ) -> None:
         """The message is finished with in its lane: a record of that, then its acknowledgement."""
         delivery, control, wall = held.delivery, held.control, self._clock.wall()

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from consumer.envelope import Delivery, Outgoing
 
 SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """The broker has the message for good. `position` prints as the token of its deliveries does."""
+class Stored(NamedTuple):
+    """The broker has the message for good. `position` prints as the token of its deliveries does; until somebody asks it
+    may be the client's own object, which takes its time to print.
+    """
 
-    position: str
+    position: object
 
 
 @dataclass(frozen=True, slots=True)

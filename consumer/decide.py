@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Any, Final, NamedTuple, assert_never
 
 from consumer.envelope import Control, Envelope, Level, State
 from consumer.outcomes import (
@@ -78,8 +78,7 @@ class Acknowledge:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(NamedTuple):
     """The message stays in its lane, in memory, for `delay` ms. `control` replaces what it carries while it is held."""
 
     delay: int
@@ -87,8 +86,7 @@ class Wait:
     control: Control
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`."""
 
     target: Target
@@ -176,8 +174,8 @@ def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int
     if target is None or used >= waits.attempts:
         return None
     delay = waits.delay(used + 1) if after is None else after
-    control = envelope.control.counted(State.RETRYING, due=now + _clamped(delay, policy), reason=reason)
-    return _move(envelope, target, control, policy)
+    due = now + _clamped(delay, policy)
+    return _move(envelope, target, envelope.control, policy, retrying=used + 1, due=due, reason=reason)
 
 
 def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
@@ -193,7 +191,7 @@ def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int,
     target = policy.targets.get((envelope.level, State.READY))
     if target is None:
         return _die(envelope, reason, policy)
-    return _move(envelope, target, control._replace(due=now + delay), policy, Why.BACKUP)
+    return _move(envelope, target, control, policy, Why.BACKUP, due=now + delay)
 
 
 def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
@@ -244,7 +242,7 @@ def _refused_by_limit(
     used = control.retrying + (counts if envelope.state is State.RETRYING else 1)
     retrying = policy.target(envelope.level, State.RETRYING)
     if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
-        return _move(envelope, retrying, control._replace(retrying=used), policy, limited=True)
+        return _move(envelope, retrying, control, policy, limited=True, retrying=used)
     escalated = _escalate(envelope, "over its limit for too long", policy)
     return stay if isinstance(escalated, Wait) else escalated
 
@@ -256,8 +254,7 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
     if target is None:
         return Wait(0, Why.ISOLATED, envelope.control)
     away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
-    control = envelope.control._replace(due=now + away, reason="isolated")
-    return _move(envelope, target, control, policy, Why.ISOLATED)
+    return _move(envelope, target, envelope.control, policy, Why.ISOLATED, due=now + away, reason="isolated")
 
 
 def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:
@@ -265,14 +262,14 @@ def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: i
     own = level is envelope.level and envelope.state is State.READY
     if target is None or own or _in_order(envelope, policy):
         return _failed(envelope, f"cannot move to {level}", policy, now)
-    return _move(envelope, target, envelope.control._replace(due=None), policy, why)
+    return _move(envelope, target, envelope.control, policy, why, due=None)
 
 
 def _escalate(envelope: Envelope, reason: str, policy: Policy) -> Decision:
     """B1 if it is below this level, else dead."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
-        return _move(envelope, target, envelope.control._replace(due=None, reason=reason), policy, Why.ESCALATED)
+        return _move(envelope, target, envelope.control, policy, Why.ESCALATED, due=None, reason=reason)
     return _die(envelope, reason, policy)
 
 
@@ -299,8 +296,9 @@ def _move(
     why: Why | None = None,
     *,
     limited: bool = False,
+    **changes: Any,
 ) -> Decision:
-    """A move with its hop counted; one hop too many is a message running in circles.
+    """A move with its hop counted and its control changed, in one copy; one hop too many is a message running in circles.
 
     On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a limiter's
     reservation outlives the move.
@@ -309,7 +307,8 @@ def _move(
     if hop > policy.max_hops:
         return _die(envelope, "too many moves", policy)
     meant_for = policy.subscription if target.state is State.READY else None
-    moved = control._replace(hop=hop, meant_for=meant_for, reserved=control.reserved if limited else None)
+    reserved = control.reserved if limited else None
+    moved = control._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
     return Move(target, moved, why or _STATE_WHY[target.state])
 
 

@@ -27,24 +27,23 @@ class Effects:
     overdue: list[Message] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)
     renew_publishing: bool = False
-    any: bool = False  # a flag, because it is asked for at every turn
+    urgent: bool = False  # whether there is more than messages to publish, which may be gathered for a moment
 
     def send(self, ticket: int, message: Outgoing) -> None:
         """Publishes."""
         self.publish.append((ticket, message))
-        self.any = True
 
     def ask_for_more(self, lane: int) -> None:
         """A lane has room again."""
         self.resume.append(lane)
-        self.any = True
+        self.urgent = True
 
     def give_up(self, message: Message) -> None:
         """A handler took too long."""
         self.overdue.append(message)
-        self.any = True
+        self.urgent = True
 
     def alarm(self, kind: str, text: str) -> None:
         """Tells a person."""
         self.alarms.append(Alarm(kind, text))
-        self.any = True
+        self.urgent = True

@@ -95,7 +95,7 @@ class Engine:
             if held is not None:
                 held.token = delivery.token
                 counts.repeats += 1
-            elif entry.done >> delivery.batch_index & 1:
+            elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
                 self.unsent += 1
                 counts.repeats += 1
@@ -340,7 +340,7 @@ class Engine:
             case _:
                 assert_never(decision)
 
-    def published(self, sent: Publication, token: str, now: float) -> None:
+    def published(self, sent: Publication, token: object, now: float) -> None:
         """The message is where it is to go: acknowledge it here."""
         self.counts.finished[sent.why] += 1
         sent.held.lane.count("finished", sent.why)
@@ -359,13 +359,15 @@ class Engine:
 
     # ---- letting go
 
-    def _ended(self, held: Held, now: float, why: Why = Why.DONE, *details: str) -> None:
+    def _ended(
+        self, held: Held, now: float, why: Why = Why.DONE, reason: str = "", target: str = "", token: object = ""
+    ) -> None:
         """Acknowledged, where records are kept after the receipt of its record; the next of its key need not wait for that."""
         if self.recorder is None:
             self._finished_with(held, now)
         else:
             self._let_next(held, now)
-            self.recorder.add(held, why, now, *details)
+            self.recorder.add(held, why, now, reason, target, token)
 
     def _finished_with(self, held: Held, now: float) -> None:
         """Acknowledged: nothing is left to do for this message."""
@@ -373,7 +375,7 @@ class Engine:
         lane.acks.append(held.token)
         self.unsent += 1
         entry = held.entry
-        entry.done |= 1 << held.delivery.batch_index
+        entry.done |= 1 << held.delivery.batch_index + 1
         entry.at = now
         self._forget(held)
         self._let_next(held, now)

@@ -6,7 +6,6 @@ Level and state are never read from here: they are those of the topic a message 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 from kodoctl.topology import control as names
@@ -29,8 +28,8 @@ _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 class Delivery(NamedTuple):
     """A message copied out of the client (a kept client object would pin its whole batch).
 
-    `entry` names what the broker stores as one, mostly a batch, and `batch_index` the place in it: together they are
-    equal for two deliveries of the same stored message. `token` is what the adapter acknowledges by; it prints as
+    `entry` names what the broker stores as one, mostly a batch, and `batch_index` the place in it, -1 for a message alone:
+    together they are equal for two deliveries of the same stored message. A tuple is (ledger, entry, partition). `token` is what the adapter acknowledges by; it prints as
     `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
     `broken`: why key and properties could not be read. `schema`: the version of the schema that the payload was written
     with, such as `L1:3`, where that is asked for.
@@ -44,13 +43,15 @@ class Delivery(NamedTuple):
     ordering_key: str
     event_time: int
     publish_time: int
-    batch_index: int = 0
+    batch_index: int = -1
     broken: str = ""
     schema: str = ""
 
     @property
     def position(self) -> str:
         """`ledger:entry:partition:batch index`."""
+        if isinstance(self.entry, tuple):  # far cheaper than asking the client's object
+            return ":".join(map(str, (*self.entry, self.batch_index)))
         return position(self.token)
 
     @property
@@ -116,36 +117,23 @@ class Control(NamedTuple):
         """Never moved by a worker nor sent again by a recall: only then routes are evaluated."""
         return self.hop == 0 and self.recall is None
 
-    def printed(self) -> dict[str, str]:
-        """As message properties; nothing for what is unset."""
-        values = {
-            names.ATTEMPTS_RETRYING: self.retrying or None,
-            names.ATTEMPTS_PENDING: self.pending or None,
-            names.ATTEMPTS_BLOCKING: self.blocking or None,
-            names.ATTEMPTS_BACKUP: self.backup or None,
-            names.DUE: self.due,
-            names.RESERVED: self.reserved,
-            names.HOP: self.hop or None,
-            names.FOR: self.meant_for,
-            names.REASON: self.reason[:MAX_REASON] if self.reason else None,
-            names.FROM_LEVEL: self.died_in,
-            names.ORIGIN_ID: self.origin_id,
-            names.ORIGIN_TOPIC: self.origin_topic,
-            names.ORIGIN_TIME: self.origin_time,
-            names.RECALL: self.recall,
-            names.QUOTA: "1" if self.quota_taken else None,
-        }
-        return {name: str(value) for name, value in values.items() if value is not None}
+    def print_into(self, properties: dict[str, str]) -> None:
+        """Adds the message properties that say so; nothing for what is unset."""
+        for name, value, unset in zip(_PROPERTY_OF, self, FRESH, strict=True):
+            if value is not unset:
+                properties[name] = value if isinstance(value, str) else f"{value:d}"
+        if self.reason is not None and len(self.reason) > MAX_REASON:
+            properties[names.REASON] = self.reason[:MAX_REASON]
 
 
 FRESH: Final = Control()
-CONTROL_NAMES: Final = frozenset(
-    {
-        names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
-        names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
-        names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
-    }
+_PROPERTY_OF: Final = (
+    names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
+    names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
+    names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
 )  # fmt: skip
+"""The property of each field of Control."""
+CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
 """What workers write. Identity, sequence, parent and schema are others' marks and travel like any property."""
 _REPLACED: Final = CONTROL_NAMES | {names.SIGNATURE}  # a signature does not outlive what it was made for
 
@@ -198,8 +186,7 @@ def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
     return int(text)
 
 
-@dataclass(frozen=True, slots=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What a decision is made from: where the message was received, what it carries, what happened to it in memory.
 
     `may_wait`: there is room in memory for an in-place wait. `ordered`: the lane keeps order within a key.
@@ -215,8 +202,7 @@ class Envelope:
     ordered: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(NamedTuple):
     """A message to publish. `deliver_at`: ms since the epoch, None = at once. `schema`: see Delivery."""
 
     topic: str
@@ -229,13 +215,15 @@ class Outgoing:
     schema: str = ""
 
 
-def rewritten(delivery: Delivery, control: Control, received_from: str, to: str) -> Outgoing:
+def rewritten(delivery: Delivery, control: Control, received_from: str, to: str, due: int | None) -> Outgoing:
     """The message as it goes on to the topic `to`: everything unchanged but the control properties.
 
-    The first hop stamps where the message came from; it is delivered at its due time.
+    The first hop stamps where the message came from; it is delivered when it is `due`, whatever `control` says of that.
     """
-    kept = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
-    properties = kept | control.printed()
+    properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
+    control.print_into(properties)
+    if due is not None:
+        properties[names.DUE] = str(due)
     if control.origin_id is None:
         properties[names.ORIGIN_ID] = delivery.position
         properties[names.ORIGIN_TOPIC] = received_from
@@ -249,7 +237,7 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str)
         key=delivery.key,
         ordering_key=delivery.ordering_key,
         event_time=delivery.event_time,
-        deliver_at=control.due,
+        deliver_at=due,
         schema=delivery.schema,
     )
 
@@ -278,4 +266,4 @@ def identity(delivery: Delivery, control: Control) -> str:
 
 def signed(message: Outgoing, signer: Signer) -> Outgoing:
     """The message with its control properties signed for its topic."""
-    return replace(message, properties=signer.signed(message.topic, message.payload, message.properties))
+    return message._replace(properties=signer.signed(message.topic, message.payload, message.properties))

@@ -48,7 +48,7 @@ class Entry:
     def __init__(self, key: Hashable) -> None:
         self.key = key
         self.held: dict[int, Held] = {}  # by their place in the batch
-        self.done = 0  # a bit for each index
+        self.done = 0  # a bit for each index, the first for a message alone
         self.at = 0.0  # when the last one was finished with
 
 

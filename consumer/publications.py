@@ -13,7 +13,7 @@ from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.decide import Forward, Move, Why
 from consumer.effects import Effects
-from consumer.envelope import Control, State, rewritten, signed, transferred
+from consumer.envelope import State, rewritten, signed, transferred
 from consumer.held import Held, Place
 from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from consumer.sending import Sending
@@ -40,18 +40,16 @@ class Owner(Protocol):
     counts: Counts
     recorder: Recorder | None
 
-    def published(self, sent: Publication, token: str, now: float) -> None:
+    def published(self, sent: Publication, token: object, now: float) -> None:
         """The target has it; `token` says where."""
 
     def refused(self, held: Held, reason: str, now: float) -> None:
         """The target will never take it; it must go elsewhere."""
 
 
-def jittered(control: Control, wall: int, rng: Random) -> Control:
+def jittered(due: int | None, wall: int, rng: Random) -> int | None:
     """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
-    if control.due is None or control.due - wall <= MAX_MEMORY_WAIT:
-        return control
-    return control._replace(due=control.due + rng.randrange(JITTER))
+    return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
 
 
 class Publications:
@@ -84,8 +82,8 @@ class Publications:
         no_dead_letter = self._owner.policy.dead_letter is None
         match decision:
             case Move(target, control, why):
-                control = jittered(control, self._clock.wall(), self._rng)
-                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic)
+                due = jittered(control.due, self._clock.wall(), self._rng)
+                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic, due)
                 last_resort = no_dead_letter or target.state is State.DEAD
                 reason = control.reason or ""
                 return Publication(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
@@ -121,7 +119,7 @@ class Publications:
             case _:
                 assert_never(receipt)
 
-    def _stored(self, sending: Sending, token: str, now: float) -> None:
+    def _stored(self, sending: Sending, token: object, now: float) -> None:
         if isinstance(sending, Publication):
             self.waiting -= 1
             self._owner.published(sending, token, now)

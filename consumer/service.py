@@ -106,13 +106,23 @@ class Service:
         try:
             while not self._over.is_set():
                 self.last_beat = time.monotonic()
-                self._bell.clear()
-                self._bell.wait(min(self._worker.tick(), nap))
+                self._worker.tick()
+                self._sleep(nap)
                 if time.monotonic() - watched > _WATCH_EVERY:
                     watched = time.monotonic()
                     self._worker.watch()
         except BaseException as problem:  # noqa: BLE001  # without time nothing waits rightly: better to end
             self._worker.broke(problem)
+
+    def _sleep(self, most: float) -> None:
+        """Until the next tick is due, which the bell may bring forward."""
+        end = time.monotonic() + most
+        while not self._over.is_set():
+            self._bell.clear()
+            pause = min(self._worker.due_in, end - time.monotonic())
+            if pause <= 0:
+                return
+            self._bell.wait(pause)
 
     def _read_stats(self) -> None:
         """Until the end. Whoever needs what the cluster says is in `stats.listeners`."""

@@ -26,8 +26,8 @@ from consumer.steering import paused_lanes, paused_tenants, steered
 from kodoctl.topology.steer import Order
 
 log = logging.getLogger("kodo.consumer")
-_ACK_BUNDLE: Final = 64  # acknowledgements gathered while work goes on
-_ACK_DELAY: Final = 0.005  # seconds they are gathered at most while work goes on
+_BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
+_GATHER: Final = 0.005  # seconds they are gathered at most
 OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 _QUIET: Final = 30.0  # seconds between two alarms of one kind
 
@@ -109,7 +109,7 @@ class Worker:
         self._publisher: Publisher | None = None
         self._opened = False
         self._next_tick = float("inf")
-        self._last_acks = 0.0
+        self._gathering = False
         self._alarmed: dict[str, tuple[float, int]] = {}
         self.alarms: Counter[str] = Counter()  # by kind, those kept back among them
         self.contradictions: list[str] = []  # what the watchdog saw last
@@ -316,26 +316,32 @@ class Worker:
     # ---- carrying out
 
     def _collect(self, *, flush: bool) -> _Todo | None:
-        """What is to be done outside the lock, if anything. While work goes on, acknowledgements are gathered."""
+        """What is to be done outside the lock, if anything. While work goes on, acknowledgements and messages are gathered."""
         engine = self.engine
         if engine.starved:
             engine.resume_starved()
         if engine.timers.first < self._next_tick:
-            self._next_tick = engine.timers.first
-            self.bell()
-        flush = engine.unsent >= _ACK_BUNDLE or (engine.unsent > 0 and (flush or self._acks_are_late()))
-        if not flush and not engine.effects.any:
-            return None
-        todo = _Todo(engine.effects, engine.acknowledgements() if flush else [])
-        engine.effects = Effects()
-        return todo
+            self._come_at(engine.timers.first)
+        gathered = engine.unsent + len(engine.effects.publish)
+        flush = gathered > 0 and (flush or gathered >= _BUNDLE)
+        if flush or engine.effects.urgent:
+            self._gathering = False
+            todo = _Todo(engine.effects, engine.acknowledgements())
+            engine.effects = Effects()
+            return todo
+        if gathered and not self._gathering:  # who began may be long at work: the timekeeper sees to the rest
+            self._gathering = True
+            self._come_at(min(self._next_tick, self.clock.now() + _GATHER))
+        return None
 
-    def _acks_are_late(self) -> bool:
-        now = self.clock.now()
-        late = now - self._last_acks > _ACK_DELAY
-        if late:
-            self._last_acks = now
-        return late
+    def _come_at(self, moment: float) -> None:
+        self._next_tick = moment
+        self.bell()
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until the next tick is due, by now; the bell is rung when that becomes sooner."""
+        return self._next_tick - self.clock.now()
 
     def _after(self, version: int, todo: _Todo | None) -> None:
         if self.engine.version != version:
@@ -347,7 +353,7 @@ class Worker:
         effects = todo.effects
         for index, tokens in todo.acks:
             self._readers[index].acknowledge(tokens)
-        if not effects.any:
+        if not effects.urgent and not effects.publish:
             return
         assert self._publisher is not None
         if effects.renew_publishing:

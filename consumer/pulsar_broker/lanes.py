@@ -200,7 +200,7 @@ def _copied(message: Any) -> Delivery:
         ordering_key,
         message.event_timestamp(),
         message.publish_timestamp(),
-        max(index, 0),
+        index,
         broken,
     )
 

@@ -212,7 +212,7 @@ class _Line:
         """On the client's thread: an exception that escaped would end the process."""
         try:
             if result == pulsar.Result.Ok:
-                self._on_receipt(ticket, Stored(str(position)))
+                self._on_receipt(ticket, Stored(position))
             elif result in _NEVER:
                 self._on_receipt(ticket, NeverTaken(_NEVER[result]))
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -71,7 +70,7 @@ def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Why) -> None:
 
 
 def test_a_failure_first_waits_in_place() -> None:
-    waits = [_wait(decide(replace(READY, in_place=used), FAILED, policy(), NOW)).delay for used in range(3)]
+    waits = [_wait(decide(READY._replace(in_place=used), FAILED, policy(), NOW)).delay for used in range(3)]
     assert waits == [2_000, 3_000, 5_000]
 
 
@@ -85,7 +84,7 @@ def test_state_lanes_have_no_in_place_waits() -> None:
 
 def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
     for used, delay in enumerate((10_000, 60_000, 300_000)):
-        decision = _move(decide(replace(READY, level=Level.L2, control=Control(retrying=used)), FAILED, policy(), NOW))
+        decision = _move(decide(READY._replace(level=Level.L2, control=Control(retrying=used)), FAILED, policy(), NOW))
         assert (decision.target.level, decision.target.state) == ("L2", "retrying")
         assert decision.control.due == NOW + delay
         assert decision.control.retrying == used + 1
@@ -94,21 +93,21 @@ def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
 
 def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letters() -> None:
     spent = Control(retrying=3)
-    escalated = _move(decide(replace(READY, control=spent), FAILED, policy(), NOW))
+    escalated = _move(decide(READY._replace(control=spent), FAILED, policy(), NOW))
     assert (_place(escalated), escalated.control.due, escalated.why) == (("B1", "ready"), None, Why.ESCALATED)
     assert escalated.control.meant_for == "s"
     alone = policy(levels=(Level.L1,))
-    assert _place(decide(replace(READY, control=spent), FAILED, alone, NOW)) == ("L1", "dead")
+    assert _place(decide(READY._replace(control=spent), FAILED, alone, NOW)) == ("L1", "dead")
 
 
 def test_a_level_below_backup_is_not_escalated_upwards() -> None:
-    below = replace(READY, level=Level.D1, control=Control(retrying=3))
+    below = READY._replace(level=Level.D1, control=Control(retrying=3))
     assert _place(decide(below, FAILED, policy(levels=(Level.L1, Level.B1, Level.D1)), NOW)) == ("L1", "dead")
 
 
 def test_with_nowhere_to_go_a_message_stays_with_growing_backoff() -> None:
     nowhere = policy(levels=(Level.L1,), states=(), dead=False)
-    delays = [_wait(decide(replace(READY, stuck=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
+    delays = [_wait(decide(READY._replace(stuck=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
     assert delays == [5_000, 10_000, 20_000, 300_000]
 
 
@@ -116,10 +115,10 @@ def test_short_backup_waits_are_in_memory_and_long_ones_on_the_same_topic() -> N
     in_backup = Envelope(Level.B1, State.READY)
     first = _wait(decide(in_backup, FAILED, policy(), NOW))
     assert (first.delay, first.control.backup) == (1_000, 1)
-    second = _move(decide(replace(in_backup, control=first.control), FAILED, policy(), NOW))
+    second = _move(decide(in_backup._replace(control=first.control), FAILED, policy(), NOW))
     assert (_place(second), second.control.due, second.control.backup) == (("B1", "ready"), NOW + 60_000, 2)
     assert second.control.meant_for == "s"
-    spent = replace(in_backup, control=Control(backup=3))
+    spent = in_backup._replace(control=Control(backup=3))
     assert _place(decide(spent, FAILED, policy(), NOW)) == ("L1", "dead")
 
 
@@ -144,9 +143,9 @@ def test_pending_and_blocking_may_be_asked_for(state: State, delay: int) -> None
     assert _place(decision) == ("L1", state)
     assert decision.control.due == NOW + delay
     assert decision.control.attempts(state) == 1
-    spent = replace(READY, control=Control(pending=2, blocking=2))
+    spent = READY._replace(control=Control(pending=2, blocking=2))
     assert _place(decide(spent, StateAsked(state, "wait"), policy(), NOW)) == ("L1", "retrying")
-    exhausted = replace(READY, control=Control(pending=2, blocking=2, retrying=3))
+    exhausted = READY._replace(control=Control(pending=2, blocking=2, retrying=3))
     assert _place(decide(exhausted, StateAsked(state, "wait"), policy(), NOW)) == ("B1", "ready")
 
 
@@ -175,7 +174,7 @@ def test_a_refusal_counts_only_after_the_reserved_moment() -> None:
 
 def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead() -> None:
     spent = Control(pending=2, blocking=2, reserved=NOW)
-    first = _move(decide(replace(READY, control=spent), OverQuota(NOW + 60_000), policy(), NOW))
+    first = _move(decide(READY._replace(control=spent), OverQuota(NOW + 60_000), policy(), NOW))
     assert (_place(first), first.control.retrying) == (("L1", "retrying"), 1)
     there = Envelope(Level.L1, State.RETRYING, control=first.control._replace(reserved=NOW))
     again = _move(decide(there, OverQuota(NOW + 60_000), policy(), NOW))
@@ -184,7 +183,7 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
         Level.L1, State.RETRYING, control=first.control._replace(pending=3, blocking=3, reserved=NOW + 1)
     )
     assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).control.retrying == 1
-    exhausted = replace(READY, control=spent._replace(retrying=3))
+    exhausted = READY._replace(control=spent._replace(retrying=3))
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")
     stays = decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,), dead=False), NOW)
@@ -193,7 +192,7 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
 
 def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
-    spent = replace(READY, control=Control(blocking=3))
+    spent = READY._replace(control=Control(blocking=3))
     assert _place(decide(spent, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     no_blocking = policy(states=(State.PENDING,))
     assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
@@ -219,7 +218,7 @@ def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_
 
 @pytest.mark.parametrize("outcome", [Died("no"), Broken("no"), Refused("no")])
 def test_what_no_try_can_help_dies_with_its_reason(outcome: Outcome) -> None:
-    decision = _move(decide(replace(READY, level=Level.L2, control=Control(meant_for="s")), outcome, policy(), NOW))
+    decision = _move(decide(READY._replace(level=Level.L2, control=Control(meant_for="s")), outcome, policy(), NOW))
     assert (decision.target.state, decision.why) == ("dead", Why.DEAD)
     assert (decision.control.reason, decision.control.died_in, decision.control.meant_for) == ("no", "L2", None)
     assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Why.STUCK
@@ -232,7 +231,7 @@ def test_routes_and_moves_go_to_the_ready_lane_of_a_level() -> None:
         assert decision.control.hop == 1
     assert _place(decide(READY, MoveAsked(Level.S1), policy(), NOW)) == ("L1", "retrying")
     assert _place(decide(READY, MoveAsked(Level.L1), policy(), NOW)) == ("L1", "retrying")
-    assert _place(decide(replace(READY, state=State.PENDING), MoveAsked(Level.L1), policy(), NOW)) == ("L1", "ready")
+    assert _place(decide(READY._replace(state=State.PENDING), MoveAsked(Level.L1), policy(), NOW)) == ("L1", "ready")
 
 
 def test_a_transfer_needs_a_declared_topic() -> None:
@@ -243,14 +242,14 @@ def test_a_transfer_needs_a_declared_topic() -> None:
 
 def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
     delays = [
-        _wait(decide(replace(READY, unavailable=n), DependencyDown("psp"), policy(), NOW)).delay for n in (0, 1, 4, 60)
+        _wait(decide(READY._replace(unavailable=n), DependencyDown("psp"), policy(), NOW)).delay for n in (0, 1, 4, 60)
     ]
     assert delays == [1_000, 2_000, 16_000, 30_000]
     assert _wait(decide(READY, DependencyDown("psp"), policy(), NOW)).control == READY.control
 
 
 def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
-    for envelope in (READY, Envelope(Level.B1, State.READY), replace(READY, ordered=True)):
+    for envelope in (READY, Envelope(Level.B1, State.READY), READY._replace(ordered=True)):
         assert decide(envelope, Postponed("elsewhere"), policy(), NOW) == Wait(1_000, Why.POSTPONED, envelope.control)
 
 
@@ -263,13 +262,13 @@ def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
 def test_a_message_running_in_circles_dies() -> None:
     hops = policy().max_hops
     assert hops == 3 + 2 + 2 + 3 + 16
-    decision = _move(decide(replace(READY, control=Control(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
+    decision = _move(decide(READY._replace(control=Control(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
     assert (decision.target.state, decision.control.reason) == ("dead", "too many moves")
 
 
 def test_a_draining_state_is_no_target_and_a_draining_level_uses_the_waits_of_l1() -> None:
     assert _place(decide(READY, FAILED, policy(draining=(State.RETRYING,)), NOW)) == ("B1", "ready")
-    leaving = replace(READY, level=Level.L2)
+    leaving = READY._replace(level=Level.L2)
     assert _place(decide(leaving, FAILED, policy(draining=(Level.L2,)), NOW)) == ("L1", "retrying")
     assert _place(decide(READY, MoveAsked(Level.L2), policy(draining=(Level.L2,)), NOW)) == ("L1", "retrying")
 
@@ -278,10 +277,10 @@ def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
     ordered = policy(ordered=True)
     first = Envelope(Level.L1, State.READY, ordered=True, may_wait=False)
     assert _wait(decide(first, FAILED, ordered, NOW)).why is Why.IN_PLACE
-    spent = replace(first, in_place=3)
+    spent = first._replace(in_place=3)
     parked = _wait(decide(spent, FAILED, ordered, NOW))
     assert (parked.why, parked.delay, parked.control.retrying) == (Why.PARKED, 10_000, 1)
-    over = replace(spent, control=Control(retrying=3))
+    over = spent._replace(control=Control(retrying=3))
     assert _place(decide(over, FAILED, ordered, NOW)) == ("L1", "dead")
     assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Why.STUCK
     assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
@@ -362,8 +361,7 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
             case Acknowledge() | Forward():
                 return
             case Wait(control=control, why=why):
-                envelope = replace(
-                    envelope,
+                envelope = envelope._replace(
                     control=control,
                     in_place=envelope.in_place + (why is Why.IN_PLACE),
                     stuck=envelope.stuck + 1,

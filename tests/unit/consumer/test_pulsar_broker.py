@@ -62,7 +62,7 @@ class ForeignMessage:
 def test_properties_that_are_no_text_are_told_and_the_payload_is_kept() -> None:
     copied = _copied(ForeignMessage())
     assert (copied.broken, copied.payload) == ("its key or properties are not UTF-8 text", b"payload")
-    assert (copied.entry, copied.batch_index) == ((7, 3, 0), 0)
+    assert (copied.entry, copied.batch_index) == ((7, 3, 0), -1)
     assert (copied.properties, copied.key) == ({}, "")
 
 
