@@ -206,7 +206,7 @@ def test_a_message_that_comes_back_before_its_moment_at_a_limit_counts_nothing_n
     assert (again.control.hop, again.control.due, again.control.blocking) == (7, NOW + 60_000, 0)
     assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).control.hop == 1
     assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).control.hop == 8
-    counted = replace(bounced, control=Control(hop=7, reserved=NOW))
+    counted = bounced._replace(control=Control(hop=7, reserved=NOW))
     assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).control.hop == 8
 
 
