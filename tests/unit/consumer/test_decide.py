@@ -355,7 +355,7 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
     """Whatever the handler says, in whatever order: within the hop limit the message is dead, done, or waits in memory."""
     envelope = Envelope(of.lanes[0].level, State.READY)
     now = NOW
-    for turn in range(of.max_hops + 600):  # a limit may promise a moment hundreds of horizons away
+    for turn in range(of.max_hops + 3_000):  # a limit may promise a moment hundreds of horizons away
         decision = decide(envelope, outcomes[turn % len(outcomes)], of, now)
         match decision:
             case Acknowledge() | Forward():
