@@ -276,6 +276,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K781": Code("orders cannot be read", "Look at the property `kodo-steer`; `kodo-consumer resume --all` removes it."),
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),
         "K784": Code("live orders to workers", "Nothing: they end by themselves; `kodo-consumer resume` ends them now."),
+        "K785": Code("message not found", "Look in the subscription it was meant for; what retention deleted is gone."),
     },
 }
 # fmt: on

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from consumer.cli import dashboard_commands, outbox_commands, steer_commands, worker_commands
+from consumer.cli import dashboard_commands, outbox_commands, steer_commands, why_command, worker_commands
 from kodoctl.cli.console import run_application
 
 app = typer.Typer(
@@ -17,6 +17,7 @@ app = typer.Typer(
 )
 worker_commands.register(app)
 steer_commands.register(app)
+why_command.register(app)
 outbox_commands.register(app)
 dashboard_commands.register(app)
 

@@ -39,7 +39,7 @@ class Console:
         self._place, self._patch, self._capsys = place, monkeypatch, capsys
 
     def run(self, command: str, *arguments: str, code: int = 0) -> str:
-        of = [self.file, "--topic", "orders", "--subscription", "billing", *arguments, *self._place.connection()]
+        of = [self.file, *arguments, "--topic", "orders", "--subscription", "billing", *self._place.connection()]
         self._patch.setattr(sys, "argv", ["kodo-consumer", command, *of])
         with pytest.raises(SystemExit) as end:
             main()

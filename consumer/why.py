@@ -1,0 +1,192 @@
+"""What became of one message: every hop that can be found of it, and the rule that caused it. Pure: it is given what was read.
+
+Two sources tell: messages themselves (where one is stored, its control properties say how it got there) and audit records
+(what it was finished with by, also where nothing is stored any more).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple
+
+from kodoctl.topology import control as names
+from kodoctl.topology.audit import FORMAT_PROPERTY, BrokenAuditError, Record, decode
+
+FORMAT_VERSION: Final = 1
+DEAD_LETTERS: Final = "dead letters"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A topic that was searched: what it is called in the file's words, such as `L1/ready`."""
+
+    topic: str
+    name: str
+
+
+class Seen(NamedTuple):
+    """A stored message as it was found. `id`: `ledger:entry:partition:batch index`; `acknowledged` by the subscription."""
+
+    topic: str
+    id: str
+    payload: bytes | None
+    properties: Mapping[str, str]
+    publish_time: int
+    acknowledged: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """The message in one place. `at`: ms since the epoch when it came there. `ended`: how it left, as its audit record says;
+    "" where there is none.
+    """
+
+    place: str
+    topic: str
+    id: str
+    at: int
+    hop: int
+    reason: str = ""
+    attempts: Mapping[str, int] = field(default_factory=dict)
+    due: int | None = None
+    recall: str = ""
+    ended: str = ""
+    rule: str = ""
+    ended_at: int | None = None
+    ended_reason: str = ""
+    target: str = ""
+    run: str = ""
+    stored: bool = True
+    acknowledged: bool = True
+
+
+class Search:
+    """Follows one message through what it is shown. Names grow as it finds them: show everything again while `grew`."""
+
+    def __init__(self, name: str, places: Iterable[Place]) -> None:
+        self.names = {name}
+        self.looked_at = 0
+        self.grew = False
+        self._places = {place.topic: place.name for place in places}
+        self._found: dict[tuple[str, str], Seen] = {}
+        self._records: dict[tuple[str, int], Record] = {}
+
+    def message(self, seen: Seen) -> None:
+        """A message of a topic."""
+        self.looked_at += 1
+        properties = seen.properties
+        known = {seen.id, properties.get(names.ID), properties.get(names.ORIGIN_ID)} - {None, ""}
+        if not known.isdisjoint(self.names):
+            self._found[seen.topic, seen.id] = seen
+            self._learn({str(name) for name in known})
+
+    def records(self, seen: Seen) -> None:
+        """A message of an audit topic."""
+        self.looked_at += 1
+        if FORMAT_PROPERTY not in seen.properties:
+            return
+        try:
+            found = decode(seen.payload or b"")
+        except BrokenAuditError:
+            return
+        for record in found:
+            known = {record.id, record.identity, record.target_id} - {""}
+            if not known.isdisjoint(self.names):
+                self._records[record.run, record.number] = record
+                self._learn(known)
+
+    def _learn(self, known: set[str]) -> None:
+        self.grew = self.grew or not known <= self.names
+        self.names |= known
+
+    def hops(self) -> list[Hop]:
+        """Where it was and is, in order."""
+        ends = {(record.topic, record.id): record for record in self._records.values()}
+        hops = [self._stored(seen, ends.get(key)) for key, seen in self._found.items()]
+        gone = [record for key, record in ends.items() if key not in self._found]
+        hops += [self._recorded(record) for record in gone]
+        return sorted(hops, key=lambda hop: (hop.hop, hop.at))
+
+    def _stored(self, seen: Seen, end: Record | None) -> Hop:
+        properties = seen.properties
+        counts = {state: _number(properties.get(name)) for state, name in _ATTEMPTS.items()}
+        return Hop(
+            place=self._places[seen.topic],
+            topic=seen.topic,
+            id=seen.id,
+            at=seen.publish_time,
+            hop=_number(properties.get(names.HOP)) or 0,
+            reason=properties.get(names.REASON, "")[:200],
+            attempts={state: count for state, count in counts.items() if count},
+            due=_number(properties.get(names.DUE)),
+            recall=properties.get(names.RECALL, "")[:200],
+            acknowledged=seen.acknowledged,
+            **self._end(end),
+        )
+
+    def _recorded(self, record: Record) -> Hop:
+        place = self._places.get(record.topic, record.topic)
+        at = record.at if record.hop else record.at - record.age
+        return Hop(place, record.topic, record.id, at, record.hop, stored=False, **self._end(record))
+
+    def _end(self, end: Record | None) -> dict[str, Any]:
+        if end is None:
+            return {}
+        return {
+            "ended": end.event.value,
+            "rule": end.rule,
+            "ended_at": end.at,
+            "ended_reason": end.reason,
+            "target": self._places.get(end.target, end.target),
+            "run": end.run,
+        }
+
+
+_ATTEMPTS: Final = {
+    "retrying": names.ATTEMPTS_RETRYING,
+    "pending": names.ATTEMPTS_PENDING,
+    "blocking": names.ATTEMPTS_BLOCKING,
+    "backup": names.ATTEMPTS_BACKUP,
+}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) <= 18 else None
+
+
+def to_json(name: str, search: Search, places: Iterable[Place]) -> dict[str, Any]:
+    """For machines, and what the view for people is drawn from."""
+    hops = search.hops()
+    return {
+        "format_version": FORMAT_VERSION,
+        "message": name,
+        "also": sorted(search.names - {name}),
+        "hops": [{**asdict(hop), "attempts": dict(hop.attempts)} for hop in hops],
+        "looked_at": search.looked_at,
+        "searched": [place.topic for place in places],
+    }
+
+
+def lines(document: Mapping[str, Any], clock: Callable[[int], str]) -> Iterator[str]:
+    """For people, one line a fact; `clock` prints ms since the epoch."""
+    if document["also"]:
+        yield f"also known as {', '.join(document['also'])}"
+    for hop in document["hops"]:
+        here = "no longer stored" if not hop["stored"] else "" if hop["acknowledged"] else "is here now"
+        yield f"{clock(hop['at'])}  {hop['place']}  {hop['id']}{_in_brackets([here] if here else [])}"
+        came = [f"{state} {count}" for state, count in hop["attempts"].items()]
+        came += [f"due {clock(hop['due'])}"] if hop["due"] else []
+        came += [f"recall {hop['recall']}"] if hop["recall"] else []
+        if hop["reason"] or came:
+            yield f"  because: {hop['reason'] or 'no reason given'}{_in_brackets(came)}"
+        if hop["ended"]:
+            to = f" to {hop['target']}" if hop["target"] else ""
+            why = f": {hop['ended_reason']}" if hop["ended_reason"] else ""
+            yield f"  {clock(hop['ended_at'])}  {hop['ended']}{to} by rule {hop['rule']}{why}"
+        elif hop["stored"] and hop["acknowledged"] and hop["place"] != DEAD_LETTERS:
+            yield "  acknowledged; no audit record says by which rule"
+
+
+def _in_brackets(texts: list[str]) -> str:
+    return f" ({', '.join(texts)})" if texts else ""

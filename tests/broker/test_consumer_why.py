@@ -1,0 +1,67 @@
+"""`kodo-consumer why` on the real broker: hops of one message among many, nothing consumed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from consumer import Consumer, Message, Producer
+from tests.broker.test_consumer_steering import Console
+from tests.cluster import Workspace
+from tests.support import backlog, eventually
+
+pytestmark = pytest.mark.broker
+TOPICS = """
+orders:
+  partitions: 2
+  fair_by: uid
+  subscriptions:
+    billing: {in_place: [], audit: true, retrying: {delays: [1s], attempts: 1}}
+"""
+
+
+def test_every_hop_of_one_message_is_shown_by_any_of_its_names(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    console = Console(workspace, monkeypatch, capsys)
+    console.file = str(workspace.topology(TOPICS))
+    workspace.apply(console.file)
+    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        if message.text() == "bad":
+            raise ValueError
+
+    ground = f"persistent://{workspace.namespace}/orders"
+    with Producer.load(console.file, topic="orders", **place) as producer:
+        for number in range(200):
+            producer.post(b"bad" if number == 17 else b"good", id=f"order-{number}", properties={"uid": "u1"})
+    consumer.start()
+    try:
+        eventually(lambda: consumer._running and consumer._running.worker.counts.finished["dead"])
+        eventually(lambda: not backlog(workspace.broker, ground, "billing"))
+    finally:
+        consumer.stop()
+    found = json.loads(console.run("why", "order-17", "--json"))
+    assert [(hop["place"], hop["ended"], hop["rule"]) for hop in found["hops"]] == [
+        ("L1/ready", "moved", "retrying"), ("L1/retrying", "dead", "dead"), ("dead letters", "", ""),
+    ]  # fmt: skip
+    assert [hop["acknowledged"] for hop in found["hops"]] == [True, True, False]
+    for name in (found["hops"][0]["id"], found["hops"][2]["id"]):
+        again = json.loads(console.run("why", name, "--json", "--since", "1h"))
+        assert again["hops"] == found["hops"]
+    text = console.run("why", "order-17")
+    assert max(map(len, text.splitlines())) <= 80
+    assert "moved to L1/retrying by rule retrying: ValueError" in " ".join(text.split())
+    assert "(is here now)" in text
+    assert "by rule done" in console.run("why", "order-18")
+    missing = " ".join(console.run("why", "order-999", code=1).split())
+    assert "message not found [K785]" in missing
+    assert "'order-999' is none of the" in missing
+    assert f"{ground}-billing-AUDIT" in missing
+    assert "K785" in console.run("why", "order-17", "--since", "long", code=64)
+    assert workspace.broker.admin("GET", f"{ground.replace('://', '/')}/subscriptions").json() == ["billing"]
