@@ -20,21 +20,16 @@ KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency
 
 def misfit(order: Order, policy: Policy) -> str:
     """What keeps this subscription from following an order, in words; "" if nothing does."""
-    match order.what:
-        case What.PAUSE if order.lane:
-            if order.lane not in (names := [lane.name for lane in policy.lanes]):
-                return f"no lane {order.lane}; there is {', '.join(names)}"
-        case What.PAUSE | What.WEIGHT:
-            if policy.fair_by is None:
-                return "there are no tenants: the ground topic has no fair_by"
-        case What.LIMIT:
-            count = sum(_meant(limit, order) for limit in policy.limits)
-            if count != 1:
-                there = ", ".join(f"{kind_of(limit)} by {limit.by or 'none'}" for limit in policy.limits) or "none"
-                return f"{count or 'no'} limits of this kind and property; there is {there}"
-            if order.value and not order.by:
-                return "a limit without a property has no values"
-    return ""
+    if order.lane:
+        names = [lane.name for lane in policy.lanes]
+        return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
+    if order.what is not What.LIMIT:
+        return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"
+    count = sum(_meant(limit, order) for limit in policy.limits)
+    if count != 1:
+        there = ", ".join(f"{kind_of(limit)} by {limit.by or 'none'}" for limit in policy.limits) or "none"
+        return f"{count or 'no'} limits of this kind and property; there is {there}"
+    return "a limit without a property has no values" if order.value and not order.by else ""
 
 
 def steered(policy: Policy, orders: Sequence[Order]) -> Policy:

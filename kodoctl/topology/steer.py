@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from kodoctl.topology.units import Rate, UnitError
 
@@ -68,6 +68,8 @@ class Order:
             case What.LIMIT:
                 of = f" of {self.by} {self.value}".rstrip() if self.by else ""
                 return f"{self.limit} limit{of} {self.to}"
+            case _:
+                assert_never(self.what)
 
 
 def parse(text: str) -> tuple[Order, ...]:
@@ -140,17 +142,22 @@ def problem_of(order: Order) -> str:
         case What.PAUSE:
             return "" if bool(order.lane) != bool(order.tenant) else "name a lane or a tenant"
         case What.WEIGHT:
-            fits = order.tenant and order.to.isascii() and order.to.isdigit() and 1 <= int(order.to[:9]) <= 1_000
+            fits = order.tenant and not order.lane and _is_number(order.to, 1_000)
             return "" if fits else "name a tenant and a weight from 1 to 1000"
         case What.LIMIT:
             return _problem_of_limit(order)
+        case _:
+            assert_never(order.what)
+
+
+def _is_number(text: str, most: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 9 and 1 <= int(text) <= most
 
 
 def _problem_of_limit(order: Order) -> str:
     if order.limit == "concurrency":
-        fits = order.to.isascii() and order.to.isdigit() and 1 <= int(order.to[:9]) <= 1_000_000
-        return "" if fits else "a concurrency is a whole number from 1 on"
-    if order.limit not in ("rate", "quota"):
+        return "" if _is_number(order.to, 1_000_000) else "a concurrency is a whole number from 1 on"
+    if order.limit not in ("rate", "quota") or order.lane or order.tenant:
         return "a limit is a rate, a concurrency or a quota"
     try:
         rate = Rate.parse(order.to)

@@ -133,8 +133,9 @@ def test_new_and_gone_limits_are_asked_anew_and_nothing_is_stuck_at_the_old() ->
     assert len(bench.take_all()) == 2
     bench.engine.finish(running[0], DONE)
     assert bench.take_all() == []
+    bench.give(delivery(9, uid="u2"))
     bench.engine.adopt(replace(limited, limits=()))
-    assert len(bench.take_all()) == 1
+    assert len(bench.take_all()) == 2
     assert bench.engine.misplaced() == []
 
 

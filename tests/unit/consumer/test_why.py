@@ -91,6 +91,12 @@ def test_others_are_not_mistaken_for_it_and_nothing_found_is_nothing(tmp_path: P
     assert to_json("order-99", search, places)["looked_at"] > 8
 
 
+def test_a_message_with_one_name_is_known_by_no_other() -> None:
+    search = Search("1:1:0:-1", [Place("t", "L1/ready")])
+    search.message(Seen("t", "1:1:0:-1", b"", {}, 7, acknowledged=False))
+    assert list(lines(to_json("1:1:0:-1", search, []), str)) == ["7  L1/ready  1:1:0:-1 (is here now)"]
+
+
 def test_hostile_properties_and_records_end_no_search() -> None:
     search = Search("order-1", [Place("t", "L1/ready")])
     hostile = {"kodo-id": "order-1", "kodo-hop": "x", "kodo-due": "9" * 40, "kodo-attempts-retrying": "-1"}
