@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pulsar
@@ -131,25 +131,18 @@ class Setting:
         """(kodo-id, key) of everything the topic has, in its order: by somebody who knows nothing of outboxes."""
         client = pulsar.Client(self.broker.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null"))
         found: list[tuple[str, str]] = []
+        names: set[str] = set()
         try:
             consumer = client.subscribe(f"persistent://{self.tenant}/ns/{topic}", "work", pulsar.ConsumerType.KeyShared)
-            while len({name for name, _ in found}) < among or self._more(consumer, found):
-                message = consumer.receive(20_000)
-                if "kodo-id" in message.properties():
-                    found.append((message.properties()["kodo-id"], message.partition_key()))
+            with suppress(pulsar.Timeout):
+                while True:
+                    message = consumer.receive(20_000 if len(names) < among else 700)
+                    if "kodo-id" in message.properties():  # the producer's marks have none
+                        names.add(message.properties()["kodo-id"])
+                        found.append((message.properties()["kodo-id"], message.partition_key()))
         finally:
             client.close()
         return found
-
-    @staticmethod
-    def _more(consumer: pulsar.Consumer, found: list[tuple[str, str]]) -> bool:
-        try:
-            message = consumer.receive(700)
-        except pulsar.Timeout:
-            return False
-        if "kodo-id" in message.properties():
-            found.append((message.properties()["kodo-id"], message.partition_key()))
-        return True
 
 
 @pytest.fixture
