@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,8 +114,8 @@ def test_a_signed_message_cannot_be_carried_elsewhere(tmp_path: Path) -> None:
     harness.run()
     [moved] = harness.broker.messages(RETRYING)
     assert "kodo-signature" in moved.properties
-    harness.broker.send(replace(moved.message, topic=READY))  # on another topic: a first delivery
-    harness.broker.send(replace(moved.message, payload=b"good"))  # another payload: quarantine
+    harness.broker.send(moved.message._replace(topic=READY))  # on another topic: a first delivery
+    harness.broker.send(moved.message._replace(payload=b"good"))  # another payload: quarantine
     harness.advance("5m")
     reasons = sorted(letter.properties["kodo-reason"] for letter in harness.dead_letters)
     assert reasons == ["ValueError", "ValueError", "control properties without a valid signature"]
