@@ -12,6 +12,7 @@ from typing import Final
 from consumer.broker import Cluster, LaneStats
 from consumer.effects import Alarm
 from consumer.policy import Lane, Policy
+from consumer.sharing import Sharers
 from consumer.stats import LOOK_EVERY, StatsReader
 from consumer.steering import Orders
 from consumer.worker import Worker
@@ -51,6 +52,7 @@ class Service:
         self._bell = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
         self.stats: StatsReader | None = None
         if cluster is not None:
             self.stats = StatsReader(worker.policy, cluster)
@@ -133,10 +135,10 @@ class Service:
                 return
 
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
-        """Limits of the subscription are shared by the workers that live; when that cannot be read, by those expected."""
+        """Limits of the subscription are shared by the workers that live."""
         if lane.index == self._worker.policy.ground_lane.index:
-            live = len(stats.workers) if stats else 0
-            self._worker.share_limits(max(1, live or self._worker.policy.expected_workers))
+            live = len(stats.workers) if stats else None
+            self._worker.share_limits(self._sharers.count(live, self._worker.clock.now()))
 
     def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
         """The broker's own limit turns the look-ahead back into first come, first served."""
