@@ -14,6 +14,7 @@ from typing import Final, Generic, TypeVar
 
 T = TypeVar("T")
 _MAX_IDLE_TENANTS: Final = 1_024
+_BEHIND_ALL: Final = 1 << 256
 
 
 class LaneShares:
@@ -24,7 +25,7 @@ class LaneShares:
     present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other has work.
     """
 
-    __slots__ = ("_active", "_idle_class", "_last", "_now", "_resting", "_steps", "_tags")
+    __slots__ = ("_active", "_idle_class", "_keys", "_last", "_now", "_resting", "_steps", "_tags")
 
     def __init__(self, weights: Sequence[int], resting: AbstractSet[int] = frozenset()) -> None:
         cycle = 2 * lcm(*(weight for weight in weights if weight))  # twice: there is always a tag between two turns
@@ -32,6 +33,7 @@ class LaneShares:
         self._idle_class = [weight == 0 for weight in weights]
         self._tags = [0] * len(weights)
         self._now, self._last = 0, -1  # tag and lane of the present turn
+        self._keys = [0] * len(weights)  # by which the next is found: class, tag and number as one whole number
         self._active: list[int] = []
         self._resting = resting  # lanes that get no turns
 
@@ -43,7 +45,7 @@ class LaneShares:
 
     def rejoin(self, lane: int) -> None:
         """The lane could not use turns it had: they are gone."""
-        self._tags[lane] = max(self._tags[lane], self._now + (lane <= self._last))
+        self._set(lane, max(self._tags[lane], self._now + (lane <= self._last)))
 
     def deactivate(self, lane: int) -> None:
         """The lane has no work. Harmless when it had none."""
@@ -52,15 +54,20 @@ class LaneShares:
 
     def order(self) -> Sequence[int]:
         """Lanes with work, the one whose turn it is first."""
-        if len(self._active) < 2:
-            return tuple(self._active)
-        return sorted(self._active, key=lambda lane: (self._idle_class[lane], self._tags[lane], lane))
+        active = self._active
+        if len(active) > 1:
+            active.sort(key=self._keys.__getitem__)  # all but one stand where they stood
+        return tuple(active)
 
     def charge(self, lane: int) -> None:
         """The lane had its turn."""
         if not self._idle_class[lane]:
             self._now, self._last = self._tags[lane], lane
-        self._tags[lane] += self._steps[lane]
+        self._set(lane, self._tags[lane] + self._steps[lane])
+
+    def _set(self, lane: int, tag: int) -> None:
+        self._tags[lane] = tag
+        self._keys[lane] = tag * len(self._tags) + lane + (_BEHIND_ALL if self._idle_class[lane] else 0)
 
 
 class _Queue(Generic[T]):
