@@ -104,5 +104,5 @@ class Reloader:
             self.look()
             for _ in watch(self._file.parent, stop_event=self._over, recursive=False, raise_interrupt=False, **options):
                 self.look()
-        except Exception:  # the worker goes on: it only learns of nothing more
-            log.exception("reload: the file is no longer watched; SIGHUP reads it")
+        except Exception as problem:  # noqa: BLE001  # the worker goes on: it only learns of nothing more
+            log.warning("reload: %s is no longer watched (%s); SIGHUP reads it", self._file, problem)
