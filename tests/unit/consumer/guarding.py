@@ -122,7 +122,7 @@ class Bench:
     def crash(self) -> None:
         """The process is gone: connections break, marks stay, nobody says goodbye."""
         for subscription in self.broker._topics[self.topic].subscriptions.values():
-            subscription.held.clear()
+            subscription.take_back(list(subscription.held))
             subscription.lanes.clear()
 
 

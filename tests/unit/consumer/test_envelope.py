@@ -119,3 +119,13 @@ def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:
 def test_a_delivery_knows_its_partition() -> None:
     assert delivery(1).partition == "0"
     assert delivery(1)._replace(token="odd").partition == ""
+
+
+def test_a_position_is_printed_from_the_entry_where_it_is_known() -> None:
+    assert delivery(3)._replace(entry=(9, 4, 1), batch_index=2).position == "9:4:1:2"
+    assert delivery(3).position == "7:3:0:-1"
+
+
+def test_the_written_schema_version_goes_along() -> None:
+    moved = rewritten(delivery(3)._replace(schema="L1:3"), FRESH, "from", "to", None)
+    assert (moved.properties[names.SCHEMA], moved.schema) == ("L1:3", "L1:3")

@@ -54,3 +54,7 @@ def test_a_message_is_built_for_a_test_of_a_handler() -> None:
     assert message(b"x").id != message(b"x").id
     with pytest.raises(InvalidPayloadError):
         message("text", schema={"type": "object"}).json()
+
+
+def test_a_message_names_its_subscription_in_full() -> None:
+    assert _message(delivery(1)).subscription == LANE.subscription

@@ -1,0 +1,24 @@
+"""A subscription with one reader: the engine tells what never came."""
+
+from __future__ import annotations
+
+from kodoctl.topology.control import SEQ
+from kodoctl.topology.numbering import Number, new_run
+from tests.unit.consumer.making import L1, Bench, delivery, policy
+
+RUN = new_run(1_800_000_000_000, "abcd")
+
+
+def test_a_sole_reader_raises_an_alarm_for_a_number_that_never_came() -> None:
+    bench = Bench(policy(subscription_type="exclusive", in_place=()))
+    for number in (1, 2, 4):
+        bench.give(delivery(number)._replace(properties={SEQ: str(Number(RUN, 0, number))}), level=L1)
+    bench.later(1.0)
+    bench.later(600.0)
+    assert bench.engine._sole is not None
+    bench.engine.disconnected(0)
+    assert "missing" in bench.alarms()
+
+
+def test_several_readers_have_nobody_who_could_tell() -> None:
+    assert Bench(policy()).engine._sole is None
