@@ -188,7 +188,7 @@ class World:
         if self.rng.random() < 0.5:
             for message in messages:
                 self.broker.send(message)
-        elif self.books[0].policy.subscription_type == "key_shared":  # producers batch by key for it
+        elif any(book.policy.subscription_type == "key_shared" for book in self.books):  # producers batch by key for it
             for key in sorted({message.key for message in messages}):
                 self.broker.send_batch([message for message in messages if message.key == key])
         else:
