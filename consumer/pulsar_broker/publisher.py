@@ -22,6 +22,7 @@ log = logging.getLogger("kodo.consumer")
 _PENDING: Final = 20_000  # messages on the way to a partition before sending blocks
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_DELAY: Final = 5  # ms
+_LEAVE_WITHIN: Final = SEND_TIMEOUT + 5.0  # seconds
 _CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is tried again
 _NEVER: Final = {
     pulsar.Result.MessageTooBig: "too big",
@@ -148,9 +149,18 @@ class _Line:
         self._waiting.clear()
 
     def close(self) -> None:
-        """Sends what is queued and closes the client."""
+        """Sends what is queued and closes the client. After faults a flush of the client's may never return (seen after
+        connections that hung): it is waited for as long as a send may take, and then left behind.
+        """
         self._over = True
         self._some.set()
+        leaving = threading.Thread(target=self._leave, name="kodo-publish-leaving", daemon=True)
+        leaving.start()
+        leaving.join(_LEAVE_WITHIN)
+        if leaving.is_alive():
+            log.error("a publisher does not close within %.0f s and is left behind", _LEAVE_WITHIN)
+
+    def _leave(self) -> None:
         self._thread.join()
         try:
             for producer in self._producers.values():
@@ -194,7 +204,7 @@ class _Line:
             raise
         producer.send_async(
             message.payload,
-            partial(self._sent, ticket, topic),
+            partial(self._sent, ticket, topic, producer),
             properties=dict(message.properties),
             partition_key=message.key or None,
             ordering_key=message.ordering_key or None,
@@ -208,15 +218,17 @@ class _Line:
         except (KeyError, pulsar.PulsarException) as problem:
             log.debug("%s: closing its producer: %s", topic, problem)
 
-    def _sent(self, ticket: int, topic: Key, result: Any, position: Any) -> None:
-        """On the client's thread: an exception that escaped would end the process."""
+    def _sent(self, ticket: int, topic: Key, producer: Any, result: Any, position: Any) -> None:
+        """On the client's thread: an exception that escaped would end the process. What a closed producer still had to send
+        says nothing of the one in its place: that would be closed as well, with all it has to send, and so on for ever.
+        """
         try:
             if result == pulsar.Result.Ok:
                 self._on_receipt(ticket, Stored(position))
             elif result in _NEVER:
                 self._on_receipt(ticket, NeverTaken(_NEVER[result]))
             else:
-                if result in _BROKEN:
+                if result in _BROKEN and self._producers.get(topic) is producer:
                     self._broken.add(topic)
                 self._on_receipt(ticket, Lost(result.name))
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pulsar
 import pytest
@@ -183,3 +183,55 @@ def test_a_client_that_cannot_be_closed_orderly_is_left_all_the_same(monkeypatch
 
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Broken())
     PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()
+
+
+def test_a_publisher_whose_client_never_gets_done_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.publisher._LEAVE_WITHIN", 0.05)
+    hung, over = threading.Event(), threading.Event()
+
+    class Hanging:
+        def flush(self) -> None:
+            hung.set()
+            over.wait(30)
+
+    client = Client()
+    monkeypatch.setattr(client, "create_producer", lambda *_, **__: Hanging())
+    PulsarPublisher(lambda: client, ["t"], lambda receipts: None, by_key=False).close()
+    assert hung.is_set()
+    over.set()
+
+
+def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_place() -> None:
+    class Stuck:
+        """Sends nothing until it is closed; then all of it has failed."""
+
+        made: ClassVar[list[Stuck]] = []
+
+        def __init__(self) -> None:
+            self.callbacks: list[Callable[[Any, Any], None]] = []
+            self.made.append(self)
+
+        def send_async(self, _: bytes, callback: Callable[[Any, Any], None], **__: Any) -> None:
+            self.callbacks.append(callback)
+
+        def close(self) -> None:
+            for callback in self.callbacks:
+                callback(pulsar.Result.AlreadyClosed, None)
+
+        def flush(self) -> None: ...
+
+    client = Client()
+    client.create_producer = lambda *_, **__: Stuck()  # type: ignore[method-assign]
+    lost: list[int] = []
+    publisher = PulsarPublisher(
+        lambda: client, ["t"], lambda receipts: lost.extend(ticket for ticket, _ in receipts), by_key=False
+    )
+    publisher.publish([(1, Outgoing("t", b"", {})), (2, Outgoing("t", b"", {}))])
+    eventually(lambda: len(Stuck.made[0].callbacks) == 2)
+    Stuck.made[0].callbacks.pop(0)(pulsar.Result.Timeout, None)
+    for ticket in (3, 4, 5):
+        publisher.publish([(ticket, Outgoing("t", b"", {}))])
+    eventually(lambda: len(Stuck.made[-1].callbacks) == 3)
+    assert len(Stuck.made) == 2
+    eventually(lambda: lost == [1, 2])
+    publisher.close()
