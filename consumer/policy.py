@@ -224,6 +224,10 @@ class Policy:
         delays = self.delays_by_code.get(code)
         return delays[min(attempt, len(delays)) - 1] if delays else None
 
+    def holds_back(self, lane: Lane) -> bool:
+        """Whether the broker keeps a lane's messages until they are due. Where one reader gets all in order it does not."""
+        return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
+
     def is_draining(self, level: Level) -> bool:
         """Whether a level is read but no longer written."""
         return (level, State.READY) not in self.targets

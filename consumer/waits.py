@@ -56,7 +56,7 @@ class Waits:
             case Why.STUCK:
                 held.tried().stuck += 1
                 effects.alarm("stuck", f"a message of {topic} has nowhere to go: it is tried again")
-            case Why.EARLY if wait.delay > MAX_MEMORY_WAIT:
+            case Why.EARLY if wait.delay > MAX_MEMORY_WAIT and self._owner.policy.holds_back(held.lane.lane):
                 held.lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)
                 effects.alarm("early", f"{topic} delivers long before time and is paused: is delayed delivery on?")
         held.place = Place.WAITING

@@ -260,6 +260,14 @@ def test_a_delayed_message_comes_when_it_is_due_and_others_pass_it(world: World)
     assert world.clock.wall() >= due
 
 
+def test_where_one_lane_gets_all_in_order_a_delayed_message_comes_at_once(world: World) -> None:
+    topic = world.create("t", "s")
+    sink = Sink()
+    world.open(topic, sink, kind="failover")
+    world.publish(Outgoing(topic, b"later", {}, deliver_at=world.clock.wall() + 60_000))
+    world.until(lambda: sink.payloads == [b"later"])
+
+
 def test_what_the_broker_will_never_take_is_told_as_such(world: World) -> None:
     topic = world.create("t", "s")
     world.publish(world.refused(topic))

@@ -7,7 +7,7 @@ from consumer.envelope import State
 from consumer.outcomes import DONE, RetryAsked
 from consumer.policy import Concurrency, Route
 from consumer.testing.clock import START_WALL
-from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, policy, store_all
+from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 
 def test_a_message_is_taken_handled_and_acknowledged() -> None:
@@ -107,6 +107,15 @@ def test_an_early_message_is_held_and_its_lane_goes_on() -> None:
     bench.later(2.9)
     assert bench.take_all() == []
     bench.later(0.2)
+    assert len(bench.take_all()) == 1
+
+
+def test_where_one_reader_gets_all_in_order_the_broker_holds_nothing_back_and_that_is_no_alarm() -> None:
+    bench = Bench(policy(ordered=True, subscription_type="failover"))
+    bench.give(delivery(1, kodo_due=START_WALL + 30_000), level=B1)
+    assert bench.alarms() == []
+    assert bench.engine.room(lane_of(bench.policy, B1, State.READY)) > 0
+    bench.later(30)
     assert len(bench.take_all()) == 1
 
 
