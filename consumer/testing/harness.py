@@ -22,13 +22,17 @@ from consumer.testing.memory_broker import MemoryBroker, StoredMessage
 from consumer.worker import Desk, Worker
 
 _MAX_STEPS: Final = 1_000_000
+Around = Callable[[Any, Callable[[], Any]], Any]
+"""Called with a message (or a Batch of them) and what handles it."""
 
 
 class InlineRunner:
     """Runs handlers one after the other, where `step` is called."""
 
-    def __init__(self, handler: Callable[[Any], Any], batching: Batching | None = None) -> None:
-        self._handler, self._batching = handler, batching
+    def __init__(
+        self, handler: Callable[[Any], Any], batching: Batching | None = None, around: Around | None = None
+    ) -> None:
+        self._handler, self._batching, self._around = handler, batching, around
         self._complaints = Complaints()
         self._desk: Desk | None = None
         self._finished: Message | None = None
@@ -64,12 +68,18 @@ class InlineRunner:
 
     def _run(self, message: Message) -> Outcome:
         try:
-            result = self._handler(message)
-            if inspect.isawaitable(result):
-                asyncio.run(_awaited(result))
+            if self._around is None:
+                self._call(message)
+            else:
+                self._around(message, lambda: self._call(message))
         except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
             return self._complaints.outcome(problem)
         return DONE
+
+    def _call(self, message: Message) -> None:
+        result = self._handler(message)
+        if inspect.isawaitable(result):
+            asyncio.run(_awaited(result))
 
 
 async def _awaited(result: Any) -> None:
@@ -80,17 +90,23 @@ class Harness:
     """One consumer, its topics, and a clock.
 
     `send`, `run` (everything that can happen now), `advance` (time passes, all that is due happens in order), then look:
-    `waiting` in a lane, `dead_letters`, `broker.messages(topic)`, `counts`.
+    `waiting` in a lane, `dead_letters`, `broker.messages(topic)`, `counts`. For several subscriptions give each a harness
+    on the same `broker` and `clock`. `around` is called with each message and what handles it.
     """
 
     def __init__(
-        self, consumer: Consumer, *, broker: MemoryBroker | None = None, clock: ManualClock | None = None
+        self,
+        consumer: Consumer,
+        *,
+        broker: MemoryBroker | None = None,
+        clock: ManualClock | None = None,
+        around: Around | None = None,
     ) -> None:
         self.clock = clock or ManualClock()
         self.broker = broker or MemoryBroker(self.clock)
         self.policy = consumer.policy
         self.broker.create_for(self.policy)
-        self._runner = InlineRunner(consumer.handler_function, consumer.handling.batching)
+        self._runner = InlineRunner(consumer.handler_function, consumer.handling.batching, around)
         rng = Random(0)  # noqa: S311  # the same jitter in every run
         self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, consumer.payload_check)
         consumer.attach(self.worker)
@@ -119,20 +135,28 @@ class Harness:
         """Everything that can happen without time passing."""
         for _ in range(_MAX_STEPS):
             self.worker.tick()
-            if not (self.broker.step() | self._runner.step()):
+            if not (self.broker.step() | self.step()):
                 return
         raise AssertionError("it never comes to rest")
+
+    def step(self) -> bool:
+        """Handles one message (or batch) of those that are there; False when there is none."""
+        return self._runner.step()
 
     def advance(self, span: str | float) -> None:
         """Time passes: a text such as "30s", or seconds. What is due on the way happens at its moment."""
         end = self.clock.now() + (Duration.parse(span).seconds if isinstance(span, str) else span)
         self.run()
         while self.clock.now() < end:
-            steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
-            if (due := self.broker.next_due) is not None:
-                steps.append(max((due - self.clock.wall()) / 1000, 0.001))
-            self.clock.advance(min(steps))
+            self.leap(end)
             self.run()
+
+    def leap(self, end: float = float("inf")) -> None:
+        """Time passes until something is due, at most until `end` (seconds on `clock`)."""
+        steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
+        if (due := self.broker.next_due) is not None:
+            steps.append(max((due - self.clock.wall()) / 1000, 0.001))
+        self.clock.advance(min(steps))
 
     def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
         """What this subscription has not finished with in a lane."""

@@ -84,6 +84,16 @@ class MemoryBroker:
             for lane in subscription.lanes:
                 lane.sink.disconnected()
 
+    def lose_connections(self) -> None:
+        """As if every process were gone: what was not acknowledged will be delivered to whoever comes next, receipts that
+        are out never come.
+        """
+        self._receipts = []
+        for topic in self._topics.values():
+            for subscription in topic.subscriptions.values():
+                for lane in list(subscription.lanes):
+                    lane.close()
+
     @staticmethod
     def _again(topic: Topic, subscription: Subscription, batch: int) -> None:
         for stored in topic.messages[batch:]:
