@@ -23,8 +23,9 @@ PURE := $(PURE),consumer/form.py,consumer/gaps.py,consumer/intervals.py,consumer
 PURE := $(PURE),consumer/outbox/choice.py,consumer/outbox/identities.py,consumer/outbox/pace.py
 
 SEEDS ?= 20000
+KILLS ?= 1000
 
-.PHONY: help setup demo test test-broker simulate check format bench docs lock clean
+.PHONY: help setup demo test test-broker simulate faults check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -50,6 +51,9 @@ test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)
+
+faults: $(READY) ## Consumers on a real broker under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
+	$(BIN)/python -m tests.faults --kills $(KILLS) --brokers $$(( ($(KILLS) + 49) / 50 ))
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .

@@ -6,7 +6,9 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 
 from tests.simulation.world import BrokenPromise, World
 
@@ -31,8 +33,12 @@ def main() -> int:
     seeds = [asked.seed] if asked.seed is not None else list(range(asked.first, asked.first + asked.seeds))
     began = time.monotonic()
     failed = 0
-    with ProcessPoolExecutor(asked.processes) as pool:
-        for seed, (digest, problem) in zip(seeds, pool.map(played, seeds, chunksize=min(50, len(seeds))), strict=True):
+    with ExitStack() as stack:
+        found: Iterable[tuple[str, str]] = map(played, seeds)
+        if asked.processes > 1:
+            pool = stack.enter_context(ProcessPoolExecutor(asked.processes))
+            found = pool.map(played, seeds, chunksize=min(50, len(seeds)))
+        for seed, (digest, problem) in zip(seeds, found, strict=True):
             if problem:
                 failed += 1
                 print(problem, flush=True)
