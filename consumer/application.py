@@ -13,23 +13,23 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 
-from consumer.batches import Batching
 from consumer.broker import Broker, Cluster
 from consumer.clock import SystemClock
-from consumer.guarded import guarded
-from consumer.handling import Handling, processes_of, seconds_of
+from consumer.engine.service import Service, summary
+from consumer.engine.worker import Worker
+from consumer.handling.batches import Batching
+from consumer.handling.declared import Handling, processes_of, seconds_of
+from consumer.handling.guarded import guarded
+from consumer.handling.middleware import AROUND, Around, Hooks
+from consumer.live.reload import Reloader
 from consumer.message import Check
-from consumer.middleware import AROUND, Around, Hooks
-from consumer.payloads import Payloads
+from consumer.payloads.reading import Payloads
+from consumer.payloads.schemas import SchemaVersions
 from consumer.policy import Policy
-from consumer.reload import Reloader
 from consumer.routes import policy_of
-from consumer.schemas import SchemaVersions
-from consumer.service import Service, summary
 from consumer.settings import Settings, read_settings
 from consumer.together import run_all
 from consumer.wiring import Place, Surroundings, reach
-from consumer.worker import Worker
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:

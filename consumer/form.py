@@ -9,7 +9,7 @@ from typing import Any
 from consumer.envelope import PREFIX
 from consumer.message import Check
 from consumer.outcomes import InvalidPayloadError
-from consumer.payloads import Payloads
+from consumer.payloads.reading import Payloads
 from consumer.routes import Outlet
 from kodoctl.errors import UsageError, error
 

@@ -183,6 +183,6 @@ def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
 
 def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
     """What JSON payloads are held against; None without a schema."""
-    from consumer.payloads import Payloads
+    from consumer.payloads.reading import Payloads
 
     return None if schema is None else Payloads("json", schema)

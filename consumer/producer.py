@@ -19,7 +19,7 @@ from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
 from consumer.envelope import ID, Level, Outgoing
 from consumer.form import Form, check_of
 from consumer.message import Check
-from consumer.numbering import Numbering, Router
+from consumer.numbers.numbering import Numbering, Router
 from consumer.routes import Outlet, outlet_of
 from consumer.settings import read_settings
 from consumer.wiring import Place, Surroundings

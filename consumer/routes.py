@@ -8,9 +8,8 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import Any, Final, Literal, assert_never
 
-from consumer.adaptive import MOST
-from consumer.avro import empty_items
 from consumer.envelope import Level, State
+from consumer.payloads.avro import empty_items
 from consumer.policy import (
     AuditTo,
     Concurrency,
@@ -25,6 +24,7 @@ from consumer.policy import (
     Target,
     Waits,
 )
+from consumer.scheduling.adaptive import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, UsageError, error
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import holds

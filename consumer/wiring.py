@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from consumer.envelope import State
+from consumer.payloads.schemas import SchemaVersions
 from consumer.policy import Policy
 from consumer.routes import load
-from consumer.schemas import SchemaVersions
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts
 from kodoctl.topology.load import LoadedTopology
 

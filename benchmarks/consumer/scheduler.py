@@ -22,9 +22,9 @@ from typing import Any
 
 from consumer.clock import SystemClock
 from consumer.envelope import Delivery, Level, State
-from consumer.held import Entry, Held, LaneState
 from consumer.policy import Lane, Policy, Target
-from consumer.scheduling import Scheduler
+from consumer.scheduling.held import Entry, Held, LaneState
+from consumer.scheduling.scheduler import Scheduler
 
 MESSAGES = 200_000
 HELD = 50_000  # the look-ahead

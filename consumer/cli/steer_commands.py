@@ -151,7 +151,7 @@ def _wanted(to: object, any_value: str, *, back: bool) -> str:
 
 
 def _give(policy: Policy, book: OrderBook, order: Order) -> None:
-    from consumer.steering import misfit
+    from consumer.live.steering import misfit
 
     if reason := misfit(order, policy):
         raise _cannot(reason)

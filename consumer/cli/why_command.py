@@ -21,8 +21,8 @@ from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
     from consumer.policy import Policy
-    from consumer.why import Place as Searched
-    from consumer.why import Search, Seen
+    from consumer.seeing.why import Place as Searched
+    from consumer.seeing.why import Search, Seen
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.client import BrokerClient
 
@@ -52,7 +52,7 @@ def why(
 ) -> None:
     """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
     from consumer.routes import policy_of
-    from consumer.why import Search, lines, to_json
+    from consumer.seeing.why import Search, lines, to_json
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
 
@@ -81,8 +81,8 @@ def why(
 
 def _places(policy: Policy) -> list[Searched]:
     """Topics to search, in the order messages go through them."""
-    from consumer.why import DEAD_LETTERS
-    from consumer.why import Place as Searched
+    from consumer.seeing.why import DEAD_LETTERS
+    from consumer.seeing.why import Place as Searched
 
     dead = [Searched(policy.dead_letter.topic, DEAD_LETTERS)] if policy.dead_letter else []
     audit = [Searched(policy.audit.topic, "audit records")] if policy.audit else []
@@ -101,7 +101,7 @@ def _pass(  # what is looked for, where and from when on
 def _seen(
     searched: Searched, subscription: str, admin: Admin, client: BrokerClient, moment: int | None
 ) -> Iterator[Seen]:
-    from consumer.why import Seen
+    from consumer.seeing.why import Seen
     from kodoctl.pulsar.messages import partitions_of, read_facts, read_stored
     from kodoctl.topology.names import TopicName
 

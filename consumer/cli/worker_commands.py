@@ -123,9 +123,9 @@ def check(
     place: Place,
 ) -> None:
     """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0."""
+    from consumer.engine.service import missing
     from consumer.pulsar_broker import AdminCluster
     from consumer.routes import policy_of
-    from consumer.service import missing
 
     surroundings = Surroundings.of(**place)
     loaded = surroundings.topology(topology)

@@ -21,10 +21,10 @@ from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
 from typing import Any, Final, Protocol
 
-from consumer.complaints import Complaints
+from consumer.handling.complaints import Complaints
 from consumer.message import Check, Message
 from consumer.outcomes import DONE, Failed, Outcome
-from consumer.payloads import Payloads, model_of
+from consumer.payloads.reading import Payloads, model_of
 from consumer.policy import Lane
 from consumer.processes.wire import framed, packed_outcome, read_frame, unpacked
 

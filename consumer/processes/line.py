@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from consumer.message import Message, parts_of
 from consumer.outcomes import DONE, Outcome, Unavailable
-from consumer.payloads import Payloads
+from consumer.payloads.reading import Payloads
 from consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
 from consumer.processes.wire import Frames, framed, packed, unpacked_outcome
 

@@ -12,12 +12,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from consumer.engine.worker import Desk
 from consumer.message import Message
 from consumer.outcomes import TOOK_TOO_LONG, Died
-from consumer.poison import MAX_CRASHES, Crashes, Standing
 from consumer.processes.child import Job
 from consumer.processes.line import Ended, Line
-from consumer.worker import Desk
+from consumer.stores.poison import MAX_CRASHES, Crashes, Standing
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
 log = logging.getLogger("kodo.consumer")
@@ -30,7 +30,7 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
 
 class ProcessRunner:
-    """consumer.worker.Runner over `size` processes, each with one message at work.
+    """consumer.engine.worker.Runner over `size` processes, each with one message at work.
 
     Time-outs are kept here, not by the worker: they count from the moment a message really begins.
     """

@@ -13,8 +13,8 @@ from typing import Any, Final
 import pulsar
 
 from consumer.broker import Lost, NeverTaken, OnReceipts, Receipt, Stored
+from consumer.engine.publications import SEND_TIMEOUT
 from consumer.envelope import Outgoing
-from consumer.publications import SEND_TIMEOUT
 from consumer.pulsar_broker.schemas import Key, Outlets
 from kodoctl.errors import ClusterError, error
 

@@ -15,10 +15,10 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
 from consumer.broker import LaneStats
-from consumer.held import OTHER, LaneState
-from consumer.histogram import Histogram
-from consumer.meter import Timings
+from consumer.engine.histogram import Histogram
+from consumer.engine.meter import Timings
 from consumer.policy import Lane
+from consumer.scheduling.held import OTHER, LaneState
 from consumer.seeing.sight import Sight
 from consumer.seeing.tenants import label
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from threading import Event
 from typing import Final
 
+from consumer.engine.worker import Worker
 from consumer.seeing.stalls import Stalls
 from consumer.seeing.tenants import TenantWatch
-from consumer.worker import Worker
 
 _BEAT: Final = 0.1  # seconds
 _SILENT: Final = 1.0

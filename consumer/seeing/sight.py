@@ -8,13 +8,13 @@ from random import Random
 from typing import Final
 
 from consumer.clock import SystemClock
-from consumer.held import LaneState
-from consumer.meter import Meter
+from consumer.engine.meter import Meter
+from consumer.engine.service import Service
+from consumer.engine.worker import Worker
 from consumer.policy import Lane
+from consumer.scheduling.held import LaneState
 from consumer.seeing.pulse import Pulse
 from consumer.seeing.tenants import TenantWatch
-from consumer.service import Service
-from consumer.worker import Worker
 
 _SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes every five
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from consumer.clock import Clock
-from consumer.held import OTHER, Held, LaneState
-from consumer.meter import Meter
+from consumer.engine.meter import Meter
 from consumer.policy import Policy
+from consumer.scheduling.held import OTHER, Held, LaneState
 from consumer.seeing.evenness import EVEN, Evenness, Tally, evenness, noisy
 
 MAX_LABEL: Final = 100  # characters of a tenant in a label

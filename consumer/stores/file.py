@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from consumer.poison import Mark
+from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known, StoreDownError
 from kodoctl.errors import KodoctlError, error
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from consumer.poison import Mark
+from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from consumer.poison import Mark
+from consumer.stores.poison import Mark
 
 _LONGEST: Final = 200  # bytes of an identity that are kept as they are
 _HASHED: Final = "sha256:"

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Engine, and_, bindparam, create_engine, delet
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from consumer.poison import Mark
+from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known, StoreDownError
 from consumer.stores.tables import DONE, RUNS, STARTED, insert_once, metadata, now_ms, upsert
 

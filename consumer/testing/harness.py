@@ -11,15 +11,15 @@ from random import Random
 from typing import Any, Final, cast
 
 from consumer.application import Consumer
-from consumer.batches import Batching, Gatherer
-from consumer.complaints import Complaints
 from consumer.counts import Counts
+from consumer.engine.worker import Desk, Worker
 from consumer.envelope import Duration, Level, Outgoing, State
+from consumer.handling.batches import Batching, Gatherer
+from consumer.handling.complaints import Complaints
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome
 from consumer.testing.clock import ManualClock
 from consumer.testing.memory_broker import MemoryBroker, StoredMessage
-from consumer.worker import Desk, Worker
 
 _MAX_STEPS: Final = 1_000_000
 Around = Callable[[Any, Callable[[], Any]], Any]

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from consumer.application import Consumer
-from consumer.batches import Batch
+from consumer.handling.batches import Batch
 from consumer.message import Message
 from consumer.testing.clock import ManualClock
 from consumer.testing.harness import Harness

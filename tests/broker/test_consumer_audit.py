@@ -22,7 +22,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from consumer.audit import Recorder
+from consumer.engine.audit import Recorder
 from consumer.pulsar_broker import lanes, publisher
 
 STEP = os.environ.get("KILL_AT", "")

@@ -21,7 +21,7 @@ import os, signal, time
 from itertools import count
 
 from consumer.pulsar_broker import lanes, publisher
-from consumer.worker import Worker
+from consumer.engine.worker import Worker
 
 STEP = os.environ.get("KILL_AT", "")
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

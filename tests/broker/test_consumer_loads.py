@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from consumer import Message
-from consumer.worker import Worker
+from consumer.engine.worker import Worker
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
 from tests.support import eventually

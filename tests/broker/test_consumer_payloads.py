@@ -17,7 +17,7 @@ import pulsar
 import pytest
 
 from consumer import Consumer, Message, MoveTo, Producer, Retry
-from consumer.payloads import Payloads
+from consumer.payloads.reading import Payloads
 from consumer.pulsar_broker.schemas import PassThrough
 from kodoctl.errors import KodoctlError
 from tests.conftest import Broker

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from consumer.poison import Mark
 from consumer.stores.memory import MemoryStore, Shelf
+from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known, Store, name_of
 from consumer.stores.sql import SqlStore
 

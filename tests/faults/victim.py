@@ -20,9 +20,9 @@ from sqlalchemy.orm import Session
 from consumer import Dead, Message
 from consumer.clock import SystemClock
 from consumer.dedup import create_tables
+from consumer.engine.worker import Worker
 from consumer.pulsar_broker import lanes, publisher
 from consumer.stores.sql import SqlStore
-from consumer.worker import Worker
 
 _step = os.environ.get("KILL_AT", "")
 _after = int(os.environ.get("KILL_AFTER", "5"))

@@ -6,15 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from consumer import decide, engine, publications
+from consumer import decide
 from consumer.broker import Lost, Stored
 from consumer.decide import Acknowledge, Why
+from consumer.engine import core as engine
+from consumer.engine import publications
+from consumer.engine.publications import Publications
 from consumer.envelope import Control
-from consumer.fairness import LaneShares, TenantRing
-from consumer.held import Entry, LaneState
-from consumer.limits import CapGate, QuotaGate, RateGate
 from consumer.outcomes import NotForUs
-from consumer.publications import Publications
+from consumer.scheduling.fairness import LaneShares, TenantRing
+from consumer.scheduling.held import Entry, LaneState
+from consumer.scheduling.limits import CapGate, QuotaGate, RateGate
 
 Made = Callable[..., Any]
 Mutant = tuple[Any, str, Callable[[Made], Any]]

@@ -5,15 +5,15 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from consumer.engine.worker import Desk, Worker
 from consumer.envelope import Outgoing
-from consumer.guard import Guard
+from consumer.handling.guard import Guard
 from consumer.message import Message
 from consumer.policy import Policy
 from consumer.stores.memory import MemoryStore, Shelf
 from consumer.stores.port import Exchange, Known, StoreDownError
 from consumer.testing import ManualClock, MemoryBroker
 from consumer.testing.harness import InlineRunner
-from consumer.worker import Desk, Worker
 from tests.unit.consumer.making import policy
 
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 from consumer.broker import Stored
-from consumer.engine import Engine
+from consumer.engine.core import Engine
 from consumer.envelope import Delivery, Level, State
 from consumer.message import Message
 from consumer.outcomes import Failed

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from consumer.engine import Engine
+from consumer.engine.core import Engine
 from consumer.envelope import Delivery
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome

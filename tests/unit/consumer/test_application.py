@@ -11,10 +11,10 @@ import pytest
 import consumer
 from consumer import Consumer
 from consumer.cli.worker_commands import load_handler
-from consumer.handlers import LoopRunner, ThreadRunner
-from consumer.middleware import Hooks
+from consumer.engine.worker import Runner
+from consumer.handling.middleware import Hooks
+from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.settings import Settings, read_settings
-from consumer.worker import Runner
 from kodoctl.errors import KodoctlError, UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 

@@ -52,7 +52,7 @@ def test_what_is_wrong_is_said_with_its_code_and_place(
     assert _exit_code(monkeypatch, "check", path) == 64
     assert _exit_code(monkeypatch, "check", path, "--topic", "x", "--admin-url", "http://127.0.0.1:1") == 64
     assert "no such topic in the file [K702]" in capsys.readouterr().err
-    broken = write(tmp_path, "  J: {subscriptions: {s: {concurrency: adaptive}}}\n")
+    broken = write(tmp_path, "  J: {payload: {type: json, schema: missing.json}, subscriptions: {s: {}}}\n")
     assert _exit_code(monkeypatch, "run", broken, "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert f"at {broken}:" in capsys.readouterr().err
 

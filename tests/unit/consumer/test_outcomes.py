@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -97,7 +96,7 @@ def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
         return decision.control.due
 
     assert due(here, Retry(code="busy")) == 7_000
-    assert due(replace(here, control=Control(retrying=1)), Retry(code="busy", why="bank")) == 70_000
+    assert due(here._replace(control=Control(retrying=1)), Retry(code="busy", why="bank")) == 70_000
     assert due(here, Retry(code="unknown")) == due(here, Retry()) == 10_000
     assert due(here, Retry("3s", code="busy")) == 3_000
     assert due(Envelope(Level.B1, State.READY, Control(backup=1)), Retry(code="busy")) == 70_000

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from consumer.envelope import FRESH, Control, Level, State
-from consumer.handling import Handling
+from consumer.handling.declared import Handling
+from consumer.handling.middleware import Hooks
 from consumer.message import Message
-from consumer.middleware import Hooks
 from consumer.outcomes import (
     DONE,
     TOOK_TOO_LONG,
@@ -38,8 +38,8 @@ from consumer.processes.pool import ProcessRunner
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
+from tests.unit.consumer.handling.test_runners import TestDesk
 from tests.unit.consumer.making import delivery, policy
-from tests.unit.consumer.test_handlers import TestDesk
 
 MODULE = "tests.unit.consumer.pool_handlers"
 

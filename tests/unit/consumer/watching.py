@@ -13,18 +13,18 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumer.clock import SystemClock
+from consumer.engine.service import Service
+from consumer.engine.worker import Worker
 from consumer.envelope import Level, Outgoing, State
-from consumer.handlers import ThreadRunner
+from consumer.handling.runners import ThreadRunner
 from consumer.message import Message
 from consumer.policy import Policy
 from consumer.seeing.server import Window
 from consumer.seeing.sight import Sight
-from consumer.service import Service
 from consumer.testing import MemoryBroker
-from consumer.worker import Worker
+from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import topic
 from tests.unit.consumer.pump import Pump
-from tests.unit.consumer.test_service import MemoryCluster
 
 
 class Watched:

@@ -1,0 +1,158 @@
+"""A worker at work: its timekeeper, its reader of stats, and its orderly end. The threads that a worker itself lacks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from consumer.broker import Cluster, LaneStats
+from consumer.effects import Alarm
+from consumer.engine.worker import Worker
+from consumer.live.sharing import Sharers
+from consumer.live.stats import LOOK_EVERY, StatsReader
+from consumer.live.steering import Orders
+from consumer.policy import Lane, Policy
+from kodoctl.errors import Diagnostic, KodoctlError, error
+
+log = logging.getLogger("kodo.consumer")
+_WATCH_EVERY: Final = 30.0
+_LONGEST_NAP: Final = 5.0
+
+
+def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
+    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
+
+    A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
+    """
+    found = []
+    read = {lane.topic for lane in policy.lanes}
+    for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
+        if cluster.partitions(topic) is None:
+            found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
+        elif topic in read and policy.subscription not in cluster.subscriptions(topic):
+            detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
+            found.append(error("K711", "subscription missing", detail))
+    return found
+
+
+class Service:
+    """Starts a worker, keeps its time and ends it. Thread-safe; start and stop are each called once."""
+
+    def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
+        self._worker, self._cluster = worker, cluster
+        self.name, self._drain_timeout = consumer_name, drain_timeout
+        self.last_beat: float | None = None  # of the timekeeper
+        self.companions: list[
+            Callable[[threading.Event], None]
+        ] = []  # started and ended with the worker, each a thread
+        self._bell = threading.Event()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
+        self.stats: StatsReader | None = None
+        if cluster is not None:
+            self.stats = StatsReader(worker.policy, cluster)
+            orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
+            self.stats.listeners += [self._share_limits, self._say_blocked, orders]
+        worker.bell = self._bell.set
+        worker.on_broken = self._over.set
+
+    def start(self) -> None:
+        """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
+        if self._cluster is not None and (findings := missing(self._worker.policy, self._cluster)):
+            raise KodoctlError(*findings)
+        self._worker.open(self.name)
+        self._run(self._keep_time, "kodo-time")
+        if self.stats is not None:
+            self._run(self._read_stats, "kodo-stats")
+        for companion in self.companions:
+            self._run(partial(companion, self._over), "kodo-companion")
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
+        return self._over.wait(seconds)
+
+    @property
+    def dead_threads(self) -> list[str]:
+        """Names of threads that ended before they should."""
+        return [] if self._over.is_set() else [thread.name for thread in self._threads if not thread.is_alive()]
+
+    def stop(self) -> None:
+        """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
+        deadline = time.monotonic() + self._drain_timeout
+        self._worker.drain()
+        while self._worker.busy and time.monotonic() < deadline and self._worker.problem is None:
+            time.sleep(0.01)
+        if self._worker.busy:
+            log.warning("drain time-out: what still runs is let go and will be delivered again")
+        self._over.set()
+        self._bell.set()
+        for thread in self._threads:
+            thread.join()
+        self._worker.close()
+        if self._worker.problem is not None:
+            raise self._worker.problem
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        thread = threading.Thread(target=target, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _keep_time(self) -> None:
+        watched = time.monotonic()
+        nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
+        try:
+            while not self._over.is_set():
+                self.last_beat = time.monotonic()
+                self._worker.tick()
+                self._sleep(nap)
+                if time.monotonic() - watched > _WATCH_EVERY:
+                    watched = time.monotonic()
+                    self._worker.watch()
+        except BaseException as problem:  # noqa: BLE001  # without time nothing waits rightly: better to end
+            self._worker.broke(problem)
+
+    def _sleep(self, most: float) -> None:
+        """Until the next tick is due, which the bell may bring forward."""
+        end = time.monotonic() + most
+        while not self._over.is_set():
+            self._bell.clear()
+            pause = min(self._worker.due_in, end - time.monotonic())
+            if pause <= 0:
+                return
+            self._bell.wait(pause)
+
+    def _read_stats(self) -> None:
+        """Until the end. Whoever needs what the cluster says is in `stats.listeners`."""
+        assert self.stats is not None
+        while True:
+            self.stats.look()
+            if self._over.wait(LOOK_EVERY):
+                return
+
+    def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
+        """Limits of the subscription are shared by the workers that live."""
+        if lane.index == self._worker.policy.ground_lane.index:
+            live = len(stats.workers) if stats else None
+            self._worker.share_limits(self._sharers.count(live, self._worker.clock.now()))
+
+    def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
+        """The broker's own limit turns the look-ahead back into first come, first served."""
+        if stats and self.name in stats.blocked:
+            text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
+            self._worker.alarm(Alarm("blocked", text))
+
+
+def summary(worker: Worker) -> Sequence[str]:
+    """What was done, for people, one line each."""
+    counts = worker.counts
+    total = f"received {counts.received}, started {counts.started}, done {counts.done}"
+    lines = [f"{total}, repeats dropped {counts.repeats}, let go {counts.let_go}"]
+    for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
+        if counter:
+            lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))
+    return lines

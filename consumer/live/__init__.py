@@ -1,0 +1,1 @@
+"""What changes while a worker runs: live orders, the file, the numbers the cluster tells."""

@@ -1,0 +1,1 @@
+"""Producers' numbers: given, marked, and watched for gaps."""

@@ -1,0 +1,1 @@
+"""Payloads as values: JSON, Avro and models; versions of schemas."""

@@ -1,0 +1,187 @@
+"""A worker at work: checks at the start, time kept, limits shared, an orderly end. Threads and real time, broker in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from consumer.broker import LaneStats
+from consumer.clock import SystemClock
+from consumer.engine.service import Service, missing, summary
+from consumer.engine.worker import Worker
+from consumer.envelope import Level, Outgoing, State
+from consumer.handling.runners import ThreadRunner
+from consumer.message import Message
+from consumer.policy import Concurrency, Policy
+from consumer.testing import MemoryBroker
+from kodoctl.errors import ClusterError, KodoctlError, error
+from tests.support import eventually
+from tests.unit.consumer.making import policy, topic
+from tests.unit.consumer.pump import Pump
+
+
+class MemoryCluster:
+    """What a test says the cluster has."""
+
+    def __init__(self, of: Policy) -> None:
+        self.topics = {lane.topic for lane in of.lanes} | set(of.produces.values())
+        self.topics |= {of.dead_letter.topic} if of.dead_letter else set()
+        self.subscribed = {lane.topic for lane in of.lanes}
+        self.live: int | None = 1
+        self.blocked: frozenset[str] = frozenset()
+        self.asked = 0
+
+    def partitions(self, name: str) -> int | None:
+        return 1 if name in self.topics else None
+
+    def subscriptions(self, name: str) -> frozenset[str]:
+        return frozenset({"s"} if name in self.subscribed else ())
+
+    def close(self) -> None:
+        pass
+
+    def stats(self, name: str, subscription: str) -> LaneStats | None:
+        self.asked += 1
+        if self.live is None:
+            raise ClusterError(error("K514", "no broker answers"))
+        workers = frozenset(f"w{number}" for number in range(self.live))
+        return LaneStats(workers, self.blocked)
+
+
+class Place:
+    """A service on a broker in memory, and what its handler saw."""
+
+    def __init__(self, of: Policy, drain_timeout: float = 5.0) -> None:
+        self.policy, self.seen = of, []
+        self.broker = MemoryBroker(SystemClock())
+        self.broker.create_for(of)
+        self.cluster = MemoryCluster(of)
+        self.gate = threading.Event()
+        self.gate.set()
+        runner = ThreadRunner(self.handle, of.concurrency)
+        self.worker = Worker(of, self.broker, runner, SystemClock(), Random(0))
+        self.service = Service(self.worker, self.cluster, consumer_name="w", drain_timeout=drain_timeout)
+        self.pump = Pump(self.broker)
+
+    seen: list[str]
+
+    def handle(self, message: Message) -> None:
+        self.gate.wait(20)
+        self.seen.append(message.id)
+        if message.data == b"fail":
+            raise ValueError
+
+    def send(self, payload: bytes = b"x") -> None:
+        self.broker.send(Outgoing(topic(Level.L1, State.READY), payload, {}))
+
+    def left(self) -> int:
+        return len(self.broker.backlog(topic(Level.L1, State.READY), "s"))
+
+
+@pytest.fixture
+def place() -> Iterator[Place]:
+    found = Place(policy(in_place=(50,), limits=(Concurrency(None, 4, shared=True),), expected_workers=2))
+    yield found
+    found.pump.stop()
+
+
+def test_messages_are_handled_timers_kept_and_the_end_is_orderly(place: Place) -> None:
+    others = set(threading.enumerate())  # what other tests left behind is not this one's
+    place.service.start()
+    for _ in range(20):
+        place.send()
+    place.send(b"fail")
+    eventually(lambda: len(place.seen) == 22)
+    eventually(lambda: not place.left())
+    assert len(place.broker.messages(topic(Level.L1, State.RETRYING))) == 1
+    place.service.stop()
+    assert not [thread.name for thread in set(threading.enumerate()) - others if thread.name.startswith("kodo-")]
+    assert summary(place.worker)[0].startswith("received 21, started 22, done 20")
+    assert any("retrying 1" in line for line in summary(place.worker))
+
+
+def test_running_handlers_are_waited_for_at_the_end(place: Place) -> None:
+    place.gate.clear()
+    place.service.start()
+    place.send()
+    eventually(lambda: place.worker.busy)
+    stopper = threading.Thread(target=place.service.stop)
+    stopper.start()
+    place.gate.set()
+    stopper.join(10)
+    assert place.left() == 0
+
+
+def test_what_runs_too_long_at_the_end_is_let_go(caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(policy(), drain_timeout=0.1)
+    place.gate.clear()
+    place.service.start()
+    place.send()
+    eventually(lambda: place.worker.busy)
+    place.service.stop()
+    place.gate.set()
+    assert place.left() == 1
+    assert "drain time-out" in caplog.text
+    place.pump.stop()
+
+
+def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> None:
+    place.cluster.topics.discard(topic(Level.L2, State.READY))
+    place.cluster.topics.discard("persistent://p/n/other")
+    place.cluster.subscribed.discard(topic(Level.L1, State.PENDING))
+    with pytest.raises(KodoctlError) as refused:
+        place.service.start()
+    assert sorted(found.code for found in refused.value.diagnostics) == ["K710", "K710", "K711"]
+    assert "kodoctl apply" in str(refused.value)
+    assert missing(policy(dead=False), place.cluster)
+
+
+def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(place: Place) -> None:
+    gates = place.worker.engine.limits.gates_of({}, "")
+    assert gates[0].limit == 2  # type: ignore[attr-defined]
+    place.service.start()
+    eventually(lambda: gates[0].limit == 4)  # type: ignore[attr-defined]
+    place.service.stop()
+    unread = Place(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=4))
+    unread.cluster.live = None
+    unread.service.start()
+    eventually(lambda: unread.cluster.asked)
+    assert unread.worker.engine.limits.gates_of({}, "")[0].limit == 1  # type: ignore[attr-defined]
+    unread.service.stop()
+    unread.pump.stop()
+
+
+def test_a_worker_that_the_broker_holds_back_says_so(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.cluster.blocked = frozenset({"w"})
+    place.service.start()
+    eventually(lambda: "blocked: " in caplog.text)
+    place.service.stop()
+    assert "too much is unacknowledged" in caplog.text
+
+
+def test_a_worker_that_breaks_ends_and_says_why(place: Place) -> None:
+    place.service.start()
+    assert not place.service.wait(0.01)
+    problem = RuntimeError("bug")
+    place.worker.broke(problem)
+    assert place.service.wait(1)
+    with pytest.raises(RuntimeError, match="bug"):
+        place.service.stop()
+
+
+def test_a_lane_that_cannot_be_opened_closes_what_was(place: Place) -> None:
+    del place.broker._topics[topic(Level.B1, State.READY)]
+    with pytest.raises(ClusterError):
+        place.service.start()
+    assert all(not sub.lanes for found in place.broker._topics.values() for sub in found.subscriptions.values())
+
+
+def test_the_watchdog_logs_a_contradiction(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.worker.watch()
+    assert "watchdog" not in caplog.text
+    place.worker.engine.running[object()] = 0.0  # type: ignore[index]
+    place.worker.watch()
+    assert "0 running by record, 1 by structure" in caplog.text

@@ -1,0 +1,97 @@
+"""The worker under failures of its own: others' threads go on, and somebody is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from consumer.broker import Stored
+from consumer.engine.worker import Worker
+from consumer.handling.runners import LoopRunner, ThreadRunner
+from consumer.message import Message
+from consumer.policy import Concurrency
+from consumer.testing import ManualClock, MemoryBroker
+from tests.support import eventually
+from tests.unit.consumer.engine.test_service import Place
+from tests.unit.consumer.making import Bench, delivery, policy
+
+CALLS: dict[str, Callable[[Worker], Any]] = {
+    "deliver": lambda worker: worker.deliver(0, [delivery()]),
+    "room": lambda worker: worker.room(0),
+    "disconnected": lambda worker: worker.disconnected(0),
+    "receipt": lambda worker: worker.receipts([(1, Stored(""))]),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_failure_of_the_worker_on_an_adapters_thread_ends_the_worker_and_not_that_thread_alone(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, of = ManualClock(), policy()
+    broker = MemoryBroker(clock)
+    broker.create_for(of)
+    worker = Worker(of, broker, ThreadRunner(lambda message: None, 1), clock, Random(1))
+    told: list[bool] = []
+    worker.on_broken = lambda: told.append(True)
+    worker.open("w")
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError(name)
+
+    monkeypatch.setattr(worker.engine, name, fail)
+    assert not CALLS[name](worker)
+    assert (str(worker.problem), told) == (name, [True])
+    worker.close()
+
+
+def test_waking_handlers_whose_loop_has_just_been_closed_is_harmless() -> None:
+    async def handle(message: Message) -> None: ...
+
+    runner = LoopRunner(handle, 1)
+    runner.stop()
+    runner._stopping = False  # as seen by a thread that asked just before the end
+    runner.wake()
+    runner.abandon(Bench(policy()).take_all())  # type: ignore[arg-type]
+
+
+def test_a_short_time_out_is_kept_also_when_nothing_else_happens() -> None:
+    place = Place(policy(handler_timeout=200, in_place=(), concurrency=1))
+    place.gate.clear()
+    place.send()
+    place.service.start()
+    try:
+        eventually(lambda: place.worker.counts.timed_out, within=3)
+    finally:
+        place.gate.set()
+        place.service.stop()
+        place.pump.stop()
+
+
+def test_the_watchdog_counts_those_at_a_gate_and_those_behind_their_key() -> None:
+    bench = Bench(policy(limits=(Concurrency(None, 1, shared=False),)))
+    bench.give(delivery(1), delivery(2))
+    assert len(bench.take_all()) == 1
+    assert bench.engine.misplaced() == []
+    next(iter(bench.engine._scheduler._shut)).waiters.clear()
+    assert bench.engine.misplaced() == ["1 gated by record, 0 by structure"]
+    ordered = Bench(policy(ordered=True))
+    ordered.give(delivery(1, key="k"), delivery(2, key="k"))
+    assert ordered.engine.misplaced() == []
+    ordered.engine.lanes[0].chains = ordered.engine.lanes[3].chains = ordered.engine.lanes[4].chains = {}
+    assert any("chained by record" in problem for problem in ordered.engine.misplaced())
+
+
+def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_from_being_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = Place(policy(limits=(Concurrency(None, 4, shared=True),), expected_workers=3))
+    shared: list[int] = []
+    monkeypatch.setattr(place.worker, "share_limits", shared.append)
+    monkeypatch.setattr(place.cluster, "stats", lambda *_: {}["no such answer"])
+    place.service.start()
+    eventually(lambda: shared == [3])
+    place.service.stop()
+    place.pump.stop()

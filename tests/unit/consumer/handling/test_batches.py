@@ -1,0 +1,176 @@
+"""Batch handlers: how messages are gathered, one outcome for each, time-outs, and what a wrong answer costs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from consumer import Dead, Retry
+from consumer.engine.worker import Runner
+from consumer.handling.batches import Batching
+from consumer.handling.declared import Handling
+from consumer.handling.middleware import Hooks
+from consumer.message import Message
+from consumer.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
+from kodoctl.errors import KodoctlError
+from tests.support import eventually
+from tests.unit.consumer.handling.test_runners import TestDesk
+from tests.unit.consumer.making import policy
+
+Sync = Callable[[list[Message]], Any]
+
+
+def _later(function: Sync) -> Callable[[list[Message]], Any]:
+    async def handle(messages: list[Message]) -> Any:
+        await asyncio.sleep(0)
+        return function(messages)
+
+    return handle
+
+
+both = pytest.mark.parametrize("kind", ["threads", "loop"])
+
+
+def started(
+    kind: str, function: Sync, most: int = 10, wait: float = 0.01, count: int = 0, slots: int = 2
+) -> tuple[Runner, TestDesk, list[Message]]:
+    """A runner at work on `count` messages that were there before it began."""
+    handling = Handling(function if kind == "threads" else _later(function), batching=Batching(most, wait)).check()
+    desk, runner = TestDesk(), handling.runner(policy(concurrency=slots), None, Hooks())
+    messages = desk.put(count)
+    runner.start(desk)
+    runner.wake()
+    return runner, desk, messages
+
+
+@both
+def test_batches_are_full_while_there_is_enough_and_the_rest_comes_when_it_waited_long_enough(kind: str) -> None:
+    sizes: list[int] = []
+    runner, desk, _ = started(kind, lambda messages: sizes.append(len(messages)), count=35)
+    eventually(lambda: len(desk.ended) == 35)
+    runner.stop()
+    assert sorted(sizes) == [5, 10, 10, 10]
+    assert {outcome for _, outcome in desk.ended} == {DONE}
+    assert len({name for name, _ in desk.ended}) == 35
+
+
+@both
+def test_a_batch_waits_for_more_before_it_begins(kind: str) -> None:
+    sizes: list[int] = []
+    runner, desk, _ = started(kind, lambda messages: sizes.append(len(messages)), most=3, wait=60.0, count=2)
+    eventually(lambda: desk.out == 2)
+    desk.put(1)
+    runner.wake()
+    eventually(lambda: len(desk.ended) == 3)
+    runner.stop()
+    assert sizes == [3]
+
+
+@both
+def test_without_a_wait_a_batch_is_what_is_there(kind: str) -> None:
+    sizes: list[int] = []
+    runner, desk, _ = started(kind, lambda messages: sizes.append(len(messages)), most=100, wait=0.0, count=7)
+    eventually(lambda: len(desk.ended) == 7)
+    runner.stop()
+    assert sizes == [7]
+
+
+class OwnVerdict(Verdict):
+    """Of a user who forgot the outcome."""
+
+
+@both
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (lambda batch: None, [DONE] * 3),
+        (lambda batch: [None, Dead("bad"), ValueError("secret")], [DONE, Died("bad"), Failed("ValueError")]),
+        (lambda batch: {batch[2]: Retry("30s")}, [DONE, DONE, RetryAsked(30_000, "asked to retry")]),
+        (lambda batch: (True, None, OwnVerdict()), [DONE, DONE, Failed("OwnVerdict")]),
+        (lambda batch: {}, [DONE] * 3),
+    ],
+    ids=["none", "list", "mapping", "own verdict", "empty mapping"],
+)
+def test_each_message_has_its_outcome(kind: str, answer: Sync, expected: list[Outcome]) -> None:
+    runner, desk, messages = started(kind, answer, most=3, wait=60.0, count=3)
+    eventually(lambda: len(desk.ended) == 3)
+    runner.stop()
+    assert [dict(desk.ended)[message.id] for message in messages] == expected
+
+
+@both
+@pytest.mark.parametrize(
+    "answer",
+    [
+        lambda batch: [None],
+        lambda batch: "abc",
+        lambda batch: 7,
+        lambda batch: [1, 2, 3],
+        lambda batch: {"x": Dead("y")},
+    ],
+)
+def test_an_answer_that_makes_no_sense_fails_all(kind: str, answer: Sync, caplog: pytest.LogCaptureFixture) -> None:
+    runner, desk, _ = started(kind, answer, most=3, wait=60.0, count=3)
+    eventually(lambda: len(desk.ended) == 3)
+    runner.stop()
+    assert {outcome for _, outcome in desk.ended} == {Failed("batch handler returned no outcomes")}
+    assert "must return None" in caplog.text
+
+
+@both
+def test_a_raise_fails_all(kind: str) -> None:
+    def fail(messages: list[Message]) -> None:
+        raise Dead("all of it")
+
+    runner, desk, _ = started(kind, fail, most=3, wait=60.0, count=3)
+    eventually(lambda: len(desk.ended) == 3)
+    runner.stop()
+    assert {outcome for _, outcome in desk.ended} == {Died("all of it")}
+
+
+def test_a_batch_that_hangs_loses_its_slot_and_what_was_gathered_meanwhile_goes_on() -> None:
+    gate, entered = threading.Event(), threading.Event()
+
+    def hang(messages: list[Message]) -> None:
+        if len(messages) == 3 and not entered.is_set():
+            entered.set()
+            gate.wait()
+
+    runner, desk, messages = started("threads", hang, most=3, wait=0.01, count=3, slots=1)
+    assert entered.wait(10)
+    for message in messages:
+        runner.abandon(message)
+    desk.put(3)
+    runner.wake()
+    eventually(lambda: len(desk.ended) == 3)
+    gate.set()
+    runner.stop()
+
+
+def test_a_message_given_up_before_its_batch_began_is_not_handled() -> None:
+    seen: list[Message] = []
+    runner, desk, messages = started("threads", seen.extend, most=3, wait=60.0, count=2)
+    eventually(lambda: desk.out == 2)
+    runner.abandon(messages[0])
+    desk.put(2)
+    runner.wake()
+    eventually(lambda: len(desk.ended) == 3)
+    runner.stop()
+    assert messages[0] not in seen
+
+
+@pytest.mark.parametrize(("most", "wait"), [(0, 0.0), (10_001, 0.0), (1, -1.0)])
+def test_a_batch_that_cannot_be_is_refused(most: int, wait: float) -> None:
+    with pytest.raises(KodoctlError, match="K754"):
+        Handling(lambda messages: None, batching=Batching(most, wait)).check()
+
+
+def test_a_batch_that_waits_as_long_as_handlers_may_run_is_refused() -> None:
+    handling = Handling(lambda messages: None, batching=Batching(2, 16.0)).check()
+    with pytest.raises(KodoctlError, match="K754"):
+        handling.scheduled(policy())
+    assert Handling(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4)).concurrency == 200

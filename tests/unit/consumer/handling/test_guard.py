@@ -1,0 +1,420 @@
+"""The guard: what was done is not started again, a crash makes suspects, a store that is down is never passed over in silence."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from random import Random
+
+import pytest
+
+from consumer.clock import SystemClock
+from consumer.engine.worker import Worker
+from consumer.envelope import Outgoing
+from consumer.handling.guard import Guard, Unsaved
+from consumer.handling.guarded import GuardedRunner
+from consumer.handling.runners import ThreadRunner
+from consumer.message import Message
+from consumer.outcomes import DONE, Repeat
+from consumer.stores.memory import MemoryStore, Shelf
+from consumer.stores.poison import Mark
+from consumer.stores.port import StoreDownError
+from consumer.testing import ManualClock, MemoryBroker
+from tests.support import eventually
+from tests.unit.consumer.guarding import Bench, CrashError, FragileStore
+from tests.unit.consumer.making import policy
+from tests.unit.consumer.pump import Pump
+
+
+class Log:
+    """A handler that remembers; `fails` and `repeats` by payload."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        self.fails: set[str] = set()
+        self.repeats: set[str] = set()
+
+    def __call__(self, message: Message) -> None:
+        self.seen.append(message.text())
+        if message.text() in self.fails:
+            raise ValueError
+        if message.text() in self.repeats:
+            raise Repeat
+
+
+def names(count: int) -> list[str]:
+    return [f"m{number}" for number in range(count)]
+
+
+# ---- only done suppresses
+
+
+def test_every_message_is_handled_once_and_leaves_no_mark() -> None:
+    handler, shelf = Log(), Shelf()
+    bench = Bench(handler, shelf=shelf).open()
+    bench.send(*names(30))
+    bench.run()
+    assert sorted(handler.seen) == sorted(names(30))
+    assert bench.left() == []
+    assert (len(shelf.done), shelf.marks) == (30, {})
+
+
+def test_what_was_done_is_acknowledged_unhandled_whoever_did_it() -> None:
+    handler, shelf = Log(), Shelf()
+    first = Bench(handler, shelf=shelf).open()
+    first.send("m1", "m2")
+    first.run()
+    second = Bench(handler, shelf=shelf, run="b").open()
+    second.send("m1", "m2", "m3")
+    second.run()
+    assert handler.seen.count("m1") == 1
+    assert second.worker.counts.finished["repeated"] == 2
+    assert (second.left(), handler.seen[-1]) == ([], "m3")
+
+
+def test_failed_and_dead_do_not_suppress_and_a_repeat_of_the_handlers_own_does() -> None:
+    handler, shelf = Log(), Shelf()
+    handler.fails, handler.repeats = {"m1"}, {"m2"}
+    bench = Bench(handler, shelf=shelf).open()
+    bench.send("m1", "m2")
+    bench.run()
+    assert list(shelf.done) == ["m2"]
+    assert shelf.marks == {}
+    assert bench.worker.counts.finished["repeated"] == 1
+    handler.fails.clear()
+    bench.later(15)
+    assert handler.seen.count("m1") == 2
+    assert list(shelf.done) == ["m2", "m1"]
+
+
+def test_two_copies_of_one_message_are_never_handled_at_once() -> None:
+    bench = Bench(Log()).open()
+    bench.send("m1", "m1")
+    bench.broker.step()
+    bench.guard.step()
+    bench.guard.step()
+    assert len(bench.guard.exchange([], 4)) == 1
+    assert bench.worker.counts.waited["postponed"] == 1
+
+
+def test_a_message_another_worker_has_in_hand_waits_for_that_workers_word() -> None:
+    handler, shelf = Log(), Shelf()
+    shelf.marks["m1"] = Mark("other")
+    shelf.beats["other"] = 1
+    bench = Bench(handler, shelf=shelf).open()
+    bench.send("m1", "m2")
+    for _ in range(8):
+        shelf.beats["other"] += 1
+        bench.later(1)
+    assert handler.seen == ["m2"]
+    del shelf.marks["m1"]
+    shelf.done["m1"] = None
+    bench.later(2)
+    assert (handler.seen, bench.left()) == (["m2"], [])
+
+
+# ---- poison
+
+
+def test_a_suspect_runs_alone_and_goes_on_as_if_nothing_had_been() -> None:
+    handler, shelf = Log(), Shelf()
+    for number in range(3):
+        shelf.marks[f"m{number}"] = Mark("gone")
+    bench = Bench(handler, shelf=shelf).open()
+    alone: list[tuple[str, int]] = []
+    bench.runner.inner._handler = lambda message: alone.append((message.text(), len(bench.guard._out)))
+    bench.send(*names(6))
+    bench.later(10)
+    assert sorted(name for name, _ in alone) == names(6)
+    assert {out for name, out in alone if name in {"m0", "m1", "m2"}} == {1}
+    assert bench.left() == []
+    assert shelf.marks == {}
+
+
+def test_poison_dies_after_three_crashes_alone_and_its_neighbours_do_not() -> None:
+    clock = ManualClock()
+    broker, shelf = MemoryBroker(clock), Shelf()
+    seen: list[str] = []
+
+    def handler(message: Message) -> None:
+        seen.append(message.text())
+        if message.text() == "poison":
+            raise CrashError
+
+    run, crashes = 0, 0
+    bench = Bench(handler, broker, shelf, "run0", clock=clock).open()
+    bench.send("m0", "m1", "poison", "m2", "m3")
+    while crashes < 10:
+        try:
+            bench.later(20)
+        except CrashError:
+            crashes += 1
+            bench.crash()
+            run += 1
+            bench = Bench(handler, broker, shelf, f"run{run}", clock=clock).open()
+            continue
+        break
+    assert crashes == 4, "once beside others, three times alone"
+    assert bench.left() == []
+    assert bench.policy.dead_letter is not None
+    (dead,) = broker.messages(bench.policy.dead_letter.topic)
+    assert dead.payload == b"poison"
+    assert dead.properties["kodo-reason"] == "ended its worker 3 times while it ran alone"
+    assert set(seen) == {"m0", "m1", "m2", "m3", "poison"}
+    assert {"m0", "m1", "m2", "m3"} <= shelf.done.keys()
+    assert "poison" in shelf.marks, "until it is surely dead"
+    bench.later(61)
+    assert shelf.marks == {}
+
+
+def test_without_dead_letters_poison_stays_and_never_starts_again() -> None:
+    handler, shelf = Log(), Shelf()
+    shelf.marks["m1"] = Mark("gone", alone=True, crashes=2)
+    bench = Bench(handler, shelf=shelf, of=policy(dead=False)).open()
+    bench.send("m1")
+    bench.later(400, every=2)
+    assert handler.seen == []
+    assert bench.left() == [b"m1"]
+    assert bench.worker.counts.waited["stuck"] > 2
+
+
+def test_a_mark_of_ones_own_whose_commit_was_not_confirmed_is_no_suspicion() -> None:
+    handler, shelf = Log(), Shelf()
+    shelf.marks.update({"m1": Mark("a"), "m2": Mark("a", alone=True, crashes=1)})
+    bench = Bench(handler, shelf=shelf).open()
+    bench.send("m1", "m2")
+    bench.later(3)
+    assert sorted(handler.seen) == ["m1", "m2"]
+    assert (bench.left(), shelf.marks) == ([], {})
+
+
+def test_a_suspect_that_another_worker_took_meanwhile_is_left_to_it() -> None:
+    handler, shelf = Log(), Shelf()
+    bench = Bench(handler, shelf=shelf).open()
+    shelf.marks["m1"] = Mark("gone")
+    bench.store.take_over = lambda *_: False  # type: ignore[method-assign]
+    bench.send("m1")
+    bench.later(3)
+    shelf.marks["m1"] = Mark("gone", alone=True, crashes=2)
+    bench.later(3)
+    assert handler.seen == []
+    assert bench.left() == [b"m1"]
+
+
+def test_a_message_given_up_by_the_worker_has_no_mark_and_its_late_end_is_ignored() -> None:
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf).open()
+    bench.send("m1", "m2")
+    bench.broker.step()
+    bench.guard.step()
+    bench.guard.step()
+    (hanging,) = bench.guard.exchange([], 1)
+    bench.clock.advance(31)
+    bench.worker.tick()
+    bench.guard.abandon(hanging)
+    assert bench.guard.turn(hanging, DONE) is None, "the other one was given up while it waited for its slot"
+    bench.run()
+    assert shelf.marks == {}
+
+
+# ---- the store is down
+
+
+def test_in_a_pause_nothing_starts_nothing_is_lost_and_nothing_counts(caplog: pytest.LogCaptureFixture) -> None:
+    handler = Log()
+    bench = Bench(handler).open()
+    bench.store.down = True
+    bench.send(*names(10))
+    with caplog.at_level(logging.WARNING):
+        bench.later(60)
+        assert handler.seen == []
+        assert bench.guard.down
+        bench.store.down = False
+        bench.later(3)
+    assert sorted(handler.seen) == sorted(names(10))
+    assert bench.left() == []
+    assert not bench.worker.counts.failed
+    told = [record.message for record in caplog.records]
+    assert told == [
+        "the store cannot be asked, nothing is started until it is back: told to be",
+        "the store is back; meanwhile 0 started unmarked, 0 done were not saved",
+    ]
+
+
+def test_what_ends_as_the_store_goes_down_is_acknowledged_late_and_remembered_when_it_is_back() -> None:
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf).open()
+    bench.runner.inner._handler = lambda _: setattr(bench.store, "down", True)
+    bench.send("m1")
+    bench.run()
+    assert bench.left() == [b"m1"], "the store does not know of it yet"
+    bench.later(4)
+    assert bench.left() == [b"m1"]
+    bench.later(2)
+    assert bench.left() == []
+    assert not shelf.done
+    bench.store.down = False
+    bench.later(1)
+    assert list(shelf.done) == ["m1"]
+
+
+def test_going_on_handlers_run_unmarked_and_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    handler, shelf = Log(), Shelf()
+    bench = Bench(handler, shelf=shelf, go_on=True)
+    bench.store.down = True
+    with caplog.at_level(logging.WARNING):
+        bench.open()
+        bench.send(*names(10))
+        bench.run()
+        assert sorted(handler.seen) == sorted(names(10))
+        assert bench.left() == []
+        bench.store.down = False
+        bench.later(1)
+    assert sorted(shelf.done) == sorted(names(10))
+    assert "handlers go on without it" in caplog.text
+    assert "meanwhile 10 started unmarked" in caplog.text
+
+
+def test_in_a_pause_a_worker_does_not_begin_without_its_store() -> None:
+    bench = Bench(Log())
+    bench.store.down = True
+    with pytest.raises(StoreDownError):
+        bench.open()
+
+
+@pytest.mark.parametrize("go_on", [False, True])
+def test_a_store_that_fails_in_the_middle_of_a_suspicion_is_down(go_on: bool) -> None:
+    handler, shelf = Log(), Shelf()
+    shelf.marks["m1"] = Mark("gone")
+    bench = Bench(handler, shelf=shelf, go_on=go_on).open()
+    original = bench.store.exchange
+
+    def exchange_and_fail(told: object) -> object:
+        known = original(told)  # type: ignore[arg-type]
+        bench.store.down = "m1" in known.marks
+        return known
+
+    bench.store.exchange = exchange_and_fail  # type: ignore[assignment, method-assign]
+    bench.send("m1")
+    bench.run()
+    assert bench.guard.down
+    bench.store.exchange = original  # type: ignore[method-assign]
+    bench.store.down = False
+    bench.later(3)
+    assert (handler.seen, bench.left(), shelf.marks) == (["m1"], [], {})
+
+
+def test_what_cannot_be_saved_is_bounded_and_counted() -> None:
+    unsaved = Unsaved()
+    unsaved.add(done=[str(number) for number in range(100_001)])
+    assert (len(unsaved.done), unsaved.done[0], unsaved.forgotten) == (100_000, "1", 1)
+    assert unsaved
+
+
+# ---- the end, and old ids
+
+
+def test_a_clean_end_leaves_no_marks_and_no_sign_of_life() -> None:
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf).open()
+    bench.send("m1", "m2")
+    bench.broker.step()
+    bench.guard.step()
+    bench.guard.step()
+    assert set(shelf.marks) == {"m1", "m2"}
+    (first,) = bench.guard.exchange([], 1)
+    bench.guard.exchange([(first, DONE)], 0)
+    bench.worker.drain()
+    bench.worker.close()
+    assert (shelf.marks, shelf.beats) == ({}, {})
+    assert list(shelf.done) == [first.id], "what ended last is known, too"
+    assert bench.left() == [b"m2"]
+
+
+def test_more_is_remembered_than_all_workers_can_hold() -> None:
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf, of=policy(lookahead_messages=500, expected_workers=2)).open()
+    assert bench.guard.keep == 11_000
+    shelf.beats.update({"b": 1, "c": 1})
+    bench.later(1)
+    assert bench.guard.keep == 11_500
+    shelf.done.update(dict.fromkeys(f"old{number}" for number in range(12_000)))
+    bench.send("m1")
+    bench.run()
+    bench.guard.keep_house(prune=True)
+    assert len(shelf.done) == 11_500
+    bench.guard.keep_house(prune=True)
+    assert len(shelf.done) == 11_500
+
+
+def test_a_runner_that_breaks_ends_the_worker() -> None:
+    bench = Bench(Log()).open()
+    problem = ValueError("ours")
+    bench.guard.broke(problem)
+    assert bench.worker.problem is problem
+
+
+# ---- with threads
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_threads_of_handlers_and_of_the_store_work_together(slots: int) -> None:
+    seen: list[str] = []
+    of = policy(concurrency=slots, in_place=())
+    clock, shelf = SystemClock(), Shelf()
+    broker = MemoryBroker(clock)
+    broker.create_for(of)
+    store = MemoryStore("a", shelf)
+    runner = GuardedRunner(
+        ThreadRunner(lambda message: seen.append(message.text()), slots), Guard(store, of, clock, go_on=False), store
+    )
+    worker = Worker(of, broker, runner, clock, Random(1))
+    worker.open("w")
+    pump = Pump(broker)
+    for name in names(500):
+        broker.send(Outgoing(of.lanes[0].topic, name.encode(), {"kodo-id": name}))
+    eventually(lambda: len(shelf.done) == 500)
+    eventually(lambda: not broker.backlog(of.lanes[0].topic, "s"))
+    pump.stop()
+    worker.drain()
+    worker.close()
+    assert sorted(seen) == sorted(names(500))
+    assert (shelf.marks, shelf.beats) == ({}, {})
+
+
+def test_a_failure_of_the_stores_own_code_ends_the_worker() -> None:
+    of = policy()
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(of)
+    store = MemoryStore("a")
+    guard = Guard(store, of, SystemClock(), go_on=False)
+    worker = Worker(of, broker, GuardedRunner(ThreadRunner(print, 1), guard, store), SystemClock(), Random(1))
+    worker.open("w")
+    store.exchange = None  # type: ignore[assignment, method-assign]
+    broker.send(Outgoing(of.lanes[0].topic, b"m1", {"kodo-id": "m1"}))
+    pump = Pump(broker)
+    eventually(lambda: isinstance(worker.problem, TypeError))
+    pump.stop()
+    worker.close()
+
+
+def test_a_store_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("consumer.handling.guarded._HANGS", 0.0)
+    monkeypatch.setattr("consumer.handling.guarded._BEAT", 0.02)
+    cut = threading.Event()
+    store = FragileStore("a")
+    of = policy()
+
+    class Hanging(Guard):
+        def step(self) -> bool:
+            return not cut.wait(10)
+
+    store.interrupt = cut.set  # type: ignore[method-assign]
+    guard = Hanging(store, of, SystemClock(), go_on=False)
+    runner = GuardedRunner(ThreadRunner(print, 1), guard, store)
+    with caplog.at_level(logging.ERROR):
+        runner.start(None)  # type: ignore[arg-type]
+        runner.wake()
+        assert cut.wait(10)
+    runner.stop()
+    assert "the store does not answer" in caplog.text

@@ -1,0 +1,100 @@
+"""One reader of stats for a worker: which lane when, who is told, and the broker's answer in our types."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from consumer.broker import LaneStats
+from consumer.live.stats import ROUND, StatsReader
+from consumer.policy import Lane, Policy
+from consumer.pulsar_broker.cluster import lane_stats
+from kodoctl.errors import ClusterError, error
+from tests.unit.consumer.making import L1, policy
+
+
+class Said:
+    """A cluster that answers for lanes, or fails."""
+
+    def __init__(self, of: Policy) -> None:
+        self.asked: list[str] = []
+        self.broken: set[str] = set()
+        self.reader = StatsReader(of, self)
+        self.heard: list[tuple[Lane, LaneStats | None]] = []
+        self.reader.listeners.append(lambda lane, stats: self.heard.append((lane, stats)))
+
+    def partitions(self, topic: str) -> int | None:
+        raise NotImplementedError
+
+    subscriptions = partitions  # type: ignore[assignment]
+
+    def stats(self, topic: str, subscription: str) -> LaneStats | None:
+        self.asked.append(topic)
+        if topic in self.broken:
+            raise ClusterError(error("K514", "no broker answers"))
+        return LaneStats(backlog=len(self.asked))
+
+    def close(self) -> None:
+        """Nothing to leave."""
+
+
+def test_the_ground_topics_lane_is_read_at_every_look_and_each_other_one_once_a_round() -> None:
+    of = policy()
+    said = Said(of)
+    for _ in range(ROUND):
+        said.reader.look()
+    asked = Counter(said.asked)
+    assert asked.pop(of.ground_lane.topic) == ROUND
+    assert set(asked) == {lane.topic for lane in of.lanes if lane is not of.ground_lane}
+    assert max(asked.values()) <= 2
+    assert len(said.asked) <= 3 * ROUND
+    assert set(said.reader.last) == {lane.index for lane in of.lanes}
+
+
+def test_a_single_lane_is_enough() -> None:
+    said = Said(policy(levels=(L1,), states=()))
+    said.reader.look()
+    said.reader.look()
+    assert len(said.asked) == 2
+
+
+def test_a_lane_that_cannot_be_read_is_told_as_unknown_and_not_remembered() -> None:
+    of = policy(levels=(L1,), states=())
+    said = Said(of)
+    said.reader.look()
+    said.broken.add(of.lanes[0].topic)
+    said.reader.look()
+    assert said.reader.last == {}
+    assert said.heard == [(of.lanes[0], LaneStats(backlog=1)), (of.lanes[0], None)]
+
+
+def test_one_who_fails_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFixture) -> None:
+    said = Said(policy(levels=(L1,), states=()))
+    said.reader.listeners.insert(0, lambda _lane, _stats: 1 / 0)
+    said.reader.look()
+    assert len(said.heard) == 1
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_the_answer_of_all_partitions_is_one_reading() -> None:
+    def part(name: str, oldest: int, *, blocked: bool) -> dict[str, object]:
+        consumers = [
+            {"consumerName": name, "blockedConsumerOnUnackedMsgs": blocked},
+            {"consumerName": "b", "blockedConsumerOnUnackedMsgs": False},
+        ]
+        sub = {
+            "msgBacklog": 3, "msgDelayed": 1, "unackedMessages": 2, "msgRateOut": 1.5, "consumers": consumers,
+            "earliestMsgPublishTimeInBacklog": oldest, "subscriptionProperties": {"kodo-steer": "{}"},
+        }  # fmt: skip
+        return {"msgRateIn": 4.0, "subscriptions": {"s": sub, "other": {"msgBacklog": 9}}}
+
+    answer = {"partitions": {"p-0": part("a", 50, blocked=True), "p-1": part("a", 40, blocked=False)}}
+    assert lane_stats(answer, "s") == LaneStats(
+        workers=frozenset("ab"), blocked=frozenset("a"), backlog=6, delayed=2, unacknowledged=4, rate_in=8.0,
+        rate_out=3.0, oldest=40, properties={"kodo-steer": "{}"},
+    )  # fmt: skip
+    assert lane_stats(answer, "nobody") is None
+    assert lane_stats({}, "s") is None
+    quiet = lane_stats({"partitions": {"p-0": {"subscriptions": {"s": {"msgBacklog": 0}}}}}, "s")
+    assert quiet == LaneStats()

@@ -1,0 +1,171 @@
+"""Metrics and health over real HTTP, of workers with threads on a broker in memory."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+from pathlib import Path
+
+import pytest
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from consumer.broker import LaneStats
+from consumer.seeing.metrics import BASE, EXPORTED
+from consumer.seeing.server import Window
+from kodoctl.errors import UsageError
+from tests.support import eventually
+from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.watching import Watched, get, series, watched
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_what_happened_is_counted_by_lane_rule_and_reason() -> None:
+    with watched(policy(in_place=(), fair_by="uid")) as place:
+        for number in range(50):
+            place.send(uid=f"u{number % 2}")
+        place.send(b"fail", uid="u0")
+        ready = {"level": "L1", "state": "ready"}
+        eventually(lambda: place.value("kodo_consumer_done_total", **ready) == 50)
+        eventually(lambda: place.value("kodo_consumer_rerouted_total", rule="retrying", **ready) == 1)
+        assert place.value("kodo_consumer_failed_total", reason="ValueError", **ready) == 1
+        assert place.value("kodo_consumer_started_total", **ready) == 51
+        assert place.value("kodo_consumer_received_total") == 51
+        eventually(lambda: place.value("kodo_consumer_held_messages") == 0)
+        for histogram in ("receive_to_done", "origin_to_done", "wait", "handler"):
+            count = place.value(f"kodo_consumer_{histogram}_seconds_count", state="ready")
+            assert count in (50, 51), histogram
+        assert place.value("kodo_consumer_attempts_bucket", state="ready", le="1.0") == 50
+        eventually(lambda: place.value("kodo_consumer_tenant_handled_total") == 51)
+        assert place.value("kodo_consumer_worst_tenant_share") == 1
+
+
+def test_every_metric_of_the_list_is_exported_and_no_other_with_just_the_labels_it_names() -> None:
+    with watched(policy(fair_by="uid", in_place=())) as place:
+        place.send(b"fail", uid="u0")
+        place.send(uid="u0")
+        eventually(lambda: place.value("kodo_consumer_failed_total"))
+        eventually(lambda: place.value("kodo_consumer_lag_entries") is not None or place.service.stats)
+        families = {one.name: one for one in text_string_to_metric_families(place.get("/metrics")[1])}
+        ours = {name for name in families if name.startswith("kodo_consumer_")}
+        assert ours == {one.name.removesuffix("_total") for one in EXPORTED}
+        for one in EXPORTED:
+            family = families[one.name.removesuffix("_total")]
+            assert family.type == one.kind
+            assert re.fullmatch(r"kodo_consumer_[a-z_]+", one.name)
+            assert one.name.endswith("_total") == (one.kind == "counter")
+            assert one.help.endswith(".")
+            for sample in family.samples:
+                assert sample.labels.keys() - {"le"} == {*BASE, *one.labels}
+    page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    assert all(f"`{one.name}`" in page for one in EXPORTED)
+
+
+def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
+    of = policy(levels=(L1,), states=())
+    with watched(of) as place:
+        assert place.service.stats is not None
+        place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 2.0, 1_000)
+        lane = {"level": "L1", "state": "ready"}
+        assert place.value("kodo_consumer_backlog_entries", **lane) == 7
+        assert place.value("kodo_consumer_lag_entries") == 5
+        assert place.value("kodo_consumer_workers") == 2
+        assert place.value("kodo_consumer_oldest_seconds", **lane) > 1e9  # type: ignore[operator]
+        place.service.stats.last.clear()
+        assert place.value("kodo_consumer_backlog_entries") is None
+        assert place.value("kodo_consumer_lag_entries") is None
+
+
+def test_ready_means_connected_and_neither_draining_nor_blocked() -> None:
+    place = Watched(policy())
+    try:
+        assert place.health("/readyz") == (503, [["connecting"]])
+        assert place.health("/healthz") == (200, [[]])
+        place.service.start()
+        eventually(lambda: place.health("/readyz") == (200, [[]]))
+        assert place.value("kodo_consumer_ready") == 1
+        place.worker.engine.lanes[0].blocked = True
+        status, problems = place.health("/readyz")
+        assert status == 503
+        assert "too many messages are parked" in problems[0][0]
+        place.worker.engine.lanes[0].blocked = False
+        place.cluster.blocked = frozenset({"w0"})
+        assert place.service.stats is not None
+        place.service.stats.look()
+        assert place.health("/readyz")[0] == 503
+        assert place.value("kodo_consumer_held_back") >= 1  # type: ignore[operator]
+        place.worker.drain()
+        assert place.health("/readyz") == (503, [["draining"]])
+        assert place.health("/healthz") == (200, [[]])
+        place.service.stop()
+    finally:
+        place.window.close()
+        place.pump.stop()
+
+
+def test_alive_means_that_its_threads_run_and_the_watchdog_is_content() -> None:
+    place = Watched(policy())
+    place.service.start()
+    try:
+        place.worker.engine._publications.waiting += 1
+        place.worker.watch()
+        status, problems = place.health("/healthz")
+        assert status == 503
+        assert problems == [["watchdog: 0 publishing by record, 1 by structure"]]
+        assert place.value("kodo_consumer_watchdog_findings") == 1
+        place.worker.engine._publications.waiting -= 1
+        place.worker.watch()
+        assert place.health("/healthz")[0] == 200
+        place.worker.broke(RuntimeError("bug"))
+        assert "the worker broke: RuntimeError('bug')" in place.health("/healthz")[1][0]
+    finally:
+        with pytest.raises(RuntimeError):
+            place.service.stop()
+        place.window.close()
+        place.pump.stop()
+
+
+def test_a_timekeeper_that_stays_away_is_no_life() -> None:
+    place = Watched(policy())
+    place.service.last_beat = time.monotonic() - 100
+    assert place.health("/healthz") == (503, [["no timer was looked at for 100 s"]])
+    place.window.close()
+    place.pump.stop()
+
+
+def test_consumers_of_one_process_share_a_server_and_the_last_one_closes_it() -> None:
+    with watched(policy()) as first:
+        port = int(first.window.address.rpartition(":")[2])
+        with watched(policy()) as second:
+            assert second.window.address == first.window.address  # both asked for any free port
+            rows = dict.fromkeys(
+                labels["worker"] for labels, _ in series(first.get("/metrics")[1], "kodo_consumer_slots", {})
+            )
+            assert list(rows) == ["0", "1"]
+        assert len(list(series(first.get("/metrics")[1], "kodo_consumer_slots", {}))) == 1
+        with pytest.raises(UsageError, match=f"(?s)K760.*{port}.*--port"):
+            Window(first.sight, "127.0.0.1", port)
+        address = first.window.address
+    with pytest.raises(urllib.error.URLError):
+        get(address, "/metrics")
+    assert not any(name.startswith("kodo_") for name in REGISTRY._names_to_collectors)
+
+
+def test_other_paths_and_methods_are_told_what_there_is() -> None:
+    with watched(policy()) as place:
+        assert place.get("/") == (404, "there is /metrics, /healthz, /readyz\n")
+        assert get(place.window.address, "/metrics", "POST")[0] == 405
+        assert "process_resident_memory_bytes" in place.get("/metrics")[1]
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "198.51.100.1"])
+def test_an_address_that_is_not_ours_is_an_error_with_what_to_do(host: str) -> None:
+    place = Watched(policy())
+    try:
+        with pytest.raises(UsageError, match="K760"):
+            Window(place.sight, host, 0)
+    finally:
+        place.window.close()
+        place.pump.stop()
