@@ -30,7 +30,9 @@ _VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
 PULSAR = tuple(map(int, _VERSION.split(".")[:2]))
 """The line of Pulsar under test."""
 _numbers = itertools.count(1)
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: commands under test would inherit that
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # a shell's background job: commands under test would inherit that
     signal.signal(signal.SIGINT, signal.default_int_handler)
 # On a busy machine every test is slow now and then, which says nothing about the code; --timeout ends what hangs.
 settings.register_profile("kodoctl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
