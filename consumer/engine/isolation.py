@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from random import Random
 from typing import Final, Protocol
 
@@ -27,6 +28,7 @@ _LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the 
 _LOOK_IN_VAIN: Final = 1.0  # seconds after a search that found none
 _CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
 _STARTS: Final = 1_024  # last handler starts from which the tenants' parts are estimated
+_SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
 _SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
 _LEAST_RATE: Final = 1e-3  # starts a second
 _LATEST: Final = ISOLATED_MOST / 1000
@@ -124,10 +126,12 @@ class Isolation:
 
     def _noisy(self) -> Iterator[tuple[str, float]]:
         """Tenants beyond their part that are not isolated yet, with their messages' average size."""
-        for tenant, count in self._holdings().items():
-            if count < self._isolate.least or tenant in self.tenants:
-                continue
-            size = self._size_of(tenant)
+        holdings = self._holdings()
+        suspects = [
+            name for name, count in holdings.items() if count >= self._isolate.least and name not in self.tenants
+        ]
+        for tenant, size in self._sizes(suspects).items():
+            count = holdings[tenant]
             if self._stock.part(count, round(count * size)) > self._isolate.share:
                 yield tenant, size
 
@@ -142,15 +146,26 @@ class Isolation:
                     holdings[tenant] += count
         return holdings
 
-    def _size_of(self, tenant: str) -> float:
-        sizes = [held.size for lane in self._lanes for held in lane if held.tenant == tenant]
-        return sum(sizes) / len(sizes)
+    def _sizes(self, tenants: list[str]) -> dict[str, float]:
+        """The size of a message of each tenant, on average: of its newest, because to count all would hold up everybody."""
+        sizes: dict[str, list[int]] = {tenant: [] for tenant in tenants}
+        if self._owner.policy.limits and tenants:
+            for held in chain.from_iterable(self._lanes):
+                if held.tenant in sizes and held.place in _WAITS_FOR_TURN:
+                    sizes[held.tenant].append(held.size)
+        else:
+            for tenant, known in sizes.items():
+                for lane in self._lanes:
+                    known.extend(held.size for held in lane.ring.newest(tenant, _SAMPLED))
+        return {tenant: sum(known) / len(known) for tenant, known in sizes.items()}
 
     def _let_calm_return(self, now: float) -> None:
-        if self.leaving:
+        calm = [name for name, noisy in self.tenants.items() if now - noisy.stirred > _CALM]
+        if self.leaving or not calm:
             return
-        for tenant, noisy in list(self.tenants.items()):
-            if now - noisy.stirred > _CALM and 2 * self._holdings()[tenant] < self._keep(noisy) * len(self._lanes):
+        holdings = self._holdings()
+        for tenant in calm:
+            if 2 * holdings[tenant] < self._keep(self.tenants[tenant]) * len(self._lanes):
                 del self.tenants[tenant]
 
     # ---- how fast

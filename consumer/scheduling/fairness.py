@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from itertools import islice
 from math import lcm
 from typing import Final, Generic, TypeVar
 
@@ -126,6 +127,11 @@ class TenantRing(Generic[T]):
     def sizes(self) -> Iterator[tuple[str, int]]:
         """Tenants with items and how many each has."""
         return ((queue.tenant, len(queue.items)) for queue in self._ring)
+
+    def newest(self, tenant: str, count: int) -> list[T]:
+        """Up to so many of a tenant's items, the latest first."""
+        queue = self._queues.get(tenant)
+        return [] if queue is None else list(islice(reversed(queue.items), count))
 
     def cut(self, tenant: str, keep: int) -> list[T]:
         """Takes out all of a tenant's items but the first `keep` (at least 1), oldest first."""

@@ -139,3 +139,11 @@ def test_tenants_without_items_are_forgotten_when_there_are_many() -> None:
         ring.push(f"t{number}", number)
         assert ring.take() == number
     assert len(ring._queues) <= 1_100
+
+
+def test_the_newest_of_a_tenant_are_seen_without_taking_them() -> None:
+    ring = TenantRing[int]()
+    for number in range(5):
+        ring.push("a", number)
+    assert (ring.newest("a", 3), ring.newest("a", 9), ring.newest("b", 3)) == ([4, 3, 2], [4, 3, 2, 1, 0], [])
+    assert len(ring) == 5
