@@ -29,6 +29,7 @@ from consumer.policy import Policy
 from consumer.routes import policy_of
 from consumer.settings import Settings, read_settings
 from consumer.together import run_all
+from consumer.traces.opening import runs_of
 from consumer.wiring import Place, Surroundings, reach
 from kodoctl.errors import UsageError, error
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop as Loop
 
     from consumer.seeing.server import Window
+    from consumer.traces.runs import Runs
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])
@@ -50,12 +52,15 @@ class _Running:
     cluster: Cluster
     window: Window | None
     reloader: Reloader | None
+    traces: Runs | None
 
     def close(self) -> None:
         if self.reloader is not None:
             self.reloader.stop()
         if self.window is not None:
             self.window.close()
+        if self.traces is not None:
+            self.traces.close()
         self.broker.close()
         self.cluster.close()
 
@@ -193,7 +198,7 @@ class Consumer:
     @property
     def handler_function(self) -> Callable[[Any], Any]:
         """What is called with each message, or each batch: the handler with its middleware. Raises UsageError without one."""
-        return self.handling.called(self._hooks)
+        return self.handling.called(self._hooks, self._traces)
 
     @cached_property
     def payload_check(self) -> Check | None:
@@ -203,8 +208,14 @@ class Consumer:
             return None
         return Payloads(policy.payload_type, policy.payload_schema, model)
 
+    @cached_property
+    def _traces(self) -> Runs | None:
+        """What makes spans of handler runs, if anything does: found out when the consumer starts. Raises UsageError."""
+        return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
+
     def attach(self, worker: Worker) -> None:
-        """Lets the worker tell what the user's hooks want to see."""
+        """Lets the worker tell what the user's hooks, and traces, want to see."""
+        worker.engine.watcher = self._traces
         if self._hooks.any_receiving:
             worker.on_received = self._hooks.received
 
@@ -233,7 +244,9 @@ class Consumer:
             check.schema_of = SchemaVersions(policy, cluster).definition
         try:
             clock = SystemClock()
-            runner = guarded(handling.runner(self.policy, check, self._hooks), policy, self.settings, clock)
+            runner = guarded(
+                handling.runner(self.policy, check, self._hooks, self._traces), policy, self.settings, clock
+            )
             try:
                 worker = Worker(policy, broker, runner, clock, _rng(), check)
                 self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None))
@@ -261,7 +274,7 @@ class Consumer:
         reloader = self._reloader(worker)
         if reloader is not None:
             reloader.start()
-        return _Running(worker, service, broker, cluster, window, reloader)
+        return _Running(worker, service, broker, cluster, window, reloader, self._traces)
 
     def _shown(self, worker: Worker, service: Service, loop: Loop | None) -> Window | None:
         """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""

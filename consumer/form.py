@@ -11,6 +11,7 @@ from consumer.message import Check
 from consumer.outcomes import InvalidPayloadError
 from consumer.payloads.reading import Payloads
 from consumer.routes import Outlet
+from consumer.traces.opening import NAMES as TRACE_NAMES
 from kodoctl.errors import UsageError, error
 
 
@@ -44,7 +45,8 @@ class Form:
         """The properties as texts. Raises UsageError with everything that is wrong with them."""
         missing = [name for name, need in self._declared.items() if need == "required" and name not in properties]
         reserved = [name for name in properties if name.startswith(PREFIX)]
-        undeclared = [name for name in properties if self._declared and name not in {*self._declared, *reserved}]
+        known = {*self._declared, *reserved, *TRACE_NAMES}
+        undeclared = [name for name in properties if self._declared and name not in known]
         wrong = ((missing, "missing"), (undeclared, "not declared"), (reserved, "reserved"))
         if found := [f"{what}: {', '.join(names)}" for names, what in wrong if names]:
             raise UsageError(*(error("K717", "message properties refused", detail) for detail in found))

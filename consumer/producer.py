@@ -10,10 +10,11 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
 
 from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
 from consumer.envelope import ID, Level, Outgoing
@@ -22,12 +23,16 @@ from consumer.message import Check
 from consumer.numbers.numbering import Numbering, Router
 from consumer.routes import Outlet, outlet_of
 from consumer.settings import read_settings
+from consumer.traces.opening import Wanted, sends_of
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.control import FOR, SEQ
 from kodoctl.topology.numbering import NOBODY, Mark, Number, new_run
 from kodoctl.topology.signing import Signer
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = logging.getLogger("kodo.producer")
 _MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
@@ -38,10 +43,12 @@ OnStored = Callable[[Receipt], None]
 
 
 class _Sent(NamedTuple):
-    """A message without receipt, or a mark, which has no number."""
+    """A message without receipt, or a mark, which has no number. `span`: where there are traces; then `topic` is its partition's."""
 
     on_receipt: OnStored
     number: Number | None
+    span: Span | None = None
+    topic: str = ""
 
 
 class Producer:
@@ -64,8 +71,10 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         signer: Signer | None = None,
         numbered: bool = True,
+        traces: Wanted = "auto",
     ) -> None:
         self.topic = topic
+        self._traces = sends_of(topic, traces)
         self._form = Form(check, properties)
         self._signer = signer
         self._broker = broker
@@ -98,14 +107,21 @@ class Producer:
         """
         surroundings = Surroundings.of(**place)
         outlet = outlet_of(surroundings.topology(path), topic, str(level))
-        signer = read_settings(surroundings.environ, surroundings.folder).signing_keys
-        return cls.to(outlet, surroundings.connection(), signer, numbered=numbered)
+        settings = read_settings(surroundings.environ, surroundings.folder)
+        signer, traces = settings.signing_keys, settings.traces
+        return cls.to(outlet, surroundings.connection(), signer, numbered=numbered, traces=traces)
 
     @classmethod
     def to(
-        cls, outlet: Outlet, connection: Connection, signer: Signer | None = None, *, numbered: bool = True
+        cls,
+        outlet: Outlet,
+        connection: Connection,
+        signer: Signer | None = None,
+        *,
+        numbered: bool = True,
+        traces: Wanted = "auto",
     ) -> Producer:
-        """A producer for a topic that was found in a topology, connected. Raises ClusterError."""
+        """A producer for a topic that was found in a topology, connected. Raises KodoctlError."""
         from consumer.pulsar_broker import PulsarBroker
         from consumer.pulsar_broker.schemas import Outlets
 
@@ -114,9 +130,14 @@ class Producer:
             outlets = Outlets(frozenset(), {outlet.topic: outlet.schema}, lambda _: None)
         broker = PulsarBroker(connection, by_key=outlet.by_key, outlets=outlets)
         try:
-            check = check_of(outlet)
             return cls(
-                outlet.topic, broker, check=check, properties=outlet.properties, signer=signer, numbered=numbered
+                outlet.topic,
+                broker,
+                check=check_of(outlet),
+                properties=outlet.properties,
+                signer=signer,
+                numbered=numbered,
+                traces=traces,
             )
         except BaseException:
             broker.close()
@@ -180,7 +201,7 @@ class Producer:
             name, ticket = self._post(payload, on_receipt, key, properties, event_time, id)
         else:  # waiting for room must not stop the loop
             post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
-            name, ticket = await loop.run_in_executor(None, post)
+            name, ticket = await loop.run_in_executor(None, copy_context().run, post)
         try:
             receipt = await asyncio.wait_for(arrived, _RECEIPT_TIMEOUT)
         except TimeoutError:
@@ -239,6 +260,24 @@ class Producer:
         name = name or uuid.uuid4().hex
         data, given = self._form.encoded(payload), self._form.allowed(properties or {})
         given[ID] = name
+        if self._traces is None:
+            return name, self._numbered(data, given, on_receipt, key, event_time, None)
+        span = self._traces.begin(given, name)
+        try:
+            return name, self._numbered(data, given, on_receipt, key, event_time, span)
+        except BaseException as problem:
+            self._traces.refused(span, problem)
+            raise
+
+    def _numbered(
+        self,
+        data: bytes | None,
+        given: dict[str, str],
+        on_receipt: OnStored,
+        key: str,
+        event_time: int,
+        span: Span | None,
+    ) -> int:
         with self._lock:
             if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
                 detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"
@@ -252,7 +291,7 @@ class Producer:
                     self._marker = threading.Thread(target=self._keep_marking, name="kodo-marks", daemon=True)
                     self._marker.start()
             message = Outgoing(self._partitions[partition], data, self._signed(data, given), key, event_time=event_time)
-            return name, self._publish(message, _Sent(on_receipt, number))
+            return self._publish(message, _Sent(on_receipt, number, span, message.topic))
 
     def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
         return properties if self._signer is None else self._signer.signed(self.topic, payload, properties)
@@ -270,6 +309,12 @@ class Producer:
             sent = self._out.pop(ticket, None)
             self._void(sent)
             self._lock.notify_all()
+        self._told(sent, Lost("no receipt in time"))
+
+    def _told(self, sent: _Sent | None, receipt: Receipt) -> None:
+        """Ends the span of a message."""
+        if sent is not None and sent.span is not None and self._traces is not None:
+            self._traces.ended(sent.span, receipt, sent.topic)
 
     def _void(self, sent: _Sent | None) -> None:
         if sent is not None and sent.number is not None and self._numbering is not None:
@@ -309,7 +354,9 @@ class Producer:
         """What has no receipt by now is given up, and the last marks say so."""
         with self._lock:
             for ticket in list(self._out):
-                self._void(self._out.pop(ticket))
+                sent = self._out.pop(ticket)
+                self._void(sent)
+                self._told(sent, Lost("no receipt in time"))
         self._mark(end=True)
         with self._lock:
             if not self._lock.wait_for(lambda: not self._out, min(timeout, _LAST_MARKS)):
@@ -322,6 +369,7 @@ class Producer:
                 sent = self._out.pop(ticket, None)
                 if not isinstance(receipt, Stored):
                     self._void(sent)
+            self._told(sent, receipt)
             try:
                 if sent is not None:
                     sent.on_receipt(receipt)

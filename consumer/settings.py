@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 
 from consumer.envelope import Duration, UnitError
 from consumer.stores.opening import StorePlace, parse_store
+from consumer.traces.opening import CHOICES, Wanted
 from kodoctl.errors import Diagnostic, KodoctlError, Where, error
 from kodoctl.pulsar.connection import Secret
 from kodoctl.topology.signing import Signer
@@ -47,6 +48,19 @@ def _on_store_down(value: Any) -> OnStoreDown:
     return cast("OnStoreDown", value)
 
 
+def _traces(value: Any) -> Wanted:
+    if value not in CHOICES:
+        raise ValueError(f"write {', '.join(CHOICES)}")
+    return cast("Wanted", value)
+
+
+def _flag(value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text == "true"
+
+
 def _number(least: int, most: int) -> Callable[[Any], int]:
     def read(value: Any) -> int:
         if not re.fullmatch(r"\d+", str(value)) or not least <= int(str(value)) <= most:
@@ -76,6 +90,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "host": _host,
     "port": _number(0, 65535),
     "metrics_tenants": _number(0, 1000),
+    "traces": _traces,
+    "traces_tenant": _flag,
 }
 """How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
 
@@ -93,7 +109,8 @@ class Settings:
     on a row lasts; `outbox_keep`, ms that sent rows are kept.
 
     Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
-    `metrics_tenants`, how many of them have metrics of their own.
+    `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set a
+    tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`, whether they name tenants.
     """
 
     drain_timeout: int = 30_000
@@ -109,6 +126,8 @@ class Settings:
     host: str = "127.0.0.1"
     port: int | None = None
     metrics_tenants: int = 20
+    traces: Wanted = "auto"
+    traces_tenant: bool = False
 
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:

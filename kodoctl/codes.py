@@ -272,6 +272,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K759": Code("options do not match", "Repeat --subscription and --handler in the same order, once for each."),
         "K760": Code("cannot listen for metrics", "Choose a free port with --port, or in kodo-consumer.toml."),
         "K761": Code("cannot make folder", "Name a folder that can be written to."),
+        "K762": Code("no traces can be made",
+                     'Install the extra and set a tracer provider before the consumer starts, or say `traces = "auto"`.'),
         "K780": Code("order that cannot be followed", "Give the order as the detail says."),
         "K781": Code("orders cannot be read", "Look at the property `kodo-steer`; `kodo-consumer resume --all` removes it."),
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),

@@ -99,7 +99,9 @@ def run(
     connection = surroundings.connection()
     settings = _settings()
     store = _store(settings, Scope(outlets.environment, app))
-    senders = Senders(outlets, lambda outlet: Producer.to(outlet, connection, settings.signing_keys))
+    senders = Senders(
+        outlets, lambda outlet: Producer.to(outlet, connection, settings.signing_keys, traces=settings.traces)
+    )
     relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

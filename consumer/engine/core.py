@@ -25,19 +25,11 @@ from consumer.engine.sending import Sending
 from consumer.engine.timers import Timers
 from consumer.engine.waits import Waits
 from consumer.engine.watchdog import misplaced
+from consumer.engine.watching import Watcher
 from consumer.envelope import CONTROL_NAMES, Delivery, State
 from consumer.message import Check, Message
 from consumer.numbers.sole import SoleReader
-from consumer.outcomes import (
-    DONE,
-    TOOK_TOO_LONG,
-    Isolated,
-    Outcome,
-    OverQuota,
-    OverRate,
-    Refused,
-    failure,
-)
+from consumer.outcomes import DONE, TOOK_TOO_LONG, Isolated, Outcome, OverQuota, OverRate, Refused, failure
 from consumer.policy import NOBODY, Policy
 from consumer.scheduling.admission import Over, Slot
 from consumer.scheduling.held import Entry, Held, LaneState, Place, Stock
@@ -57,6 +49,7 @@ class Engine:
         self.effects = Effects()
         self.draining = False
         self.meter: Meter | None = None  # there when somebody wants to see
+        self.watcher: Watcher | None = None
         self.timers: Timers[Held | Gate | Sending | Recorder | Callable[[float], None]] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.running: dict[Message, float] = {}  # oldest start first
@@ -328,6 +321,8 @@ class Engine:
 
     def _conclude(self, held: Held, outcome: Outcome, now: float) -> None:
         decision = decide(held.envelope(may_wait=self._waits.room), outcome, self.policy, self._clock.wall())
+        if self.watcher is not None:
+            self.watcher.decided(held, outcome, decision)
         match decision:
             case Acknowledge(why, reason):
                 self.counts.finished[why] += 1

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from consumer.engine.worker import Runner
 from consumer.envelope import Duration, UnitError
@@ -18,6 +18,9 @@ from consumer.message import Check
 from consumer.payloads.reading import Payloads, model_of
 from consumer.policy import Policy
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from consumer.traces.runs import Runs
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
@@ -112,31 +115,33 @@ class Handling:
             return replace(policy, concurrency=policy.concurrency * self.batching.most)
         return policy
 
-    def runner(self, policy: Policy, check: Check | None, hooks: Hooks) -> Runner:
+    def runner(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None = None) -> Runner:
         """The runner, ready to start. Raises KodoctlError when processes cannot import the handler."""
         if self.processes:
             if hooks.any_around_handling:
                 detail = f"{self.name} has middleware around handle or decide, which stays behind: decorate the function itself"
                 raise UsageError(error("K752", "handler cannot run in a process", detail))
-            return self._pool(policy, check)
-        function = self.called(hooks)
+            return self._pool(policy, check, traces)
+        function = self.called(hooks, traces)
         inner = (LoopRunner if self.is_async else ThreadRunner)(function, policy.concurrency)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
-    def called(self, hooks: Hooks) -> Callable[[Any], Any]:
-        """The function as runners call it: with messages, or with batches; with what the user put around it."""
+    def called(self, hooks: Hooks, traces: Runs | None = None) -> Callable[[Any], Any]:
+        """The function as runners call it: with messages, or with batches; with what the user put around it, and in spans."""
         function = hooks.around(self.function, is_async=self.is_async)
-        if self.batching is None:
+        if self.batching is not None:
+            function = on_batches_later(function) if self.is_async else on_batches(function)
+        if traces is None:
             return function
-        return on_batches_later(function) if self.is_async else on_batches(function)
+        return traces.around(function, is_async=self.is_async, batches=self.batching is not None)
 
-    def _pool(self, policy: Policy, check: Check | None) -> Runner:
+    def _pool(self, policy: Policy, check: Check | None, traces: Runs | None) -> Runner:
         from consumer.processes.child import Job
         from consumer.processes.pool import ProcessRunner
 
         module, _, path = self.name.partition(":")
         job = Job(module, path, policy.lanes, check)
-        pool = ProcessRunner(job, self.processes, policy.handler_timeout / 1000)
+        pool = ProcessRunner(job, self.processes, policy.handler_timeout / 1000, traces)
         pool.launch()
         return pool
 

@@ -17,6 +17,8 @@ from consumer.outbox.choice import Status
 from consumer.outbox.identities import Identities
 from consumer.outbox.outlets import Outlets
 from consumer.outbox.table import PULSAR, TABLE
+from consumer.settings import read_settings
+from consumer.traces.opening import NAMES, Wanted, callers
 from consumer.wiring import Place, Surroundings
 from kodoctl.errors import UsageError, error
 
@@ -30,17 +32,25 @@ class Outbox:
     """
 
     def __init__(
-        self, *, app: str = "", env: str = "", outlets: Outlets | None = None, clock: Clock | None = None
+        self,
+        *,
+        app: str = "",
+        env: str = "",
+        outlets: Outlets | None = None,
+        clock: Clock | None = None,
+        traces: Wanted = "auto",
     ) -> None:
-        self._app, self._env, self._outlets = app, env, outlets
+        self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
         self._clock = clock or SystemClock()
         self._identities = Identities(self._clock.wall)
 
     @classmethod
     def load(cls, path: str | Path, *, app: str = "", **place: Unpack[Place]) -> Outbox:
         """An outbox that refuses at once what the topology does not allow. Nothing is connected. Raises KodoctlError."""
-        topology = Surroundings.of(**place).topology(path)
-        return cls(app=app, env=topology.environment or "", outlets=Outlets(topology))
+        surroundings = Surroundings.of(**place)
+        topology = surroundings.topology(path)
+        traces = read_settings(surroundings.environ, surroundings.folder).traces
+        return cls(app=app, env=topology.environment or "", outlets=Outlets(topology), traces=traces)
 
     def add(  # noqa: PLR0913
         self,
@@ -62,6 +72,8 @@ class Outbox:
         """
         form = Form() if self._outlets is None else self._outlets.form(topic)
         body, given = form.encoded(payload), form.allowed(properties or {})
+        if NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
+            given |= callers(self._traces)
         now = self._clock.wall()
         row = {
             "id": id or self._identities.next(), "app": self._app, "biz_code": biz_code, "protocol": PULSAR,

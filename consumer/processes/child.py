@@ -118,7 +118,14 @@ class _Work:
             while (bundle := read_frame(stream.read)) is not None:
                 self._bundle(*bundle)
 
-    def _bundle(self, number: int, first: int, messages: list[tuple[Any, ...]], schemas: dict[str, Any]) -> None:
+    def _bundle(
+        self,
+        number: int,
+        first: int,
+        messages: list[tuple[Any, ...]],
+        schemas: dict[str, Any],
+        carriers: list[dict[str, str]] | None,
+    ) -> None:
         job, cells, lock, now = self._job, self._cells, self._lock, time.monotonic_ns
         self._schemas.update(schemas)
         reported = began = now()
@@ -128,7 +135,8 @@ class _Work:
                     break
                 cells[BEGAN] = began
                 cells[STARTED] = sequence + 1
-            outcome = self._handled(unpacked(values, job.lanes, job.check))
+            message = unpacked(values, job.lanes, job.check)
+            outcome = self._handled(message) if carriers is None else self._traced(message, carriers[sequence - first])
             if outcome is not DONE:
                 self._line.sendall(framed(("outcome", sequence, _carried(outcome), self._trace)))
                 self._trace = ""
@@ -140,6 +148,13 @@ class _Work:
                 self._line.sendall(framed(("finished",)))
                 reported = began
         self._line.sendall(framed(("finished",)))
+
+    def _traced(self, message: Message, carrier: dict[str, str]) -> Outcome:
+        """In the trace of the worker's span."""
+        from consumer.traces.carried import within
+
+        with within(carrier):
+            return self._handled(message)
 
     def _handled(self, message: Message) -> Outcome:
         try:

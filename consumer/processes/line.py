@@ -10,13 +10,16 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from consumer.message import Message, parts_of
 from consumer.outcomes import DONE, Outcome, Unavailable
 from consumer.payloads.reading import Payloads
 from consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
 from consumer.processes.wire import Frames, framed, packed, unpacked_outcome
+
+if TYPE_CHECKING:
+    from consumer.traces.runs import Runs
 
 CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
 _AHEAD: Final = 0.004  # seconds of work sent before it is asked for
@@ -46,7 +49,8 @@ class Remains:
 class Line:
     """One process. Not thread-safe: one thread writes and reads."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, traces: Runs | None = None) -> None:
+        self._traces = traces
         self.ready = False
         self.broken: str | None = None  # why the handler cannot be imported
         self.alone = False  # the message at work is suspected of killing its process: none is sent after it
@@ -89,7 +93,7 @@ class Line:
     @property
     def _depth(self) -> int:
         """Messages that may be there at a time: a few milliseconds' work."""
-        if not self._pace or self._pace > _SLOW:
+        if not self._pace or self._pace > _SLOW or self._traces is not None:
             return 1
         return min(_MOST_AHEAD, int(_AHEAD / self._pace))
 
@@ -103,7 +107,9 @@ class Line:
     def send(self, messages: list[Message]) -> None:
         """A bundle: handled one after the other."""
         self._bundle += 1
-        self._out += framed((self._bundle, self._next, [packed(message) for message in messages], self._news(messages)))
+        carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
+        values = [packed(message) for message in messages]
+        self._out += framed((self._bundle, self._next, values, self._news(messages), carriers))
         for message in messages:
             self._in_flight.append((self._next, message))
             self._next += 1

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from consumer.engine.worker import Desk
 from consumer.message import Message
@@ -19,6 +19,9 @@ from consumer.processes.child import Job
 from consumer.processes.line import Ended, Line
 from consumer.stores.poison import MAX_CRASHES, Crashes, Standing
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from consumer.traces.runs import Runs
 
 log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
@@ -32,11 +35,12 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 class ProcessRunner:
     """consumer.engine.worker.Runner over `size` processes, each with one message at work.
 
-    Time-outs are kept here, not by the worker: they count from the moment a message really begins.
+    Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a process
+    gets its next message when the last one is done: spans begin when handlers do.
     """
 
-    def __init__(self, job: Job, size: int, timeout: float) -> None:
-        self._job, self._size, self._timeout = job, size, timeout
+    def __init__(self, job: Job, size: int, timeout: float, traces: Runs | None = None) -> None:
+        self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
         self._lines: list[Line] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere
         self._ended = Ended()
@@ -126,6 +130,9 @@ class ProcessRunner:
         if self._any_crash:
             for message, _ in ended.outcomes:
                 self._crashes.ended(message.id)
+        if self._traces is not None:
+            for message, outcome in ended.outcomes:
+                self._traces.handled(message, outcome)
         room = max(0, sum(line.room for line in self._lines) - len(self._backlog))
         if not room and not ended.outcomes:
             return False
@@ -207,6 +214,9 @@ class ProcessRunner:
         remains = line.bury(self._ended)
         culprit = remains.culprit
         self._backlog.extendleft(reversed(remains.unstarted))
+        if self._traces is not None:
+            for message in remains.unstarted:
+                self._traces.vain(message, "process ended before it began")
         if self._stopping:
             return
         if not line.ready:
@@ -227,8 +237,10 @@ class ProcessRunner:
         if judged.standing is Standing.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
             self._ended.outcomes.append((message, Died(reason)))
-        else:
-            self._backlog.appendleft(message)
+            return
+        if self._traces is not None:
+            self._traces.vain(message, "process ended")
+        self._backlog.appendleft(message)
 
     def _is_suspect(self, message: Message) -> bool:
         """Whether nothing may be sent to a process behind it."""
@@ -241,7 +253,7 @@ class ProcessRunner:
         self._not_before = time.monotonic() + _FIRST_PAUSE * 2 ** (self._early_deaths - 1)
 
     def _add(self) -> None:
-        line = Line(self._job)
+        line = Line(self._job, self._traces)
         self._lines.append(line)
         self._selector.register(line, selectors.EVENT_READ, line)
         self._selector.register(line.process.sentinel, selectors.EVENT_READ, line)

@@ -1,1 +1,1 @@
-"""What others see of running workers: metrics, health, traces, dashboards. Reads; decides nothing."""
+"""What others see of running workers: metrics, health, dashboards. Reads; decides nothing."""

@@ -1,0 +1,283 @@
+"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event.
+
+The context a message carries is the parent, and linked to; a batch has links only. A message without any gets that of its
+first run, so that all its later runs are of one trace.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, assert_never
+
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
+
+from consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why
+from consumer.envelope import identity
+from consumer.message import Message, parts_of
+from consumer.outcomes import (
+    DONE,
+    TOOK_TOO_LONG,
+    DependencyDown,
+    Died,
+    Failed,
+    Outcome,
+    RetryAsked,
+    StateAsked,
+    Verdict,
+)
+from consumer.policy import Policy
+from consumer.scheduling.held import Held
+from consumer.traces.carried import read, written
+from consumer.traces.sends import SYSTEM
+
+_PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
+
+
+class Run:
+    """One call of a handler. `left`: messages of it whose end is open; `is_first`: its message carries no context."""
+
+    __slots__ = ("context", "ended", "is_batch", "is_first", "left", "span")
+
+    def __init__(
+        self, span: Span, context: Context, left: int, *, is_batch: bool = False, is_first: bool = False
+    ) -> None:
+        self.span, self.context, self.left, self.is_batch, self.is_first = span, context, left, is_batch, is_first
+        self.ended: int | None = None  # ns since the epoch: when the handler came back, if it did
+
+
+class Runs:
+    """Spans of one worker's handlers. `tenant`: whether they name tenants. Called by any thread."""
+
+    def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
+        self._tracer, self._tenant = tracer, tenant
+        self._of_all: dict[str, Any] = {
+            **SYSTEM,
+            **_PROCESS,
+            "messaging.consumer.group.name": policy.subscription,
+            "messaging.destination.subscription.name": policy.subscription,
+        }
+        self._of_lane: list[dict[str, Any]] = [
+            {
+                **self._of_all,
+                "messaging.destination.name": lane.topic,
+                "kodo.level": lane.level.value,
+                "kodo.state": lane.state.value,
+            }
+            for lane in policy.lanes
+        ]
+        self._lock = threading.Lock()
+        self._open: dict[object, Run] = {}  # by what the worker holds
+
+    # ---- around handlers
+
+    def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool) -> Callable[[Any], Any]:
+        """The handler as runners call it, in a span."""
+        begin = self._begin_batch if batches else self.begin
+
+        def run(unit: Any) -> None:
+            begun = begin(unit)
+            token = attach(begun.context)
+            try:
+                function(unit)
+            except BaseException as problem:
+                self._raised(begun, problem)
+                raise
+            else:
+                self._returned(begun, unit)
+            finally:
+                detach(token)
+
+        async def run_later(unit: Any) -> None:
+            begun = begin(unit)
+            token = attach(begun.context)
+            try:
+                await function(unit)
+            except BaseException as problem:
+                self._raised(begun, problem)
+                raise
+            else:
+                self._returned(begun, unit)
+            finally:
+                detach(token)
+
+        return run_later if is_async else run
+
+    # ---- the start
+
+    def begin(self, message: Message) -> Run:
+        """A message is about to be handled."""
+        delivery, lane, _ = parts_of(message)
+        carried = read(delivery.properties)
+        parent = get_current_span(carried).get_span_context()
+        links = [Link(parent)] if parent.is_valid else []
+        name = f"process {lane.topic}"
+        span = self._tracer.start_span(name, carried, SpanKind.CONSUMER, self._of_lane[lane.index], links)
+        if span.is_recording():
+            span.set_attributes(self._facts(message))
+        run = Run(span, set_span_in_context(span, carried), 1, is_first=not links)
+        self._open[_key(message)] = run
+        return run
+
+    def began(self, message: Message) -> dict[str, str]:
+        """A message is handed to a process of the pool; answers what carries its span's context there."""
+        return written(self.begin(message).context)
+
+    def _begin_batch(self, batch: Any) -> Run:
+        messages: Sequence[Message] = batch.messages
+        lanes = {parts_of(message)[1].index for message in messages}
+        attributes: dict[str, Any] = self._of_all
+        name = "process"
+        if len(lanes) == 1:
+            attributes = self._of_lane[lanes.pop()]
+            name = f"process {attributes['messaging.destination.name']}"
+        attributes = attributes | {"messaging.batch.message_count": len(messages)}
+        links = [link for message in messages if (link := self._link(message)) is not None]
+        span = self._tracer.start_span(name, Context(), SpanKind.CONSUMER, attributes, links)
+        run = Run(span, set_span_in_context(span, Context()), len(messages), is_batch=True)
+        self._open |= dict.fromkeys(map(_key, messages), run)
+        return run
+
+    def _link(self, message: Message) -> Link | None:
+        delivery = parts_of(message)[0]
+        created = get_current_span(read(delivery.properties)).get_span_context()
+        return Link(created, {"messaging.message.id": delivery.position}) if created.is_valid else None
+
+    def _facts(self, message: Message) -> dict[str, Any]:
+        delivery, _, control = parts_of(message)
+        position = delivery.position
+        facts: dict[str, Any] = {
+            "messaging.message.id": position,
+            "kodo.id": identity(delivery, control),
+            "kodo.attempt": message.attempt,
+            "kodo.hop": control.hop,
+        }
+        if (partition := position.split(":")[2:3]) and partition[0] != "-1":
+            facts["messaging.destination.partition.id"] = partition[0]
+        if control.reason is not None:
+            facts["kodo.reason"] = control.reason
+        if self._tenant:
+            facts["kodo.tenant"] = message.tenant
+        return facts
+
+    # ---- the end
+
+    def _raised(self, run: Run, problem: BaseException) -> None:
+        run.ended = time.time_ns()
+        if not isinstance(problem, Verdict) and run.span.is_recording():
+            run.span.record_exception(problem)
+
+    def _returned(self, run: Run, unit: Any) -> None:
+        """What is done ends here; the rest when it is decided on, in a moment."""
+        run.ended = time.time_ns()
+        if not run.is_batch:
+            self._done(_key(unit), run)
+            return
+        for message, outcome in unit.ended(DONE):
+            if outcome is DONE:
+                self._done(_key(message), run)
+
+    def handled(self, message: Message, outcome: Outcome) -> None:
+        """What came of a run elsewhere, in a process of the pool."""
+        run = self._open.get(_key(message))
+        if run is not None:
+            run.ended = time.time_ns()
+            if outcome is DONE:
+                self._done(_key(message), run)
+
+    def vain(self, message: Message, why: str) -> None:
+        """This run came to nothing: the message is handled anew, though nothing was decided about it."""
+        run = self._open.pop(_key(message), None)
+        if run is not None:
+            self._fail(run, why)
+            self._one_less(run)
+
+    def decided(self, held: Held, outcome: Outcome, decision: Decision) -> None:
+        """See consumer.engine.watching.Watcher: of messages that were not just done, or not handled at all."""
+        run = self._open.pop(held, None)
+        if run is None:
+            return
+        if run.is_first:
+            properties = {**held.delivery.properties, **written(run.context)}
+            held.delivery = held.delivery._replace(properties=properties)
+        if run.span.is_recording():
+            why, facts = _told(decision)
+            if run.is_batch:
+                facts["messaging.message.id"] = held.delivery.position
+            else:
+                run.span.set_attribute("kodo.outcome", why.value)
+            run.span.add_event(_EVENTS[type(decision)], {"kodo.rule": why.value, **facts}, run.ended)
+            if (kind := _error_type(outcome)) is not None:
+                self._fail(run, kind)
+        self._one_less(run)
+
+    def close(self) -> None:
+        """The worker has left: whatever still runs was let go."""
+        for key, run in list(self._open.items()):
+            if self._open.pop(key, None) is not None:
+                self._fail(run, "let go")
+                self._one_less(run)
+
+    def _done(self, key: object, run: Run) -> None:
+        with self._lock:
+            if self._open.get(key) is not run:  # given up meanwhile: told of already
+                return
+            del self._open[key]
+        if not run.is_batch and run.span.is_recording():
+            run.span.set_attribute("kodo.outcome", Why.DONE.value)
+        self._one_less(run)
+
+    def _fail(self, run: Run, kind: str) -> None:
+        run.span.set_attribute("error.type", kind)
+        run.span.set_status(StatusCode.ERROR, kind)
+
+    def _one_less(self, run: Run) -> None:
+        with self._lock:
+            run.left -= 1
+            if run.left:
+                return
+        run.span.end(run.ended)
+
+
+_EVENTS: Final = {Acknowledge: "kodo.ended", Wait: "kodo.waits", Move: "kodo.moved", Forward: "kodo.moved"}
+
+
+def _told(decision: Decision) -> tuple[Why, dict[str, Any]]:
+    """The rule, and what else an event says."""
+    match decision:
+        case Acknowledge(why, reason):
+            return why, {"kodo.reason": reason} if reason else {}
+        case Wait(delay, why, _):
+            return why, {"kodo.delay_ms": delay}
+        case Move(target, control, why):
+            facts: dict[str, Any] = {"kodo.target": target.topic, "kodo.reason": control.reason or ""}
+            if control.due is not None:
+                facts["kodo.due_ms"] = control.due
+            return why, facts
+        case Forward(topic, _):
+            return Why.TRANSFERRED, {"kodo.target": topic}
+        case _:
+            assert_never(decision)
+
+
+def _error_type(outcome: Outcome) -> str | None:
+    """What failed, as a word of few; None when nothing did."""
+    match outcome:
+        case Failed(reason):
+            return "timeout" if outcome is TOOK_TOO_LONG else reason
+        case RetryAsked():
+            return "Retry"
+        case StateAsked(state):
+            return state.value.capitalize()
+        case Died():
+            return "Dead"
+        case DependencyDown():
+            return "Unavailable"
+        case _:
+            return None
+
+
+def _key(message: Message) -> object:
+    return message if message._held is None else message._held  # noqa: SLF001  # as the worker knows it
