@@ -15,7 +15,9 @@ import click
 import typer
 
 from consumer.cli.main import app as consumer_app
-from consumer.seeing.metrics import BASE, EXPORTED
+from consumer.seeing.exported import BASE
+from consumer.seeing.metrics import EXPORTED
+from consumer.seeing.relays import TOLD
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
@@ -153,6 +155,16 @@ def metrics_page() -> str:
         "|---|---|---|---|",
     ]
     lines += [f"| `{one.name}` | {one.kind} | {_listed(one.labels)} | {one.help} |" for one in EXPORTED]
+    lines += [
+        "",
+        "# Metrics of the outbox's relay",
+        "",
+        "Without labels: a process has one relay. Served by `kodo-consumer outbox run --port`.",
+        "",
+        "| name | kind | what it says |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{told.name}` | {told.kind} | {told.help} |" for told in TOLD]
     return NOTE + "\n".join(lines) + "\n"
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from consumer.outbox.relay import Relay
     from consumer.outbox.store import Scope, Store
     from consumer.settings import Settings
+
+log = logging.getLogger("kodo.outbox")
 
 
 class Dialect(StrEnum):
@@ -79,6 +82,16 @@ def run(
         str | None, typer.Option("--app", help="Only rows that this application wrote.", metavar="NAME")
     ] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no row is left to send.")] = False,
+    port: Annotated[
+        int | None,
+        typer.Option(
+            "--port",
+            min=0,
+            max=65535,
+            metavar="PORT",
+            help="Serve /metrics, /healthz and /readyz here; 0: any free one.",
+        ),
+    ] = None,
     *,
     place: Place,
 ) -> None:
@@ -107,12 +120,29 @@ def run(
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     say(f"relay for {', '.join(outlets.names)}")
     try:
-        with ending_on_signals() as asked:
+        with _seen(relay, store, settings, port), ending_on_signals() as asked:
             empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
             serve(relay, asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
     finally:
         leave(senders, store)
     say(_summary(relay))
+
+
+@contextmanager
+def _seen(relay: Relay, store: Store, settings: Settings, port: int | None) -> Iterator[None]:
+    """Metrics and health of the relay, where a port is named on the command line."""
+    if port is None:
+        yield
+        return
+    from consumer.seeing.relays import RelaySight
+    from consumer.seeing.server import Window
+
+    window = Window(RelaySight(relay, store, _now), settings.host, port)
+    log.info("metrics and health are on http://%s", window.address)
+    try:
+        yield
+    finally:
+        window.close()
 
 
 @command

@@ -166,6 +166,11 @@ class Worker:
         return [lane.topic for lane, reader in lanes if not reader.connected]
 
     @property
+    def orders(self) -> tuple[Order, ...]:
+        """Live orders in force."""
+        return self._orders
+
+    @property
     def busy(self) -> bool:
         """Whether handlers run or receipts are awaited."""
         with self._lock:

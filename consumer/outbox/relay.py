@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -65,6 +66,12 @@ class Relay:
         self._some = threading.Event()
         self._database_failed = 0
         self._swept = float("-inf")
+        self.turned_at = time.monotonic()  # for whoever watches over this thread
+
+    @property
+    def database_is_away(self) -> bool:
+        """Whether the last turn could not ask the database."""
+        return self._database_failed > 0
 
     @property
     def busy(self) -> bool:
@@ -77,6 +84,7 @@ class Relay:
 
     def turn(self, *, claim: bool = True) -> float:
         """What there is to do now; answers in how many seconds to come again if no receipt comes before."""
+        self.turned_at = time.monotonic()
         self._some.clear()
         self._read_receipts()
         try:

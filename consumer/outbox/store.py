@@ -174,6 +174,15 @@ class Store:
             found: int | None = connection.execute(statement).scalar()
         return found
 
+    def waiting(self) -> tuple[int, int | None]:
+        """How many rows are to be sent, without those that are held, and `next_due`."""
+        statement = select(func.count(), func.min(TABLE.c.next_push_at)).where(
+            _WAITING, TABLE.c.next_push_at < HELD, self._scope
+        )
+        with self._engine.connect() as connection:
+            count, due = connection.execute(statement).one()
+        return int(count), due
+
     def forget_sent(self, before: int, limit: int) -> int:
         """Removes rows sent before a moment, at most so many; answers how many."""
         c = TABLE.c

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -18,52 +17,11 @@ from consumer.broker import LaneStats
 from consumer.engine.histogram import Histogram
 from consumer.engine.meter import Timings
 from consumer.policy import Lane
-from consumer.scheduling.held import OTHER, LaneState
+from consumer.scheduling.held import OTHER
+from consumer.seeing.exported import LANE, Exported, Labels, Read, counter, gauge, of_lane, plain
+from consumer.seeing.restraints import NUMBERS, RESTRAINTS
 from consumer.seeing.sight import Sight
 from consumer.seeing.tenants import label
-
-BASE: Final = ("namespace", "topic", "subscription", "worker")
-"""Labels of every series. `worker` numbers the consumers of one subscription in one process, from 0."""
-LANE: Final = ("level", "state")
-
-Labels = tuple[str, ...]
-Read = Callable[[Sight], Iterable[tuple[Labels, Any]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Exported:
-    """One metric. `read` gives its label values, those of BASE left out, with the value (a Histogram for histograms)."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    help: str
-    labels: Labels
-    read: Read
-
-    def family(self) -> Metric:
-        """An empty family."""
-        names = [*BASE, *self.labels]
-        match self.kind:
-            case "counter":
-                return CounterMetricFamily(self.name.removesuffix("_total"), self.help, labels=names)
-            case "gauge":
-                return GaugeMetricFamily(self.name, self.help, labels=names)
-            case "histogram":
-                return HistogramMetricFamily(self.name, self.help, labels=names)
-
-
-def _plain(read: Callable[[Sight], float | None]) -> Read:
-    """One value, or none that is known."""
-
-    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
-        if (value := read(sight)) is not None:
-            yield (), value
-
-    return values
-
-
-def _of_lane(read: Callable[[LaneState], float]) -> Read:
-    return lambda sight: [((lane.level.value, lane.state.value), read(held)) for lane, held in sight.lanes]
 
 
 def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
@@ -124,7 +82,7 @@ def _workers(sight: Sight) -> float | None:
 
 
 def _fairness(read: Callable[[Any], float]) -> Read:
-    fair = _plain(lambda sight: read(sight.tenants.fairness) if sight.tenants else None)
+    fair = plain(lambda sight: read(sight.tenants.fairness) if sight.tenants else None)
     return lambda sight: fair(sight) if sight.policy.fair_by else ()
 
 
@@ -150,66 +108,59 @@ def _stalls(read: Callable[[Any], float]) -> Read:
     return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
 
 
-def _counter(name: str, text: str, labels: Labels, read: Read) -> Exported:
-    return Exported(f"kodo_consumer_{name}_total", "counter", text, labels, read)
-
-
-def _gauge(name: str, text: str, labels: Labels, read: Read) -> Exported:
-    return Exported(f"kodo_consumer_{name}", "gauge", text, labels, read)
-
-
 def _histogram(name: str, text: str, read: Callable[[Timings], Histogram]) -> Exported:
     return Exported(f"kodo_consumer_{name}", "histogram", text, ("state",), _timing(read))
 
 
 EXPORTED: Final = (
     # what the broker says: read every 5 s for the first lane, every 30 s for the others
-    _gauge("backlog_entries", "Entries (batches) of a lane that are not acknowledged, by the broker's count.", LANE,
+    gauge("backlog_entries", "Entries (batches) of a lane that are not acknowledged, by the broker's count.", LANE,
            _of_stats(lambda stats: stats.backlog)),
-    _gauge("delayed_messages", "Messages of a lane that are not due yet.", LANE, _of_stats(lambda stats: stats.delayed)),
-    _gauge("unacknowledged_messages", "Messages of a lane that workers hold.", LANE,
+    gauge("delayed_messages", "Messages of a lane that are not due yet.", LANE, _of_stats(lambda stats: stats.delayed)),
+    gauge("unacknowledged_messages", "Messages of a lane that workers hold.", LANE,
            _of_stats(lambda stats: stats.unacknowledged)),
-    _gauge("oldest_seconds", "Age of the oldest message of a lane that is not acknowledged; 0 without any.", LANE,
+    gauge("oldest_seconds", "Age of the oldest message of a lane that is not acknowledged; 0 without any.", LANE,
            _of_stats(lambda stats: _age(stats.oldest))),
-    _gauge("published_per_second", "Messages published to a lane's topic, by the broker's last minute.", LANE,
+    gauge("published_per_second", "Messages published to a lane's topic, by the broker's last minute.", LANE,
            _of_stats(lambda stats: stats.rate_in)),
-    _gauge("lag_entries", "For autoscaling: entries that are due and not acknowledged, in all lanes together.", (),
-           _plain(_lag)),
-    _gauge("workers", "Workers connected to the subscription.", (), _plain(_workers)),
-    _gauge("held_back", "1 while the broker sends this worker nothing more of a lane: too much is unacknowledged.", LANE,
+    gauge("lag_entries", "For autoscaling: entries that are due and not acknowledged, in all lanes together.", (),
+           plain(_lag)),
+    gauge("workers", "Workers connected to the subscription.", (), plain(_workers)),
+    gauge("held_back", "1 while the broker sends this worker nothing more of a lane: too much is unacknowledged.", LANE,
            lambda sight: [((lane.level.value, lane.state.value), float(lane.topic in sight.held_back))
                           for lane, _ in sight.lanes]),
     # what came and what became of it
-    _counter("received", "Messages received, repeats among them.", (), _plain(lambda sight: sight.worker.counts.received)),
-    _counter("started", "Handler runs started.", LANE, _of_lane(lambda held: held.started)),
-    _counter("done", "Messages whose handler returned.", LANE, _done),
-    _counter("failed", "Handler runs that failed, by reason: the exception's class; rare ones as `other`.",
+    counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
+    counter("started", "Handler runs started.", LANE, of_lane(lambda held: held.started)),
+    counter("done", "Messages whose handler returned.", LANE, _done),
+    counter("failed", "Handler runs that failed, by reason: the exception's class; rare ones as `other`.",
              (*LANE, "reason"), _counted("failed")),
-    _counter("rerouted", "Messages acknowledged by another rule than done: moved to a state, dead, discarded, not for us.",
+    counter("rerouted", "Messages acknowledged by another rule than done: moved to a state, dead, discarded, not for us.",
              (*LANE, "rule"), _counted("finished")),
-    _counter("waited", "Waits in memory, by rule.", (*LANE, "rule"), _counted("waited")),
-    _counter("over_limit", "Times a message was turned back by a limit: rate, quota or concurrency.", (*LANE, "limit"),
+    counter("waited", "Waits in memory, by rule.", (*LANE, "rule"), _counted("waited")),
+    counter("over_limit", "Times a message was turned back by a limit: rate, quota or concurrency.", (*LANE, "limit"),
              _counted("over")),
-    _counter("timed_out", "Handlers that took longer than handler_timeout.", (),
-             _plain(lambda sight: sight.worker.counts.timed_out)),
-    _counter("repeats_suppressed", "Deliveries dropped because their message was held or just finished with.", (),
-             _plain(lambda sight: sight.worker.counts.repeats)),
-    _counter("let_go", "Messages let go unstarted: connections lost, and the end.", (),
-             _plain(lambda sight: sight.worker.counts.let_go)),
-    _counter("published_again", "Sends without a receipt that are sent again.", (),
-             _plain(lambda sight: sight.worker.counts.republished)),
+    counter("timed_out", "Handlers that took longer than handler_timeout.", (),
+             plain(lambda sight: sight.worker.counts.timed_out)),
+    counter("repeats_suppressed", "Deliveries dropped because their message was held or just finished with.", (),
+             plain(lambda sight: sight.worker.counts.repeats)),
+    counter("let_go", "Messages let go unstarted: connections lost, and the end.", (),
+             plain(lambda sight: sight.worker.counts.let_go)),
+    counter("published_again", "Sends without a receipt that are sent again.", (),
+             plain(lambda sight: sight.worker.counts.republished)),
     # what is held
-    _gauge("held_messages", "Messages of a lane that this worker holds.", LANE, _of_lane(lambda held: held.held)),
-    _gauge("held_bytes", "Payload bytes that this worker holds.", (), _plain(lambda sight: sight.held_bytes)),
-    _gauge("lookahead_messages", "Messages this worker may hold.", (), _plain(lambda sight: sight.policy.max_held)),
-    _gauge("running_handlers", "Handlers at work.", (), _plain(lambda sight: len(sight.engine.running))),
-    _gauge("slots", "Handlers that may be at work at once.", (), _plain(lambda sight: sight.policy.concurrency)),
-    _gauge("publishing_messages", "Messages that were moved and await their receipt.", (),
-           _plain(lambda sight: sight.publishing)),
-    _gauge("parked_messages", "Messages that every target refuses: they wait for a person.", (),
-           _plain(lambda sight: sight.worker.counts.parked)),
-    _gauge("lane_paused", "1 while a lane is not read: messages come too early, or too many are parked.", LANE,
-           _of_lane(lambda held: float(held.blocked or held.paused_until > time.monotonic()))),
+    gauge("held_messages", "Messages of a lane that this worker holds.", LANE, of_lane(lambda held: held.held)),
+    gauge("held_bytes", "Payload bytes that this worker holds.", (), plain(lambda sight: sight.held_bytes)),
+    gauge("lookahead_messages", "Messages this worker may hold.", (), plain(lambda sight: sight.policy.max_held)),
+    gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.running))),
+    gauge("slots", "Handlers that may be at work at once.", (), plain(lambda sight: sight.policy.concurrency)),
+    gauge("publishing_messages", "Messages that were moved and await their receipt.", (),
+           plain(lambda sight: sight.publishing)),
+    gauge("parked_messages", "Messages that every target refuses: they wait for a person.", (),
+           plain(lambda sight: sight.worker.counts.parked)),
+    gauge("lane_paused", "1 while a lane is not read: messages come too early, or too many are parked.", LANE,
+           of_lane(lambda held: float(held.blocked or held.paused_until > time.monotonic()))),
+    *RESTRAINTS,
     # how long it took
     _histogram("receive_to_done_seconds", "From receipt to done.", lambda timings: timings.done),
     _histogram("origin_to_done_seconds", "From the first publication to done, through all lanes.",
@@ -221,27 +172,28 @@ EXPORTED: Final = (
     _histogram("handler_seconds", "Handler runs.", lambda timings: timings.handler),
     _histogram("attempts", "Handlings a message needed until it was done.", lambda timings: timings.attempts),
     # fairness: only with fair_by
-    _gauge("oldest_quiet_seconds", "How long the oldest waiting message of a quiet tenant has been due.", (),
+    gauge("oldest_quiet_seconds", "How long the oldest waiting message of a quiet tenant has been due.", (),
            _fairness(lambda fair: fair.oldest_quiet)),
-    _gauge("noisy_tenants", "Tenants that hold more than a tenth of the messages (and 30) or of the handlers' time.", (),
+    gauge("noisy_tenants", "Tenants that hold more than a tenth of the messages (and 30) or of the handlers' time.", (),
            _fairness(lambda fair: fair.noisy)),
-    _gauge("worst_tenant_share", "Least served of the tenants with a backlog, as a part of its fair share: 1 is fair.", (),
+    gauge("worst_tenant_share", "Least served of the tenants with a backlog, as a part of its fair share: 1 is fair.", (),
            _fairness(lambda fair: fair.even.worst)),
-    _gauge("jain_index", "Jain's index over served ÷ fair share of all tenants: 1 is even.", (),
+    gauge("jain_index", "Jain's index over served ÷ fair share of all tenants: 1 is even.", (),
            _fairness(lambda fair: fair.even.jain)),
-    _counter("tenant_handled", "Handler runs of the busiest tenants; all others as `other`.", ("tenant",), _tenants_handled),
-    _gauge("tenant_waiting_messages", "Messages waiting in this worker, of the same tenants.", ("tenant",),
+    counter("tenant_handled", "Handler runs of the busiest tenants; all others as `other`.", ("tenant",), _tenants_handled),
+    gauge("tenant_waiting_messages", "Messages waiting in this worker, of the same tenants.", ("tenant",),
            _tenants_waiting),
     # what should not be
-    _counter("alarms", "Alarms by kind, also those that were not logged for being too many.", ("kind",), _alarms),
-    _gauge("watchdog_findings", "Contradictions the watchdog saw at its last look: a bug, if any.", (),
-           _plain(lambda sight: len(sight.worker.contradictions))),
-    _counter("stalls", "Times a loop got its turn more than 50 ms late: `threads`, or `handlers` (the event loop).",
+    counter("alarms", "Alarms by kind, also those that were not logged for being too many.", ("kind",), _alarms),
+    gauge("watchdog_findings", "Contradictions the watchdog saw at its last look: a bug, if any.", (),
+           plain(lambda sight: len(sight.worker.contradictions))),
+    counter("stalls", "Times a loop got its turn more than 50 ms late: `threads`, or `handlers` (the event loop).",
              ("loop",), _stalls(lambda stalls: stalls.count)),
-    _gauge("stall_seconds", "The latest turn of the last minute, where more than 50 ms late.", ("loop",),
+    gauge("stall_seconds", "The latest turn of the last minute, where more than 50 ms late.", ("loop",),
            _stalls(lambda stalls: stalls.worst(time.monotonic()))),
-    _gauge("ready", "1 while connected, not draining and not blocked: what /readyz says.", (),
-           _plain(lambda sight: float(not sight.not_ready()))),
+    gauge("ready", "1 while connected, not draining and not blocked: what /readyz says.", (),
+           plain(lambda sight: float(not sight.not_ready()))),
+    *NUMBERS,
 )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Metrics and health over HTTP: one server for all consumers of a process that name the same address."""
+"""Metrics and health over HTTP: one server for all consumers and relays of a process that name the same address."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 from prometheus_client import REGISTRY, make_wsgi_app
 
 from consumer.seeing.metrics import COLLECTOR
+from consumer.seeing.relays import RELAYS, RelaySight
 from consumer.seeing.sight import Sight
 from kodoctl.errors import UsageError, error
 
@@ -44,22 +45,28 @@ _servers: Final[dict[tuple[str, int], _Shared]] = {}  # by the address asked for
 
 
 class Window:
-    """One worker's part in the server. `address`: what it listens on, the real port when 0 was asked for."""
+    """One worker's, or one relay's, part in the server. `address`: what it listens on, the real port when 0 was asked for."""
 
-    def __init__(self, sight: Sight, host: str, port: int) -> None:
+    def __init__(self, shown: Sight | RelaySight, host: str, port: int) -> None:
         """Listens. Raises UsageError: the address is taken or is none."""
-        self._sight, self._asked = sight, (host, port)
+        self._shown, self._asked = shown, (host, port)
         with _lock:
             shared = _servers.get(self._asked)
             if shared is None:
                 shared = _servers[self._asked] = _listen(host, port)
             shared.users += 1
             self.address = f"{host}:{shared.server.server_port}"
-        COLLECTOR.add(sight)
+        if isinstance(shown, Sight):
+            COLLECTOR.add(shown)
+        else:
+            RELAYS.add(shown)
 
     def close(self) -> None:
         """The last one closes the server."""
-        COLLECTOR.remove(self._sight)
+        if isinstance(self._shown, Sight):
+            COLLECTOR.remove(self._shown)
+        else:
+            RELAYS.remove(self._shown)
         with _lock:
             shared = _servers[self._asked]
             shared.users -= 1
@@ -90,15 +97,17 @@ def _answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
         case "/metrics":
             return _metrics(environ, start)
         case "/healthz":
-            return _health(start, Sight.unhealthy)
+            return _health(start, Sight.unhealthy, RelaySight.unhealthy)
         case "/readyz":
-            return _health(start, Sight.not_ready)
+            return _health(start, Sight.not_ready, RelaySight.not_ready)
         case _:
             return _text(start, "404 Not Found", f"there is {_PATHS}\n")
 
 
-def _health(start: Start, ask: Callable[[Sight], list[str]]) -> Iterable[bytes]:
-    """200 when all workers are well, else 503; either way who is how."""
+def _health(
+    start: Start, ask: Callable[[Sight], list[str]], ask_relay: Callable[[RelaySight], list[str]]
+) -> Iterable[bytes]:
+    """200 when all workers and relays are well, else 503; either way who is how."""
     found = [
         {
             "namespace": labels[0],
@@ -109,8 +118,10 @@ def _health(start: Start, ask: Callable[[Sight], list[str]]) -> Iterable[bytes]:
         }
         for labels, sight in COLLECTOR.sights.items()
     ]
-    well = not any(one["problems"] for one in found)
-    body = json.dumps({"ok": well, "workers": found}, indent=2) + "\n"
+    relays = RELAYS.health(ask_relay)
+    well = not any(one["problems"] for one in [*found, *relays])
+    told = {"ok": well, "workers": found, **({"relays": relays} if relays else {})}
+    body = json.dumps(told, indent=2) + "\n"
     return _text(start, "200 OK" if well else "503 Service Unavailable", body, "application/json")
 
 

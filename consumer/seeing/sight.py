@@ -59,6 +59,11 @@ class Sight:
         """Messages with a receipt to come."""
         return self.engine._publications.waiting  # noqa: SLF001
 
+    @property
+    def reads_alone(self) -> bool:
+        """Whether this worker gets every message there is, and can tell what is missing."""
+        return self.engine._sole is not None  # noqa: SLF001
+
     def unhealthy(self) -> list[str]:
         """Why this process should be restarted; empty while it works, starts or ends."""
         problems = [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []

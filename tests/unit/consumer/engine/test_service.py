@@ -27,8 +27,7 @@ class MemoryCluster:
     """What a test says the cluster has."""
 
     def __init__(self, of: Policy) -> None:
-        self.topics = {lane.topic for lane in of.lanes} | set(of.produces.values())
-        self.topics |= {of.dead_letter.topic} if of.dead_letter else set()
+        self.topics = {lane.topic for lane in of.lanes} | set(of.written)
         self.subscribed = {lane.topic for lane in of.lanes}
         self.live: int | None = 1
         self.blocked: frozenset[str] = frozenset()

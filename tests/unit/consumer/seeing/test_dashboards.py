@@ -15,7 +15,9 @@ import pytest
 import yaml
 
 from consumer.cli.main import main
-from consumer.seeing.metrics import BASE, EXPORTED
+from consumer.seeing.exported import BASE
+from consumer.seeing.metrics import EXPORTED
+from consumer.seeing.relays import TOLD
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "consumer/seeing/dashboards"
@@ -37,7 +39,7 @@ def _labels() -> dict[str, set[str]]:
             found |= {f"{one.name}_bucket": labels | {"le"}, f"{one.name}_sum": labels, f"{one.name}_count": labels}
         else:
             found[one.name] = labels
-    return found
+    return found | {told.name: set() for told in TOLD}
 
 
 LABELS = _labels()
@@ -120,7 +122,7 @@ def test_every_alert_and_every_paragraph_has_its_other_half() -> None:
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names)
     assert sorted(re.findall(r"^## (\w+)$", RUNBOOK, re.MULTILINE)) == sorted(names)
-    assert set(re.findall(r"kodo_consumer_[a-z_]+", RUNBOOK)) <= set(LABELS) | {one.name for one in EXPORTED}
+    assert set(re.findall(r"kodo_(?:consumer|outbox)_[a-z_]+", RUNBOOK)) <= set(LABELS) | {one.name for one in EXPORTED}
 
 
 @pytest.mark.parametrize(("title", "expression"), QUERIES)

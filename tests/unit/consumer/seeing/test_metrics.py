@@ -12,9 +12,13 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumer.broker import LaneStats
-from consumer.seeing.metrics import BASE, EXPORTED
+from consumer.policy import AuditTo, Isolate
+from consumer.scheduling.breaker import BreakerState
+from consumer.seeing.exported import BASE
+from consumer.seeing.metrics import EXPORTED
 from consumer.seeing.server import Window
 from kodoctl.errors import UsageError
+from kodoctl.topology.steer import Order, What
 from tests.support import eventually
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.watching import Watched, get, series, watched
@@ -169,3 +173,68 @@ def test_an_address_that_is_not_ours_is_an_error_with_what_to_do(host: str) -> N
     finally:
         place.window.close()
         place.pump.stop()
+
+
+# ---- what holds messages back
+
+
+def _phase(place: Watched) -> str:
+    found = series(place.get("/metrics")[1], "kodo_consumer_breaker", {})
+    return next(labels["phase"] for labels, value in found if value)
+
+
+def test_the_breaker_and_what_it_leaves_of_the_slots_are_shown() -> None:
+    with watched(policy(in_place=(), fair_by="uid")) as place:
+        assert _phase(place) == "closed"
+        assert place.value("kodo_consumer_concurrency") == 4
+        breaker = place.worker.engine.throttle.breaker
+        for state, may_run in ((BreakerState.OPEN, 0), (BreakerState.PROBING, 3), (BreakerState.RESUMING, 2)):
+            breaker.state, breaker.starts = state, 2
+            assert _phase(place) == state.value
+            assert place.value("kodo_consumer_concurrency") == may_run
+        breaker.state = BreakerState.CLOSED
+    with watched(policy(levels=(L1,), states=(), adaptive=True, concurrency=100)) as place:
+        assert place.value("kodo_consumer_concurrency") == 8, "it begins with few"
+
+
+def test_live_orders_are_shown_with_what_rests_because_of_them() -> None:
+    with watched(policy(in_place=(), fair_by="uid")) as place:
+        assert place.value("kodo_consumer_orders") == 0
+        until = int(time.time() * 1000) + 60_000
+        pause = [
+            Order(What.PAUSE, 0, until, "me", lane="L1/retrying"),
+            Order(What.PAUSE, 0, until, "me", tenant="u1"),
+        ]
+        place.worker.follow((*pause, Order(What.WEIGHT, 0, until, "me", tenant="u2", to="3")))
+        assert place.value("kodo_consumer_orders", what="pause") == 2
+        assert place.value("kodo_consumer_orders", what="weight") == 1
+        assert place.value("kodo_consumer_lane_steered", level="L1", state="retrying") == 1
+        assert place.value("kodo_consumer_lane_steered", level="L1", state="ready") == 0
+        assert place.value("kodo_consumer_paused_tenants") == 1
+
+
+def test_a_tenant_that_is_isolated_is_seen() -> None:
+    of = policy(levels=(L1,), fair_by="uid", isolate=Isolate(0.25, 10, "pending"))
+    with watched(of) as place:
+        engine = place.worker.engine
+        engine.isolation._begin("noisy", 1.0, time.monotonic())
+        assert place.value("kodo_consumer_isolated_tenants") == 1
+        assert place.value("kodo_consumer_isolations_total") == 1
+        assert place.value("kodo_consumer_leaving_messages") == 0
+
+
+def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are_any() -> None:
+    with watched(policy(levels=(L1,), states=())) as place:
+        assert place.value("kodo_consumer_numbers_missing_total") is None
+        assert place.value("kodo_consumer_audit_records_total") is None
+        assert place.value("kodo_consumer_unsigned_total") == 0
+    with watched(policy(levels=(L1,), states=(), subscription_type="exclusive")) as place:
+        counts, sole = place.worker.counts, place.worker.engine._sole
+        assert sole is not None
+        sole.gaps.lost, sole.gaps.doubled = counts.missing, counts.doubled = 2, 3
+        assert place.value("kodo_consumer_numbers_missing_total") == 2
+        assert place.value("kodo_consumer_numbers_doubled_total") == 3
+    with watched(policy(levels=(L1,), states=(), audit=AuditTo("persistent://p/n/t-AUDIT", wait=False))) as place:
+        place.send()
+        eventually(lambda: place.value("kodo_consumer_audit_records_total") == 1)
+        assert place.value("kodo_consumer_audit_records_given_up_total") == 0

@@ -1,0 +1,86 @@
+"""Metrics of what holds handlers and messages back, and of what is counted to prove that nothing got lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from consumer.counts import Counts
+from consumer.live.steering import paused_tenants
+from consumer.scheduling.breaker import BreakerState
+from consumer.seeing.exported import LANE, Labels, Read, counter, gauge, of_lane, plain
+from consumer.seeing.sight import Sight
+from kodoctl.topology.steer import What
+
+_PROBES: Final = 3.0  # handlers that the breaker tries
+
+
+def _breaker(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    now = sight.engine.throttle.breaker.state
+    return (((phase.value,), float(phase is now)) for phase in BreakerState)
+
+
+def _may_run(sight: Sight) -> float:
+    """Handlers that may be at work at once: what adaptive concurrency and the breaker leave of the slots."""
+    throttle = sight.engine.throttle
+    most = float(throttle.adaptive.limit if throttle.adaptive is not None else sight.policy.concurrency)
+    match throttle.breaker.state:
+        case BreakerState.OPEN:
+            return 0.0
+        case BreakerState.PROBING:
+            return min(most, _PROBES)
+        case BreakerState.RESUMING:
+            return min(most, float(throttle.breaker.starts))
+        case _:
+            return most
+
+
+def _orders(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    orders = sight.worker.orders
+    return (((what.value,), float(sum(order.what is what for order in orders))) for what in What)
+
+
+def _numbers(name: str) -> Read:
+    """Only where one worker gets all there is: others cannot know."""
+    count = _count(name)
+    return lambda sight: count(sight) if sight.reads_alone else ()
+
+
+def _records(name: str) -> Read:
+    count = _count(name)
+    return lambda sight: count(sight) if sight.engine.recorder is not None else ()
+
+
+def _count(name: str) -> Read:
+    def read(counts: Counts) -> float:
+        return float(getattr(counts, name))
+
+    return plain(lambda sight: read(sight.worker.counts))
+
+
+RESTRAINTS: Final = (
+    gauge("breaker", "1 for what the circuit breaker does: closed (nothing), open, probing, resuming.", ("phase",), _breaker),
+    counter("breaker_opened", "Times the circuit breaker opened: no handler starts for a while.", (), _count("paused")),
+    gauge("concurrency", "Handlers that may be at work at once just now, by adaptive concurrency and the breaker.", (),
+          plain(_may_run)),
+    gauge("isolated_tenants", "Tenants that fill the look-ahead: what they have beyond their part is moved aside.", (),
+          plain(lambda sight: float(len(sight.engine.isolation.tenants)))),
+    counter("isolations", "Times a tenant was isolated; its moved messages are rerouted by the rule isolated.", (),
+            _count("isolated")),
+    gauge("leaving_messages", "Messages of isolated tenants that are about to be moved.", (),
+          plain(lambda sight: float(len(sight.engine.isolation)))),
+    gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),
+    gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.resting))),
+    gauge("paused_tenants", "Tenants that rest because somebody ordered it.", (),
+          plain(lambda sight: float(len(paused_tenants(sight.worker.orders))))),
+)  # fmt: skip
+NUMBERS: Final = (
+    counter("numbers_missing", "Messages that producers numbered and that never came: only where one worker reads all.", (),
+            _numbers("missing")),
+    counter("numbers_doubled", "Messages that came again under a number that was there: only where one worker reads all.", (),
+            _numbers("doubled")),
+    counter("unsigned", "Messages whose control properties were not believed.", (), _count("unsigned")),
+    counter("audit_records", "Audit records with a receipt.", (), _records("recorded")),
+    counter("audit_records_given_up", "Audit records that were given up, where nobody waits for them.", (),
+            _records("unrecorded")),
+)  # fmt: skip
