@@ -12,9 +12,11 @@ from prometheus_client import REGISTRY
 from sqlalchemy import text
 
 from consumer.broker import Lost, NeverTaken
+from consumer.cli.outbox_commands import _seen
 from consumer.seeing import relays
-from consumer.seeing.relays import TOLD, RelaySight
+from consumer.seeing.relays import RELAYS, TOLD, RelaySight
 from consumer.seeing.server import Window
+from consumer.settings import Settings
 from tests.unit.consumer.outbox_setting import Setting
 from tests.unit.consumer.watching import get, series
 
@@ -92,3 +94,12 @@ def test_the_table_is_not_asked_at_every_scrape(setting: Setting, monkeypatch: p
     assert sight.waiting() == 0
     setting.add()
     assert sight.waiting() == 0
+
+
+def test_the_command_shows_its_relay_where_a_port_is_named(setting: Setting, caplog: pytest.LogCaptureFixture) -> None:
+    relay, store = setting.relay(), setting.store()
+    with caplog.at_level("INFO"), _seen(relay, store, Settings(), 0):
+        address = caplog.text.partition("http://")[2].split()[0]
+        assert "kodo_outbox_sent_total 0.0" in get(address, "/metrics")[1]
+    with _seen(relay, store, Settings(), None):
+        assert RELAYS.sights == []
