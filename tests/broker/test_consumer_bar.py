@@ -85,7 +85,7 @@ def _dead(broker: Broker, topic: str) -> Iterator[tuple[int, dict[str, str]]]:
     client.close()
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_nothing_is_lost_and_subscriptions_do_not_meet(broker: Broker, tenant: str, tmp_path: Path) -> None:
     assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
     file = tmp_path / "bar.yaml"
@@ -115,7 +115,7 @@ def _run_and_unload_twice(broker: Broker, consumers: dict[str, Consumer], ledger
     held = Counter[str]()
     topics = {lane.topic for consumer in consumers.values() for lane in consumer.policy.lanes}
     for share in (0.2, 0.7):
-        eventually(lambda at=share: all(len(ledger.runs) > MESSAGES * at for ledger in ledgers.values()), within=120)  # type: ignore[misc]
+        eventually(lambda at=share: all(len(ledger.runs) > MESSAGES * at for ledger in ledgers.values()), within=240)  # type: ignore[misc]
         held.update({name: _held(consumer) for name, consumer in consumers.items()})
         for topic in topics:
             unload(broker, topic)
