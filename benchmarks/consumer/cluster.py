@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 from pathlib import Path
 from typing import Any
 
 import pulsar
 import requests
 
+from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.connection import Flags, connect
 
-CLUSTER = connect(Flags(), os.environ, Path.cwd())
+try:
+    CLUSTER = connect(Flags(), os.environ, Path.cwd())
+except KodoctlError as problem:
+    sys.exit(str(problem))
 EARLIEST = {"ledgerId": -1, "entryId": -1}
 
 

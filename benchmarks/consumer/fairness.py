@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import CLUSTER, client, cpu, create_tenant, create_topic
+from cluster import CLUSTER, admin, client, cpu, create_tenant, create_topic
 
 HERE = Path(__file__).parent
 QUIET_BEFORE = 12.0  # seconds without the noisy tenant: what the machine and the arm do by themselves
@@ -199,8 +199,8 @@ def run_arm(arm: str, load: Load, tenant: str, topic: str, seconds: float) -> No
     journal.end()
 
 
-def produce(load: Load, tenant: str, topic: str) -> None:
-    """Prints when the flood began and when all of it was sent; then `tenant sent` for all messages in sum."""
+def produce(load: Load, tenant: str, topic: str, out: Path) -> None:
+    """Writes `tenant sent` of all quiet messages, and in the last line when the flood began and when all of it was sent."""
     with_broker = client()
     quiet = with_broker.create_producer(
         f"persistent://{tenant}/ns/{topic}", block_if_queue_full=True, batching_enabled=False
@@ -234,8 +234,7 @@ def produce(load: Load, tenant: str, topic: str) -> None:
     _paced(lambda number: send(quiet, f"q{number % load.quiet}", number), load.quiet * load.each, begin, until)
     loud.join()
     with_broker.close()
-    print("\n".join(sent))
-    print(json.dumps(times))
+    out.write_text("\n".join([*sent, json.dumps(times)]), encoding="utf-8")
 
 
 def _paced(send: Callable[[int], None], rate: float, begin: float, until: float) -> None:
@@ -261,6 +260,8 @@ def judge(load: Load, started: str, produced: str) -> dict[str, Any]:
     starts: dict[tuple[str, str], float] = {}
     noisy, used = [], 0.0
     for line in started.splitlines():
+        if len(line.split()) != 3:
+            continue  # the client's log
         name, sent, at = line.split()
         if name == "cpu":
             used = float(sent)
@@ -308,22 +309,19 @@ def measure(name: str, arm: str, go: str | None) -> dict[str, Any]:
         over = ["--pending-above", "50"]
         command = [str(go), "--url", CLUSTER.broker_url, "--topic", f"persistent://{tenant}/ns/{topic}", "--subscription", "s",
                    "--sleep", f"{load.handler}s", "--watch", f"{seconds}s", *over]  # fmt: skip
-    with tempfile.TemporaryFile("w+") as starts:
+    with tempfile.TemporaryFile("w+") as starts, tempfile.TemporaryDirectory() as folder:
         worker = subprocess.Popen(command, stdout=starts, stderr=subprocess.DEVNULL)
         time.sleep(3)
-        produced = subprocess.run(
-            [*here, "--produce", name, tenant, topic], capture_output=True, text=True, check=True
-        ).stdout
+        sent = Path(folder) / "sent"
+        subprocess.run([*here, "--produce", name, tenant, topic, str(sent)], check=True)
         worker.wait(timeout=60)
         starts.seek(0)
-        found = judge(load, starts.read(), produced)
+        found = judge(load, starts.read(), sent.read_text("utf-8"))
     return {"load": name, "arm": arm, **found, "asked": asdict(load), "machine_load": os.getloadavg()[0],
             "python": platform.python_version(), "cores": os.cpu_count()}  # fmt: skip
 
 
 def admin_topics(tenant: str, topic: str, arm: str) -> None:
-    from cluster import admin
-
     admin("POST", f"namespaces/{tenant}/ns/maxUnackedMessagesPerSubscription", 1_000_000)
     if arm == "ours":
         admin("POST", f"namespaces/{tenant}/ns/maxUnackedMessagesPerConsumer", 1_000_000)
@@ -341,14 +339,14 @@ def main() -> None:
     parser.add_argument("--go", help="binary of golang/, for the arm `go`")
     parser.add_argument("--out", default=str(HERE / "fairness.jsonl"))
     parser.add_argument("--one", nargs=5, help=argparse.SUPPRESS)
-    parser.add_argument("--produce", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument("--produce", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
         arm, name, tenant, topic, seconds = arguments.one
         run_arm(arm, LOADS[name], tenant, topic, float(seconds))
     elif arguments.produce:
-        name, tenant, topic = arguments.produce
-        produce(LOADS[name], tenant, topic)
+        name, tenant, topic, sent = arguments.produce
+        produce(LOADS[name], tenant, topic, Path(sent))
     else:
         for name in arguments.loads:
             for _ in range(arguments.repeats):

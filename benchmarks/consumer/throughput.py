@@ -1,19 +1,30 @@
-"""What the consumer costs beside the raw client loop: client CPU per message, of handlers that do nothing and of reroutes.
+"""What the consumer costs beside what a user would write or take instead: client CPU per message, and the rate.
 
-    python benchmarks/consumer/throughput.py [--messages 100000] [--size 1024] [--repeats 5] [--out FILE] [ARM ...]
+    python benchmarks/consumer/throughput.py [--messages 100000] [--size 1024] [--repeats 5] [--go BINARY] [--out FILE] [ARM ...]
 
 Needs a broker: KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else the current context's. One backlog is kept by a
 holding subscription; each run drains it through a fresh one, in a process of its own. Arms run interleaved, in random order.
+Each is compared with the arm it names as its base: quote ratios of one run, not messages a second.
 
-Arms: `raw` (receive, data, acknowledge), `sync`, `async` (Consumer with a plain or an async handler), `sync-fair`,
-`async-fair` (the same with 100 tenants and turns between them); `raw-reroute` (receive, publish with properties and a due
-time, acknowledge after the receipt) and `reroute` (Consumer whose handler sends everything to RETRYING). Quote the difference
-to the raw arm of the same run, not messages a second.
+| arm | what it does | base |
+|---|---|---|
+| `raw` | receive, data, acknowledge | |
+| `sync`, `async` | Consumer with a plain or an async handler that does nothing | `raw` |
+| `sync-fair`, `async-fair` | the same with 100 tenants and turns between them | `raw` |
+| `go` | the Go library with a handler that does nothing (`--go`: a binary built from golang/) | `raw` |
+| `failing` | as `sync`, every tenth message fails once and waits in RETRYING for longer than the run | `sync` |
+| `slots-sketch` | a thread hands bundles to 100 asyncio tasks that sleep 10 ms; no guarantees | |
+| `slots` | Consumer with async handlers that sleep 10 ms, 100 at a time | `slots-sketch` |
+| `raw-reroute` | receive, publish with properties and a due time, acknowledge after the receipt | |
+| `reroute` | Consumer whose handler sends everything to RETRYING | `raw-reroute` |
+| `raw-route` | the same without a due time, so that the client may batch | |
+| `route` | Consumer whose handler transfers everything to another topic | `raw-route` |
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import platform
@@ -31,15 +42,16 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-import requests
+from cluster import CLUSTER, admin, client, cpu, create_tenant, create_topic
 
-from kodoctl.pulsar.connection import Flags, connect
-
-ARMS = ("raw", "sync", "async", "sync-fair", "async-fair", "raw-reroute", "reroute")
+BASES = {
+    "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
+    "slots-sketch": None, "slots": "slots-sketch", "raw-reroute": None, "reroute": "raw-reroute", "raw-route": None,
+    "route": "raw-route",
+}  # fmt: skip
+SLEEP = 0.010  # seconds, of the handlers of `slots`
 HERE = Path(__file__).parent
 HOUR = 3_600_000  # ms
-CLUSTER = connect(Flags(), os.environ, Path.cwd())
-EARLIEST = {"ledgerId": -1, "entryId": -1}
 TOPOLOGY = """
 version: 1
 name: bench
@@ -49,36 +61,21 @@ topics:
   flow:
     {fair}
     subscriptions:
-      {subscription}: {{states: {states}, dead_letter: false, in_place: [], concurrency: 16, retrying: {{delays: [1h]}}}}
+      {subscription}: {{states: {states}, dead_letter: false, produces: {produces}, in_place: [], concurrency: {slots}, retrying: {{delays: [1h]}}}}
+  elsewhere: {{}}
 """
 
 
-def admin(method: str, path: str, body: Any = None) -> requests.Response:
-    url = f"{CLUSTER.admin_url}/admin/v2/{path}"
-    return requests.request(method, url, json=body, timeout=30, headers={"Content-Type": "application/json"})
-
-
-def client() -> pulsar.Client:
-    return pulsar.Client(CLUSTER.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-
-
-def cpu() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
 def preload(tenant: str, messages: int, size: int) -> None:
-    admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []})
-    admin("PUT", f"namespaces/{tenant}/ns")
-    admin("PUT", f"persistent/{tenant}/ns/flow/partitions", 1)
-    admin("PUT", f"persistent/{tenant}/ns/flow/subscription/hold", EARLIEST)
+    create_tenant(tenant)
+    create_topic(tenant, "flow", "hold")
     with_broker = client()
     producer = with_broker.create_producer(
         f"persistent://{tenant}/ns/flow", batching_enabled=True, batching_max_messages=1000,
         batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
     )  # fmt: skip
     for number in range(messages):
-        producer.send_async(b"x" * size, _ignore, properties={"uid": f"u{number % 100}"})
+        producer.send_async(b"x" * size, _ignore, properties={"uid": f"u{number % 100}", "number": str(number)})
     producer.flush()
     with_broker.close()
 
@@ -103,14 +100,14 @@ def raw_arm(tenant: str, subscription: str, messages: int) -> tuple[float, float
     return took
 
 
-def raw_reroute_arm(tenant: str, subscription: str, messages: int) -> tuple[float, float]:
+def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool) -> tuple[float, float]:
     with_broker, with_broker_too = client(), client()
     consumer = with_broker.subscribe(
         f"persistent://{tenant}/ns/flow", subscription, pulsar.ConsumerType.Shared, receiver_queue_size=2000,
         initial_position=pulsar.InitialPosition.Earliest, batch_index_ack_enabled=True,
     )  # fmt: skip
     producer = with_broker_too.create_producer(
-        f"persistent://{tenant}/ns/flow-{subscription}-RETRYING", batching_enabled=True, batching_max_messages=1000,
+        f"persistent://{tenant}/ns/{moved_to(subscription, due=due)}", batching_enabled=True, batching_max_messages=1000,
         batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
     )  # fmt: skip
     stored: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -122,7 +119,7 @@ def raw_reroute_arm(tenant: str, subscription: str, messages: int) -> tuple[floa
         more = {"kodo-hop": "1", "kodo-origin-id": str(number), "kodo-reason": "asked to retry"}
         producer.send_async(
             message.data(), partial(_stored, stored, number), properties=message.properties() | more,
-            deliver_at=int(time.time() * 1000) + HOUR,
+            deliver_at=int(time.time() * 1000) + HOUR if due else None,
         )  # fmt: skip
         while not stored.empty():
             consumer.acknowledge(stored.get())
@@ -140,17 +137,66 @@ def _stored(stored: queue.SimpleQueue[Any], number: Any, _result: Any, _position
     stored.put(number)
 
 
+def moved_to(subscription: str, *, due: bool) -> str:
+    return f"flow-{subscription}-RETRYING" if due else "elsewhere"
+
+
+def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, float]:
+    """The least that hands messages from a thread to tasks: bundles into a queue, 100 tasks, an acknowledgement each."""
+    with_broker = client()
+    consumer = with_broker.subscribe(
+        f"persistent://{tenant}/ns/flow", subscription, pulsar.ConsumerType.Shared, receiver_queue_size=2000,
+        initial_position=pulsar.InitialPosition.Earliest, batch_index_ack_enabled=True,
+    )  # fmt: skip
+
+    async def work() -> None:
+        loop, there, left, over = asyncio.get_running_loop(), asyncio.Queue[Any](), messages, asyncio.Event()
+
+        def fill() -> None:
+            read = 0
+            while read < messages:
+                bundle = list(consumer.batch_receive())
+                read += len(bundle)
+                loop.call_soon_threadsafe(take, bundle)
+
+        def take(bundle: list[Any]) -> None:
+            for message in bundle:
+                there.put_nowait((message.data(), message.message_id()))
+
+        async def handle() -> None:
+            nonlocal left
+            while True:
+                _, number = await there.get()
+                await asyncio.sleep(SLEEP)
+                consumer.acknowledge(number)
+                left -= 1
+                if not left:
+                    over.set()
+
+        threading.Thread(target=fill, daemon=True).start()
+        tasks = [asyncio.create_task(handle()) for _ in range(100)]
+        await over.wait()
+        for task in tasks:
+            task.cancel()
+
+    began, used = time.perf_counter(), cpu()
+    asyncio.run(work())
+    took = time.perf_counter() - began, cpu() - used
+    with_broker.close()
+    return took
+
+
 def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> tuple[float, float]:
     import consumer.pulsar_broker  # noqa: F401  # its cost is not that of a message
-    from consumer import Consumer, Message, Retry
-
-    later, fair, moves = arm.startswith("async"), arm.endswith("fair"), arm == "reroute"
+    from consumer import Consumer, Message, Retry, Transfer
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "t.yaml"
-        by = "fair_by: uid" if fair else "description: none"
-        states = "[retrying]" if moves else "[]"
-        text = TOPOLOGY.format(tenant=tenant, subscription=subscription, fair=by, states=states)
+        text = TOPOLOGY.format(
+            tenant=tenant, subscription=subscription, produces="[elsewhere]" if arm == "route" else "[]",
+            fair="fair_by: uid" if arm.endswith("fair") else "description: none", slots=100 if arm == "slots" else 16,
+            states="[retrying]" if arm in ("reroute", "failing") else "[]",
+        )  # fmt: skip
         file.write_text(text, encoding="utf-8")
         worker = Consumer.load(
             file, topic="flow", subscription=subscription, admin_url=CLUSTER.admin_url, broker_url=CLUSTER.broker_url,
@@ -166,18 +212,31 @@ def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> tup
     async def handle_later(_message: Message) -> None:
         count()
 
+    async def sleep(_message: Message) -> None:
+        await asyncio.sleep(SLEEP)
+        count()
+
     def handle(_message: Message) -> None:
         count()
 
-    def move(_message: Message) -> None:
+    def retry(_message: Message) -> None:
         raise Retry
 
-    worker.handler(move if moves else handle_later if later else handle)
+    def move(_message: Message) -> None:
+        raise Transfer("elsewhere")
+
+    def fail(message: Message) -> None:
+        count()
+        if message.properties["number"].endswith("0"):
+            raise Retry
+
+    handlers = {"slots": sleep, "reroute": retry, "route": move, "failing": fail}
+    worker.handler(handlers.get(arm) or (handle_later if arm.startswith("async") else handle))
     began, used = time.perf_counter(), cpu()
     worker.start()
     counts = worker._running.worker.counts  # noqa: SLF001
-    while not over.wait(0.05 if moves else 1.0):
-        if counts.done + counts.finished["retrying"] >= messages:  # reroutes, or a lost count of ours
+    while not over.wait(0.05):
+        if counts.done + sum(counts.finished.values()) >= messages:  # reroutes, or a lost count of ours
             break
     took = time.perf_counter() - began, cpu() - used
     worker.stop()
@@ -185,43 +244,79 @@ def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> tup
 
 
 def run_arm(arm: str, tenant: str, subscription: str, messages: int) -> None:
-    if arm.startswith("raw"):
-        seconds, used = (raw_arm if arm == "raw" else raw_reroute_arm)(tenant, subscription, messages)
+    if arm == "raw":
+        seconds, used = raw_arm(tenant, subscription, messages)
+    elif arm.startswith("raw"):
+        seconds, used = raw_reroute_arm(tenant, subscription, messages, due=arm == "raw-reroute")
+    elif arm == "slots-sketch":
+        seconds, used = sketch_arm(tenant, subscription, messages)
     else:
         seconds, used = consumer_arm(tenant, subscription, messages, arm)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"arm": arm, "seconds": seconds, "cpu_us": used / messages * 1e6, "rss_mib": peak}))
 
 
+def measure_one(arm: str, tenant: str, subscription: str, messages: int, go: str | None) -> dict[str, Any]:
+    create_topic(tenant, "flow", subscription)
+    others = [f"flow-{subscription}-RETRYING", f"flow-{subscription}-DLQ"] + ["elsewhere"] * arm.endswith("route")
+    for other in others:
+        create_topic(tenant, other, subscription)
+    command = [sys.executable, __file__, "--one", arm, tenant, subscription, str(messages)]
+    if arm == "go":
+        topic = f"persistent://{tenant}/ns/flow"
+        command = [
+            str(go),
+            "--url",
+            CLUSTER.broker_url,
+            "--topic",
+            topic,
+            "--subscription",
+            subscription,
+            "--messages",
+            str(messages),
+        ]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
+    record: dict[str, Any] = {"arm": arm} | json.loads(answer.strip().splitlines()[-1])
+    if "route" in arm:
+        target = moved_to(subscription, due=arm.endswith("reroute"))
+        stats = admin("GET", f"persistent/{tenant}/ns/{target}-partition-0/internalStats").json()
+        record |= {"entries": stats["entriesAddedCounter"], "stored_bytes": stats["totalSize"]}
+    admin("DELETE", f"persistent/{tenant}/ns/flow/subscription/{subscription}?force=true")
+    for other in others:
+        admin("DELETE", f"persistent/{tenant}/ns/{other}/partitions?force=true")
+    return record
+
+
 def measure(arguments: argparse.Namespace) -> None:
     tenant = f"bench{int(time.time())}"
     preload(tenant, arguments.messages, arguments.size)
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[dict[str, Any]]] = {}
     for repeat in range(arguments.repeats):
         for arm in random.sample(arguments.arms, len(arguments.arms)):
-            subscription = f"s{repeat}-{arm}"
-            admin("PUT", f"persistent/{tenant}/ns/flow/subscription/{subscription}", EARLIEST)
-            waiting = f"persistent/{tenant}/ns/flow-{subscription}-RETRYING"
-            if arm.endswith("reroute"):
-                admin("PUT", f"{waiting}/partitions", 1)
-                admin("PUT", f"{waiting}/subscription/{subscription}", EARLIEST)
-            command = [sys.executable, __file__, "--one", arm, tenant, subscription, str(arguments.messages)]
-            answer = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True).stdout
-            record = json.loads(answer.strip().splitlines()[-1]) | {
+            record = measure_one(arm, tenant, f"s{repeat}-{arm}", arguments.messages, arguments.go) | {
                 "repeat": repeat, "messages": arguments.messages, "size": arguments.size, "load": os.getloadavg()[0],
                 "python": platform.python_version(), "cores": os.cpu_count(),
             }  # fmt: skip
-            admin("DELETE", f"persistent/{tenant}/ns/flow/subscription/{subscription}?force=true")
-            if arm.endswith("reroute"):
-                admin("DELETE", f"{waiting}/partitions?force=true")
-            found.setdefault(arm, []).append(record["cpu_us"])
+            found.setdefault(arm, []).append(record)
             with Path(arguments.out).open("a", encoding="utf-8") as out:
                 out.write(json.dumps(record) + "\n")
-    for arm in (arm for arm in ARMS if arm in found):
-        values = found[arm]
-        base = "raw-reroute" if arm.endswith("reroute") else "raw"
-        median, raw = statistics.median(values), statistics.median(found.get(base, [float("nan")]))
-        print(f"{arm:11} {median:6.1f} µs a message ({min(values):.1f}–{max(values):.1f}), {base} + {median - raw:.1f}")
+    for arm, base in BASES.items():
+        if arm in found:
+            print(row(arm, found[arm], found.get(base or "")))
+
+
+def row(arm: str, records: list[dict[str, Any]], base: list[dict[str, Any]] | None) -> str:
+    costs = [record["cpu_us"] for record in records]
+    rates = [record["messages"] / record["seconds"] for record in records]
+    text = (
+        f"{arm:12} {statistics.median(costs):6.1f} µs CPU ({min(costs):.1f}–{max(costs):.1f})"
+        f" {statistics.median(rates):8,.0f}/s ({min(rates):,.0f}–{max(rates):,.0f})"
+    )
+    if base:
+        over = statistics.median(costs) - statistics.median(record["cpu_us"] for record in base)
+        of = statistics.median(rates) / statistics.median(record["messages"] / record["seconds"] for record in base)
+        text += f"  {base[0]['arm']}: {over:+.1f} µs, {of:.0%} of its rate"
+    return text
 
 
 def main() -> None:
@@ -231,8 +326,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", default=str(HERE / "results.jsonl"))
     parser.add_argument("--one", nargs=4, metavar=("ARM", "TENANT", "SUBSCRIPTION", "MESSAGES"), help=argparse.SUPPRESS)
-    parser.add_argument("arms", nargs="*", default=list(ARMS))
+    parser.add_argument("--go", help="binary of golang/, for the arm `go`")
+    parser.add_argument("arms", nargs="*", help="default: all")
     arguments = parser.parse_args()
+    arguments.arms = arguments.arms or [arm for arm in BASES if arm != "go" or arguments.go]
     if arguments.one:
         arm, tenant, subscription, messages = arguments.one
         run_arm(arm, tenant, subscription, int(messages))

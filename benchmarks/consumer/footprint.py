@@ -1,0 +1,150 @@
+"""What the consumer takes when there is nothing to do, and when its look-ahead is full: processor and resident memory.
+
+    python benchmarks/consumer/footprint.py [--idle 30] [--tenants 100000] [--out FILE]
+
+`idle`: 12 lanes without messages, processor time over `--idle` seconds. `full`: the same 12 lanes, a look-ahead of 50,000
+messages of 1 KiB filled by 100,000 tenants one after the other (every message of another tenant, all of them seen once,
+the last 50,000 held by handlers that never come to them). `bare` is Python with the client and one subscription: what nobody
+can be below. Every run is a line of footprint.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pulsar
+from cluster import CLUSTER, admin, client, cpu, create_tenant, create_topic, rss_mib
+
+HERE = Path(__file__).parent
+STATES = ("RETRYING", "PENDING", "BLOCKING")
+TOPOLOGY = """
+version: 1
+name: bench
+tenant: {tenant}
+namespace: ns
+topics:
+  flow:
+    levels: [L1, L2, L3]
+    fair_by: uid
+    subscriptions:
+      s: {{states: [retrying, pending, blocking], dead_letter: false, concurrency: 16, isolate: "off",
+           lookahead: {{messages: 50000, size: 128MiB}}}}
+"""
+
+
+def consumer(tenant: str, handle: Any) -> Any:
+    from consumer import Consumer
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "t.yaml"
+        file.write_text(TOPOLOGY.format(tenant=tenant), encoding="utf-8")
+        place: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
+        found = Consumer.load(file, topic="flow", subscription="s", **place)
+    found.handler(handle)
+    found.start()
+    return found
+
+
+def bare(tenant: str, _seconds: float, _tenants: int) -> dict[str, Any]:
+    with_broker = client()
+    with_broker.subscribe(f"persistent://{tenant}/ns/flow", "s", pulsar.ConsumerType.Shared)
+    time.sleep(2)
+    return {"rss_mib": rss_mib()}
+
+
+def idle(tenant: str, seconds: float, _tenants: int) -> dict[str, Any]:
+    found = consumer(tenant, lambda _message: None)
+    time.sleep(10)  # the start is over
+    began = cpu()
+    time.sleep(seconds)
+    used = cpu() - began
+    lanes = len(found.policy.lanes)
+    return {"lanes": lanes, "core_percent": round(used / seconds * 100, 2), "rss_mib": rss_mib()}
+
+
+def full(tenant: str, _seconds: float, tenants: int) -> dict[str, Any]:
+    released = threading.Event()
+    seen = [0]
+
+    def handle(_message: object) -> None:
+        seen[0] += 1
+        if seen[0] > tenants // 2:
+            released.wait()
+
+    found = consumer(tenant, handle)
+    counts = found._running.worker.counts  # noqa: SLF001
+    until = time.time() + 180
+    while time.time() < until and counts.received < tenants:
+        time.sleep(0.5)
+    time.sleep(2)
+    held = sum(lane.held for lane in found._running.worker.engine.lanes)  # noqa: SLF001
+    return {"lanes": len(found.policy.lanes), "seen": counts.received, "held": held, "rss_mib": rss_mib()}
+
+
+ARMS = {"bare": bare, "idle": idle, "full": full}
+
+
+def fill(tenant: str, tenants: int) -> None:
+    with_broker = client()
+    producer = with_broker.create_producer(
+        f"persistent://{tenant}/ns/flow", batching_enabled=True, batching_max_messages=1000,
+        batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
+    )  # fmt: skip
+    for number in range(tenants):
+        producer.send_async(b"x" * 1024, lambda *_: None, properties={"uid": f"tenant-{number}"})
+    producer.flush()
+    with_broker.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--idle", type=float, default=30.0)
+    parser.add_argument("--tenants", type=int, default=100_000)
+    parser.add_argument("--out", default=str(HERE / "footprint.jsonl"))
+    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        arm, tenant = arguments.one
+        print(json.dumps(ARMS[arm](tenant, arguments.idle, arguments.tenants)), flush=True)
+        os._exit(0)  # handlers are held up for ever
+    for arm in ARMS:
+        tenant = f"foot{time.time_ns() // 1_000_000}"
+        create_tenant(tenant)
+        admin("POST", f"namespaces/{tenant}/ns/maxUnackedMessagesPerConsumer", 1_000_000)
+        for level in ("", "-L2", "-L3"):
+            create_topic(tenant, f"flow{level}", "s")
+            for state in STATES:
+                create_topic(tenant, f"flow{level}-s-{state}", "s")
+        if arm == "full":
+            fill(tenant, arguments.tenants)
+        command = [
+            sys.executable,
+            __file__,
+            "--one",
+            arm,
+            tenant,
+            "--idle",
+            str(arguments.idle),
+            "--tenants",
+            str(arguments.tenants),
+        ]
+        answer = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        record = {"arm": arm} | json.loads(answer.strip().splitlines()[-1])
+        record |= {"load": os.getloadavg()[0], "python": platform.python_version()}
+        with Path(arguments.out).open("a", encoding="utf-8") as out:
+            out.write(json.dumps(record) + "\n")
+        print(json.dumps(record), flush=True)
+
+
+if __name__ == "__main__":
+    main()
