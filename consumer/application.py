@@ -20,6 +20,7 @@ from consumer.engine.worker import Worker
 from consumer.handling.batches import Batching
 from consumer.handling.declared import Handling, processes_of, seconds_of
 from consumer.handling.guarded import guarded
+from consumer.handling.leasing import Lessee, lessee_of
 from consumer.handling.middleware import AROUND, Around, Hooks
 from consumer.live.reload import Reloader
 from consumer.message import Check
@@ -249,7 +250,8 @@ class Consumer:
             )
             try:
                 worker = Worker(policy, broker, runner, clock, _rng(), check)
-                self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None))
+                lessee = lessee_of(worker, runner)
+                self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None), lessee)
             except BaseException:
                 runner.stop()
                 raise
@@ -258,12 +260,17 @@ class Consumer:
             cluster.close()
             raise
 
-    def _started(self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None) -> _Running:
+    def _started(
+        self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None, lessee: Lessee | None
+    ) -> _Running:
         self.attach(worker)
-        for limit in worker.engine.limits.too_small:
-            log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
         name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
         service = Service(worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000)
+        if lessee is not None:
+            service.companions.append(lessee.run)
+        else:
+            for limit in worker.engine.limits.too_small:
+                log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
         window = self._shown(worker, service, loop)
         try:
             service.start()

@@ -241,9 +241,10 @@ class Engine:
         self.unsent = 0
         return found
 
-    def share_limits(self, workers: int) -> None:
-        """So many workers live on this subscription."""
-        self.limits.share_out(workers)
+    def lent(self, gates: Sequence[Gate]) -> None:
+        """A store has lent to these limits, or lends no more."""
+        for gate in gates:
+            self._scheduler.lent(gate, self._clock.now())
 
     def adopt(
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()

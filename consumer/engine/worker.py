@@ -23,6 +23,7 @@ from consumer.live.steering import paused_lanes, paused_tenants, steered
 from consumer.message import Check, Message
 from consumer.outcomes import Outcome
 from consumer.policy import Lane, Policy
+from consumer.scheduling.limits import Gate
 from kodoctl.topology.steer import Order
 
 log = logging.getLogger("kodo.consumer")
@@ -289,7 +290,18 @@ class Worker:
     def share_limits(self, workers: int) -> None:
         """So many workers live on this subscription."""
         with self._lock:
-            self.engine.share_limits(workers)
+            self.engine.limits.share_out(workers)
+
+    def borrow(self, step: Callable[[float], Sequence[Gate]]) -> None:
+        """A step in borrowing from a store what workers share, at a moment when nobody uses it: it is told the time and
+        answers whose waiters should look again.
+        """
+        with self._or_broken():
+            with self._lock:
+                before = self.engine.version
+                self.engine.lent(step(self.clock.now()))
+                todo = self._collect(flush=True)
+            self._after(before, todo)
 
     def follow(self, orders: tuple[Order, ...]) -> None:
         """These live orders are in force, and no others."""

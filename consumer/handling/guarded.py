@@ -29,7 +29,7 @@ class GuardedRunner:
     """See Runner. Three threads: one asks the store, one gives signs of life, one ends calls that hang."""
 
     def __init__(self, inner: Runner, guard: Guard, store: Store) -> None:
-        self._inner, self.guard, self._store = inner, guard, store
+        self._inner, self.guard, self.store = inner, guard, store
         self._bell, self._over = threading.Event(), threading.Event()
         self._threads: list[threading.Thread] = []
         self._calls: dict[str, float] = {}
@@ -68,7 +68,7 @@ class GuardedRunner:
                 self.guard.leave()
             except StoreDownError as problem:
                 log.warning("the store was not told of the last messages: %s", problem)
-        self._store.close()
+        self.store.close()
 
     def _ask(self) -> None:
         while not self._over.is_set():
@@ -93,7 +93,7 @@ class GuardedRunner:
             now = time.monotonic()
             if any(now - since > _HANGS for since in list(self._calls.values())):
                 log.error("the store does not answer: its connections are cut")
-                self._store.interrupt()
+                self.store.interrupt()
                 self._calls.clear()
 
     @contextmanager

@@ -1,6 +1,7 @@
 """All limits of a subscription together: which gates a message has to pass, when it may, all tokens taken together or none.
 
-A limit of the whole subscription is shared out by live workers: limit ÷ workers, never above it, at least one.
+A limit of the whole subscription is shared out by live workers: limit ÷ workers, never above it, at least one. With a
+store each worker borrows of the whole instead.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from enum import Enum, auto
 from typing import Final, assert_never
 
 from consumer.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
+from consumer.scheduling.borrowing import Borrower, LeasedGate
+from consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
 from consumer.scheduling.limits import CapGate, Gate, QuotaGate, RateGate
+from consumer.stores.leases import CapTerms, QuotaTerms, RateTerms
 
 Gates = tuple[Gate, ...]
 _NEAR: Final = MAX_MEMORY_WAIT / 1000
@@ -63,6 +67,7 @@ class Limits:
         self._limits = limits
         self._workers = workers
         self._gates: list[dict[str, Gate]] = [{} for _ in limits]
+        self.borrower: Borrower | None = None
 
     def __bool__(self) -> bool:
         return bool(self._limits)
@@ -72,14 +77,19 @@ class Limits:
         """Limits that cannot be shared out by so many workers: each takes 1, which together is above the limit."""
         return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
 
+    def borrow(self, ring: Callable[[], object]) -> Borrower:
+        """From now on limits of the whole subscription are what a store lends. To be called before there are gates."""
+        self.borrower = Borrower(ring)
+        return self.borrower
+
     def gates_of(self, properties: Mapping[str, str], key: str) -> Gates:
         """The gates a message has to pass."""
         found = []
-        for limit, gates in zip(self._limits, self._gates, strict=True):
+        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             value = value_of(limit.by, properties, key) if limit.by else NOBODY
             gate = gates.get(value)
             if gate is None:
-                gate = gates[value] = _make(limit, value, self._workers if limit.shared else 1)
+                gate = gates[value] = self._make(index, value)
             found.append(gate)
         return tuple(found)
 
@@ -90,7 +100,8 @@ class Limits:
         rates = [gate for gate in gates if isinstance(gate, RateGate)]
         quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaGate)]
         room = max((gate.slot(now) for gate in quotas), default=now)
-        at = _settle([rate.near_slot for rate in rates], room)
+        ready = now if leave.rate_after is None else max((rate.ready_at(now) for rate in rates), default=now)
+        at = _settle([rate.near_slot for rate in rates], max(room, ready))
         over = Over.NOTHING if at <= now else Over.QUOTA if room - now > _NEAR or room == at else Over.RATE
         if at - now > _NEAR and leave.may(over):
             earliest = at if over is Over.QUOTA else max(room, now + (leave.rate_after or 0.0))
@@ -122,21 +133,31 @@ class Limits:
         if workers == self._workers:
             return
         self._workers = workers
-        for limit, gates in zip(self._limits, self._gates, strict=True):
+        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             if limit.shared:
                 for value, gate in gates.items():
-                    _resize(gate, _make(limit, value, workers))
+                    _resize(gate, self._make(index, value))
 
     def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""
         before = list(zip(self._limits, self._gates, strict=True))
         self._limits, self._gates = limits, []
-        for limit in limits:
+        for place, limit in enumerate(limits):
             at = next((index for index, (old, _) in enumerate(before) if _same(old, limit)), None)
             gates = {} if at is None else before.pop(at)[1]
             self._gates.append(gates)
             for value, gate in gates.items():
-                _resize(gate, _make(limit, value, self._workers if limit.shared else 1), now)
+                _resize(gate, self._make(place, value), now)
+
+    def _make(self, index: int, value: str) -> Gate:
+        limit = self._limits[index]
+        if not limit.shared:
+            return _make(limit, value, 1)
+        if self.borrower is None:
+            return _make(limit, value, self._workers)
+        twins = sum(_same(other, limit) for other in self._limits[:index])
+        name = f"{type(limit).__name__.lower()}{twins or ''}:{limit.by or ''}:{value}"
+        return _make_leased(limit, value, name, self._workers, self.borrower)
 
     def prune(self, now: float) -> None:
         """Forgets gates that are as good as new, when there are many."""
@@ -168,6 +189,21 @@ def _make(limit: Limit, value: str, workers: int) -> Gate:
             assert_never(limit)
 
 
+def _make_leased(limit: Limit, value: str, name: str, workers: int, borrower: Borrower) -> Gate:
+    match limit:
+        case Rate():
+            pace = limit.overrides.get(value, limit.pace)
+            rate = RateTerms(pace.period / 1000 / pace.amount, pace.burst)
+            return LeasedRate(name, rate, workers, borrower)
+        case Concurrency():
+            return LeasedCap(name, CapTerms(limit.overrides.get(value, limit.limit)), workers, borrower)
+        case Quota():
+            amount, period = limit.overrides.get(value, (limit.amount, limit.period))
+            return LeasedQuota(name, QuotaTerms(amount, period / 1000), workers, borrower)
+        case _:
+            assert_never(limit)
+
+
 def _same(one: Limit, other: Limit) -> bool:
     """Whether they are one limit, perhaps with another size."""
     return type(one) is type(other) and one.by == other.by and one.shared == other.shared
@@ -176,6 +212,8 @@ def _same(one: Limit, other: Limit) -> bool:
 def _resize(gate: Gate, wanted: Gate, now: float | None = None) -> None:
     """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
     match gate, wanted:
+        case LeasedGate(), LeasedGate():
+            gate.adopt(wanted)
         case RateGate(), RateGate():
             gate.interval, gate.burst = wanted.interval, wanted.burst
             if now is not None:

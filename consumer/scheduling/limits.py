@@ -41,9 +41,16 @@ class Gate:
     def finish(self) -> None:
         """A message that started has ended, however."""
 
+    def room(self, now: float) -> int:  # noqa: ARG002
+        """How many waiters may look again, where one has been told that it is free."""
+        return 1
+
     def wait(self, now: float) -> float:
         """Seconds until one more waiter would start."""
         return self.free_at(now) - now
+
+    def awaited(self, now: float) -> None:
+        """Somebody waits."""
 
     def idle(self, now: float) -> bool:
         """Whether forgetting this gate changes nothing."""
@@ -81,6 +88,10 @@ class RateGate(Gate):
         """See Gate."""
         books = max(self._next_start, self._next_slot)
         return not self.waiters and books <= now and (not self._promised or self._promised[-1][1] <= now)
+
+    def ready_at(self, now: float) -> float:
+        """The first moment that is worth asking for, where the message could as well go elsewhere."""
+        return now
 
     def near_slot(self, earliest: float) -> float:
         """The first moment from `earliest` on that is promised to nobody."""

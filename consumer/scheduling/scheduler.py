@@ -185,16 +185,34 @@ class Scheduler:
     # ---- gates
 
     def let_through(self, gate: Gate, now: float) -> None:
-        """One waiter of a gate goes to the front of its tenant's queue."""
-        while gate.waiters:
+        """One waiter of a gate goes to the front of its tenant's queue, or as many as there is room for."""
+        found: list[Held] = []
+        room = gate.room(now)
+        while gate.waiters and len(found) < room:
             held = gate.waiters.popleft()
             if held.place is Place.GATED:
-                self.enqueue(held, first=True)
-                break
+                found.append(held)
+        for held in reversed(found):
+            self.enqueue(held, first=True)
         if gate.waiters:
             self._set_gate_timer(gate, now)
         else:
             self._shut.pop(gate, None)
+
+    def lent(self, gate: Gate, now: float) -> None:
+        """A store has answered, or answers no more: waiters look again. At a quota that is full those who may leave do."""
+        gate.timer_set = False
+        if not isinstance(gate, QuotaGate) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
+            self.let_through(gate, now)
+            return
+        waiters = [held for held in gate.waiters if held.place is Place.GATED]
+        gate.waiters.clear()
+        for held in waiters:
+            if self._leave(held).quota:
+                self.enqueue(held)
+            else:
+                gate.waiters.append(held)
+        self._set_gate_timer(gate, now)
 
     @property
     def any_shut(self) -> bool:
@@ -256,9 +274,13 @@ class Scheduler:
         held.lane.count("over", gate.kind)
         gate.waiters.append(held)
         self._shut[gate] = None
+        gate.awaited(now)
         self._set_gate_timer(gate, now)
 
     def _set_gate_timer(self, gate: Gate, now: float) -> None:
-        if not gate.timer_set and not isinstance(gate, CapGate):
+        if gate.timer_set or isinstance(gate, CapGate):
+            return
+        at = gate.free_at(now)
+        if at < float("inf"):  # else a store will tell
             gate.timer_set = True
-            self._set_timer(now + _GATE_RECHECK if gate.free(now) else gate.free_at(now), gate)
+            self._set_timer(now + _GATE_RECHECK if gate.free(now) else at, gate)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from consumer.stores.leases import Ask, Loan
+from consumer.stores.lending import Account
 from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, weakref_slot=True)
 class Shelf:
     """What several stores of one subscription in one process share."""
 
@@ -18,6 +21,8 @@ class Shelf:
     done: dict[str, None] = field(default_factory=dict)  # oldest first
     marks: dict[str, Mark] = field(default_factory=dict)
     beats: dict[str, int] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
 
 
 class MemoryStore:
@@ -59,6 +64,12 @@ class MemoryStore:
         with self._shelf.lock:
             self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
             return dict(self._shelf.beats)
+
+    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+        """See Lender."""
+        with self._shelf.lock:
+            now, accounts = self._shelf.clock(), self._shelf.accounts
+            return [accounts.setdefault(ask.gate, Account()).lend(self.run, ask, now) for ask in asks]
 
     def prune(self, keep: int) -> int:
         """See Store."""

@@ -6,8 +6,9 @@ import os
 import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
 
-from consumer.stores.memory import MemoryStore
+from consumer.stores.memory import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pulsar.connection import Secret
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 _MEMORY: Final = "memory"
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+_SHELVES: Final[WeakValueDictionary[str, Shelf]] = (
+    WeakValueDictionary()
+)  # of subscriptions with workers in this process
 EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
 
 
@@ -64,7 +68,7 @@ class StorePlace:
     def open(self, subscription: str) -> Store:
         """A store for one subscription, named in full; nothing is connected yet. Raises KodoctlError without its driver."""
         if self.secret.reveal() == _MEMORY:
-            return MemoryStore(new_run())
+            return MemoryStore(new_run(), _SHELVES.setdefault(subscription, Shelf()))
         try:
             from consumer.stores.sql import SqlStore
 

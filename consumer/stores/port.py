@@ -8,8 +8,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
+from consumer.stores.leases import Ask, Loan
 from consumer.stores.poison import Mark
 
 _LONGEST: Final = 200  # bytes of an identity that are kept as they are
@@ -73,6 +74,14 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Lets go of connections and files."""
+
+
+@runtime_checkable
+class Lender(Store, Protocol):
+    """A store that several workers have in common: it lends them what they share of limits."""
+
+    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+        """Answers every ask, all of them in one transaction."""
 
 
 def name_of(identity: str) -> str:

@@ -8,24 +8,28 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, and_, bindparam, create_engine, delete, event, func, not_, select, update
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from consumer.stores.leases import Ask, Loan
+from consumer.stores.lending import Account, keeps
 from consumer.stores.poison import Mark
-from consumer.stores.port import Exchange, Known, StoreDownError
-from consumer.stores.tables import DONE, RUNS, STARTED, insert_once, metadata, now_ms, upsert
+from consumer.stores.port import Exchange, Known, StoreDownError, name_of
+from consumer.stores.tables import DONE, LENT, RUNS, STARTED, insert_once, metadata, now_ms, upsert
 
+T = TypeVar("T")
 PATIENCE: Final = 2.0
 """Seconds a statement may take, or wait for a lock, before the store counts as down."""
 _CONNECT: Final = 3  # seconds
 _BUNDLE: Final = 500  # identities in one statement
 _PRUNE_BUNDLE: Final = 2_000  # rows in one transaction: nobody waits long for its locks
 _OLD_RUN: Final = 86_400_000  # ms after which a silent run is forgotten
+_OLD_ACCOUNT: Final = 3_600_000  # ms after which an account is forgotten that is as good as new
 _OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message never came again
 
 
@@ -80,6 +84,14 @@ class SqlStore:
         columns = (STARTED.c.identity, STARTED.c.run, STARTED.c.alone, STARTED.c.crashes)
         self._find_marks = select(*columns).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
 
+        self._open_account = insert_once(dialect, LENT).values(subscription=subscription, account="", until=0)
+        accounts = select(LENT.c.gate, LENT.c.account).where(*_is(LENT, subscription), LENT.c.gate.in_(names))
+        self._find_accounts = accounts.order_by(LENT.c.gate).with_for_update()
+        changed: dict[str, Any] = {"account": bindparam("account"), "until": bindparam("until")}
+        self._keep_account = (
+            update(LENT).where(*_is(LENT, subscription), LENT.c.gate == bindparam("name")).values(changed)
+        )
+
     @property
     def _is_mine(self) -> Any:
         return STARTED.c.run == self.run
@@ -97,12 +109,36 @@ class SqlStore:
 
     def exchange(self, told: Exchange) -> Known:
         """See Store."""
-        try:
-            return self._exchange(told)
-        except StoreDownError as problem:
-            if not _worth_another_try(problem.__cause__):
-                raise
-            return self._exchange(told)
+        return _with_another_try(lambda: self._exchange(told))
+
+    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+        """See Lender."""
+        return _with_another_try(lambda: self._lend({name_of(ask.gate): ask for ask in asks}))
+
+    def _lend(self, asks: Mapping[str, Ask]) -> list[Loan]:
+        """One row for each account, locked in one order everywhere. It begins with an insert: a transaction of SQLite that
+        reads first may find that it cannot write any more.
+        """
+        loans, changes = [], []
+        with self._transaction() as connection:
+            for names in _bundles(sorted(asks)):
+                connection.execute(self._open_account, [{"gate": name} for name in names])
+                rows = connection.execute(self._find_accounts, {"names": names})
+                accounts = {row.gate: row.account for row in rows}
+                now = self._now(connection)
+                for name in names:
+                    ask, account = asks[name], Account.from_json(accounts[name])
+                    loans.append(account.lend(self.run, ask, now))
+                    until = round((now + keeps(ask.terms)) * 1000)
+                    changes.append({"name": name, "account": account.to_json(), "until": until})
+            if changes:
+                connection.execute(self._keep_account, changes)
+            else:
+                self._now(connection)
+        return loans
+
+    def _now(self, connection: Connection) -> float:
+        return float(connection.scalars(select(now_ms())).one()) / 1000
 
     def _exchange(self, told: Exchange) -> Known:
         with self._transaction() as connection:
@@ -172,6 +208,8 @@ class SqlStore:
     def _forget_the_old(self, connection: Connection) -> None:
         connection.execute(delete(RUNS).where(*_is(RUNS, self._subscription), RUNS.c.at < now_ms() - _OLD_RUN))
         lives = select(RUNS.c.run).scalar_subquery()
+        over = (LENT.c.until > 0, LENT.c.until < now_ms() - _OLD_ACCOUNT)
+        connection.execute(delete(LENT).where(*_is(LENT, self._subscription), *over))
         old = and_(*_is(STARTED, self._subscription), STARTED.c.at < now_ms() - _OLD_MARK)
         connection.execute(delete(STARTED).where(old, not_(STARTED.c.run.in_(lives))))
 
@@ -220,6 +258,15 @@ class SqlStore:
                 yield connection
             finally:
                 self._busy.discard(driver)
+
+
+def _with_another_try(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StoreDownError as problem:
+        if not _worth_another_try(problem.__cause__):
+            raise
+        return call()
 
 
 def _worth_another_try(problem: BaseException | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Boolean, Column, Dialect, Index, Integer, MetaData, String, Table
+from sqlalchemy import BigInteger, Boolean, Column, Dialect, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.expression import FunctionElement
@@ -54,6 +54,17 @@ TOKENS: Final = Table(
     Column("at", BigInteger, nullable=False),
 )
 """A row for each one-time token that was issued and not taken."""
+
+
+LENT: Final = Table(
+    "kodo_lent",
+    metadata,
+    Column("subscription", String(500), primary_key=True),
+    Column("gate", String(200), primary_key=True),
+    Column("account", Text, nullable=False),
+    Column("until", BigInteger, nullable=False),  # after which it is as good as new
+)
+"""A row for each limit and value of its property of which workers borrow."""
 
 
 class now_ms(FunctionElement[int]):  # noqa: N801  # reads as the SQL function it is

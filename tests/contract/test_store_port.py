@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
+from consumer.stores.leases import Ask, CapTerms, QuotaTerms, RateTerms
 from consumer.stores.memory import MemoryStore, Shelf
 from consumer.stores.poison import Mark
-from consumer.stores.port import Exchange, Known, Store, name_of
+from consumer.stores.port import Exchange, Known, Lender, Store, name_of
 from consumer.stores.sql import SqlStore
 
 Open = Callable[[str], Store]
@@ -147,3 +148,50 @@ def test_identities_that_databases_refuse_are_kept_as_digests(identity: str, sto
     store = store_of("a")
     store.exchange(Exchange(done=[name]))
     assert store.exchange(Exchange(starting=[name])).done == {name}
+
+
+# ---- limits that workers share
+
+RATE, CAP = RateTerms(0.01, 50), CapTerms(3)
+
+
+def _lender(store: Store) -> Lender:
+    assert isinstance(store, Lender)
+    return store
+
+
+def test_what_one_has_borrowed_no_other_is_lent(store_of: Open) -> None:
+    a, b = _lender(store_of("a")), _lender(store_of("b"))
+    long = "rate::" + "x" * 500
+    asks = [Ask("cap", CAP, 2), Ask(long, RATE, 10)]
+    mine, slots = a.lend(asks)
+    assert (mine.gate, mine.permits, slots.gate) == ("cap", 2, long)
+    others, others_slots = b.lend([Ask("cap", CAP, 2), Ask(long, RATE, 10)])
+    assert (others.permits, others_slots.sharers) == (1, 2)
+    (first,), (second,) = slots.runs, others_slots.runs
+    assert first.count == 10
+    assert second.mark >= first.mark + 10 * 0.01 - 1e-6
+    a.lend([Ask("cap", CAP, 0), Ask(long, RATE, 0, back=(first.mark + 0.09,))])
+    assert [loan.permits for loan in b.lend([Ask("cap", CAP, 3, held=1)])] == [3]
+    assert b.lend([Ask(long, RATE, 1)])[0].runs[0].mark == pytest.approx(first.mark + 0.09)
+    assert list(a.lend([])) == []
+
+
+def test_workers_that_borrow_at_the_same_time_are_lent_no_token_twice(store_of: Open) -> None:
+    """Each asks for two accounts, in different orders: nobody waits for each other in a circle."""
+    stores = [_lender(store_of(run)) for run in "abc"]
+    quota = QuotaTerms(40, 3_600.0)
+    lent: list[int] = []
+
+    def work(store: Lender, turned: bool) -> None:
+        for _ in range(15):
+            asks = [Ask("p", quota, 1), Ask("q", quota, 1)]
+            loans = store.lend(asks[::-1] if turned else asks)
+            lent.extend(run.count for loan in loans for run in loan.runs)
+
+    threads = [threading.Thread(target=work, args=(store, store.run == "b")) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(lent) == 80

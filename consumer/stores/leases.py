@@ -1,0 +1,83 @@
+"""What a worker and a store say to each other about limits that several workers share. Pure data.
+
+Times are seconds on the store's clock, and what a store answers counts from its *now*: clocks of workers are never compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+HOLD: Final = 5.0
+"""Seconds a permit of a concurrency limit lasts without being asked for again: a worker that died loses it then."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateTerms:
+    """One token each `interval` seconds, at most `burst` at once, all workers together."""
+
+    interval: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaTerms:
+    """At most `amount` in any window of `period` seconds, all workers together."""
+
+    amount: int
+    period: float
+
+
+@dataclass(frozen=True, slots=True)
+class CapTerms:
+    """At most `limit` at once, all workers together."""
+
+    limit: int
+
+
+Terms = RateTerms | QuotaTerms | CapTerms
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a worker wants of one limit for one value of its property.
+
+    Rate and quota: `wanted` more tokens, `held` at hand; `back` are the marks of those it gives back, `spent` counts starts
+    without a token, made while the store could not be asked. Concurrency: `wanted` permits in all, of which it keeps `held`.
+    """
+
+    gate: str
+    terms: Terms
+    wanted: int
+    held: int = 0
+    spent: int = 0
+    back: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """`count` tokens, each to be used between `after` and `until` seconds from the store's now, the next ones `step` later.
+    `mark` names the first for giving it back, the next ones `step` more.
+    """
+
+    mark: float
+    count: int
+    after: float
+    until: float
+    step: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """What the store lends. `sharers`: workers that want of it now, this one among them.
+
+    `leaving`: of a quota that is full, when (seconds from now) how many starts leave its window. `permits` may run from now
+    on, `fair` of them in the long run.
+    """
+
+    gate: str
+    runs: tuple[Run, ...] = ()
+    sharers: int = 1
+    leaving: tuple[tuple[float, int], ...] = ()
+    permits: int = 0
+    fair: int = 0
