@@ -1,4 +1,4 @@
-"""A thread that wakes ten times a second: how late it is tells of a busy interpreter; once a second it looks at tenants."""
+"""A thread that wakes ten times a second: how late it is tells of a busy interpreter; once a second it looks at tenants, by steps."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Pulse:
             share = (time.process_time() - cpu) / (now - began)
             self._judge(self.threads, now - began - _BEAT, now, share)
             self._ask_loop(now, share)
-            if self._tenants is not None and now >= look_at:
+            if self._tenants is not None and (now >= look_at or self._tenants.under_way):
                 look_at = now + 1.0
                 running = Counter(message.tenant for message in list(self._worker.engine.running))
                 self._tenants.look(running)

@@ -1,27 +1,30 @@
 """Tenants as others see them: windows of served and waiting messages judged for fairness, and few labels for many tenants.
 
 Reads the engine's structures without its lock: everything is copied in one step of the interpreter, and a figure may be a
-message behind. Called about once a second, by one thread.
+message behind. Called ten times a second at most, by one thread.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count, islice
 from typing import Final
 
 from consumer.clock import Clock
 from consumer.engine.meter import Meter
 from consumer.policy import Policy
-from consumer.scheduling.held import OTHER, Held, LaneState
-from consumer.seeing.evenness import EVEN, Evenness, Tally, evenness, noisy
+from consumer.scheduling.held import OTHER, LaneState
+from consumer.seeing.evenness import EVEN, Evenness, Tally, evenness, noisy, says_nothing
 
 MAX_LABEL: Final = 100  # characters of a tenant in a label
 _IDLE: Final = 600.0  # seconds without a message after which a tenant's label may go to another
 _SHARE: Final = 0.01  # of a window's messages that earns a label
 _LONGEST: Final = 60.0  # seconds after which a window that says nothing is begun anew
-_COST: Final = 100  # a look that took a second is not repeated for so many
+_COST: Final = 100  # a pass that took a second is not repeated for so many
+STEP: Final = 2_000  # tenants a look sees at most: some milliseconds
+_Kind = tuple[int, int, bool, int]  # the figures of a Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +50,16 @@ class Labels:
 
     def count(self, served: Counter[str], now: float) -> None:
         """A window's messages."""
-        least = max(1.0, _SHARE * sum(served.values()))
-        for tenant, count in served.most_common():
-            if tenant in self.totals or (count >= least and self._room(now)):
-                self.totals[tenant] = self.totals.get(tenant, 0) + count
+        total = served.total()
+        least = max(1.0, _SHARE * total)
+        busiest = [(number, tenant) for tenant, number in served.items() if number >= least]  # a hundred at most
+        busiest += [(served[tenant], tenant) for tenant in self.totals if 0 < served[tenant] < least]
+        for number, tenant in sorted(busiest, key=lambda one: -one[0]):
+            if tenant in self.totals or (number >= least and self._room(now)):
+                self.totals[tenant] = self.totals.get(tenant, 0) + number
                 self._seen[tenant] = now
-            else:
-                self.other += count
+                total -= number
+        self.other += total
 
     def _room(self, now: float) -> bool:
         if len(self.totals) < self._most:
@@ -65,8 +71,20 @@ class Labels:
         return True
 
 
+@dataclass(slots=True)
+class _Seen:
+    """What a pass has seen of one lane: messages waiting by tenant, and how many tenants were so at its beginning as well."""
+
+    waiting: dict[str, int]
+    backlogged: int = 0
+
+
 class TenantWatch:
-    """Looks at one worker's tenants. `waiting`: messages in the queues by tenant, of the last look."""
+    """Looks at one worker's tenants. `waiting`: messages in the queues by tenant, as of the last pass.
+
+    A pass over all tenants ends a window. It is made in steps of so many tenants, one a look, so that 100,000 of them keep
+    the interpreter from nobody.
+    """
 
     def __init__(
         self, policy: Policy, lanes: Sequence[LaneState], meter: Meter, clock: Clock, most_labels: int
@@ -76,31 +94,58 @@ class TenantWatch:
         self.waiting: Counter[str] = Counter()
         self._policy, self._lanes, self._meter, self._clock = policy, lanes, meter, clock
         self._began = clock.now()
-        self._before: list[set[str]] = [set() for _ in lanes]
+        self._before: list[dict[str, int]] = [{} for _ in lanes]
         self._served: list[Counter[str]] = [Counter() for _ in lanes]
         self._next = float("-inf")
+        self._pass: Iterator[None] | None = None
+        self._spent = 0.0
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a pass has begun and not ended: look again soon."""
+        return self._pass is not None
 
     def look(self, running: Counter[str]) -> None:
-        """Ends the window, if it is time to. `running`: handlers at work by tenant."""
+        """Takes the next step, if it is time to. `running`: handlers at work by tenant."""
         now = self._clock.now()
-        if now < self._next or self._policy.fair_by is None:
+        if self._policy.fair_by is None:
             return
-        queues = [self._queues(lane) for lane in self._lanes]
-        waiting: Counter[str] = Counter()
-        for lane in queues:
-            for tenant, (count, _) in lane.items():
-                waiting[tenant] += count
+        if self._pass is None:
+            if now < self._next:
+                return
+            self._pass, self._spent = self._steps(running), 0.0
+        goes_on = any(True for _ in islice(self._pass, 1))
+        self._spent += self._clock.now() - now
+        if not goes_on:
+            self._pass = None
+            self._next = now + max(0.9, _COST * self._spent)
+
+    def _steps(self, running: Counter[str]) -> Iterator[None]:
+        """A pass; pauses after every step."""
+        now = self._clock.now()
         self._count_served(now)
         busy, self._meter.busy = self._meter.busy, {}
-        loud = noisy(waiting + running, dict(busy))
-        even = self._judge(queues, now)
+        steps = count(1)
+        waiting: Counter[str] = Counter()
+        firsts: list[tuple[int, str]] = []
+        seen: list[_Seen] = []
+        for lane, before in zip(self._lanes, self._before, strict=True):
+            seen.append(found := _Seen({}))
+            for tenant, held, first in lane.ring.queues():
+                found.waiting[tenant] = held
+                found.backlogged += tenant in before
+                waiting[tenant] += held
+                firsts.append((max(first.delivery.publish_time, first.control.due or 0), tenant))
+                if not next(steps) % STEP:
+                    yield
+        judged = yield from self._judge(seen, now, steps)
+        holding = waiting.copy()
+        holding.update(running)
+        loud = noisy(holding, busy)
         self.waiting = waiting
-        self.fairness = Fairness(len(loud), self._oldest_quiet(queues, loud), even)
-        self._next = now + max(0.9, _COST * (self._clock.now() - now))
-
-    def _queues(self, lane: LaneState) -> dict[str, tuple[int, Held]]:
-        """Messages waiting and the first of them, by tenant."""
-        return {tenant: (count, first) for tenant, count, first in lane.ring.queues()}
+        oldest = min((since for since, tenant in firsts if tenant not in loud), default=None)
+        age = 0.0 if oldest is None else max(0.0, (self._clock.wall() - oldest) / 1000)
+        self.fairness = Fairness(len(loud), age, judged)
 
     def _count_served(self, now: float) -> None:
         total: Counter[str] = Counter()
@@ -111,35 +156,38 @@ class TenantWatch:
             total.update(served)
         self.labels.count(total, now)
 
-    def _judge(self, queues: list[dict[str, tuple[int, Held]]], now: float) -> Evenness:
+    def _judge(self, seen: list[_Seen], now: float, steps: Iterator[int]) -> Generator[None, None, Evenness]:
         """The least even lane's figures; those of the window before, as long as this one does not say anything."""
-        weights = self._policy.tenant_weights
         found: list[Evenness] = []
-        for before, served, lane in zip(self._before, self._served, queues, strict=True):
-            tallies = {
-                tenant: Tally(served[tenant], lane[tenant][0] if tenant in lane else 0, tenant in before,
-                              weights.get(tenant, 1))
-                for tenant in served.keys() | lane.keys()
-            }  # fmt: skip
-            if (even := evenness(tallies)) is not None:
+        for before, served, lane in zip(self._before, self._served, seen, strict=True):
+            if not lane.backlogged:
+                found.append(EVEN)
+                continue
+            if says_nothing(served.total(), lane.backlogged):
+                continue
+            alike = yield from self._alike(before, served, lane.waiting, steps)
+            if (even := evenness(alike)) is not None:
                 found.append(even)
-        if len(found) < len(queues) and now - self._began < _LONGEST:
+        if len(found) < len(seen) and now - self._began < _LONGEST:
             return self.fairness.even
         self._began = now
-        self._before = [set(lane) for lane in queues]
-        self._served = [Counter() for _ in queues]
+        self._before = [lane.waiting for lane in seen]
+        self._served = [Counter() for _ in seen]
         if not found:
             return self.fairness.even
         return Evenness(min(even.jain for even in found), min(even.worst for even in found))
 
-    def _oldest_quiet(self, queues: list[dict[str, tuple[int, Held]]], loud: set[str]) -> float:
-        since = [
-            max(first.delivery.publish_time, first.control.due or 0)
-            for lane in queues
-            for tenant, (_, first) in lane.items()
-            if tenant not in loud
-        ]
-        return max(0.0, (self._clock.wall() - min(since)) / 1000) if since else 0.0
+    def _alike(
+        self, before: Mapping[str, int], served: Mapping[str, int], waiting: Mapping[str, int], steps: Iterator[int]
+    ) -> Generator[None, None, dict[_Kind, Tally]]:
+        """Tenants with the same figures are told as one: of 100,000 most have a message or two."""
+        weights = self._policy.tenant_weights
+        kinds: Counter[_Kind] = Counter()
+        for tenant in served.keys() | waiting.keys():
+            kinds[served.get(tenant, 0), waiting.get(tenant, 0), tenant in before, weights.get(tenant, 1)] += 1
+            if not next(steps) % STEP:
+                yield
+        return {kind: Tally(*kind, tenants=tenants) for kind, tenants in kinds.items()}
 
 
 def label(tenant: str) -> str:

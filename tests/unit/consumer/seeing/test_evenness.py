@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 
 import pytest
@@ -12,11 +13,11 @@ from consumer.engine.histogram import Histogram
 from consumer.engine.meter import Meter
 from consumer.envelope import State
 from consumer.outcomes import DONE
-from consumer.seeing.evenness import EVEN, Tally, evenness, fair_shares, noisy
+from consumer.seeing.evenness import EVEN, Tally, evenness, fair_shares, noisy, says_nothing
 from consumer.seeing.tenants import MAX_LABEL, Labels, TenantWatch, label
 from consumer.testing import ManualClock
 from consumer.testing.clock import START_WALL
-from tests.unit.consumer.making import FAILED, L1, Bench, delivery, lane_of, policy
+from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy
 
 
 def test_a_histogram_counts_at_or_below_each_bound() -> None:
@@ -135,8 +136,6 @@ def test_a_delayed_messages_wait_begins_when_it_was_due() -> None:
 
 
 def test_labels_are_for_the_busiest_and_no_count_goes_back() -> None:
-    from collections import Counter
-
     labels = Labels(2)
     labels.count(Counter(a=500, b=300, c=200, d=1), 0.0)
     assert (labels.totals, labels.other) == ({"a": 500, "b": 300}, 201)
@@ -151,16 +150,12 @@ def test_labels_are_for_the_busiest_and_no_count_goes_back() -> None:
 
 
 def _watch(bench: Bench, meter: Meter) -> TenantWatch:
-    from collections import Counter
-
     watch = TenantWatch(bench.policy, bench.engine.lanes, meter, bench.clock, 5)
     watch.look(Counter())
     return watch
 
 
 def test_a_window_tells_quiet_tenants_from_noisy_ones() -> None:
-    from collections import Counter
-
     bench, meter = _metered(concurrency=1_000)
     watch = _watch(bench, meter)
     flood = [delivery(number, uid="flood")._replace(publish_time=START_WALL) for number in range(600)]
@@ -183,8 +178,6 @@ def test_a_window_tells_quiet_tenants_from_noisy_ones() -> None:
 
 
 def test_looks_are_not_taken_more_often_than_once_a_second_nor_without_a_tenant_property() -> None:
-    from collections import Counter
-
     bench, meter = _metered()
     watch = _watch(bench, meter)
     bench.give(delivery(1, uid="a"), level=L1)
@@ -199,8 +192,6 @@ def test_looks_are_not_taken_more_often_than_once_a_second_nor_without_a_tenant_
 
 
 def test_a_window_that_says_nothing_for_a_minute_is_begun_anew() -> None:
-    from collections import Counter
-
     bench, meter = _metered()
     watch = _watch(bench, meter)
     bench.give(*(delivery(number, uid=f"u{number}") for number in range(50)), level=L1)
@@ -208,7 +199,7 @@ def test_a_window_that_says_nothing_for_a_minute_is_begun_anew() -> None:
         bench.clock.advance(1.0)
         watch.look(Counter())
     assert watch.fairness.even == EVEN
-    assert watch._before[4] == {f"u{number}" for number in range(50)}
+    assert watch._before[4].keys() == {f"u{number}" for number in range(50)}
 
 
 def test_reasons_beyond_so_many_are_counted_as_one() -> None:
@@ -219,3 +210,75 @@ def test_reasons_beyond_so_many_are_counted_as_one() -> None:
     assert len(lane.counted) < 70
     assert lane.counted["failed", "other"] == 440
     assert lane.counted.total() == 500
+
+
+def _looks(watch: TenantWatch, running: dict[str, int]) -> int:
+    """Until the pass is over."""
+    looks = 1
+    watch.look(Counter(running))
+    while watch.under_way:
+        looks += 1
+        watch.look(Counter(running))
+    return looks
+
+
+def _crowd(monkeypatch: pytest.MonkeyPatch, step: int) -> tuple[TenantWatch, int]:
+    """Five hundred tenants on two lanes, one of them noisy; the looks of the second pass."""
+    monkeypatch.setattr("consumer.seeing.tenants.STEP", step)
+    bench, meter = _metered()
+    watch = _watch(bench, meter)
+    for level in (L1, L2):
+        bench.give(*(delivery(number, uid=f"u{number}") for number in range(500)), level=level)
+        bench.give(*(delivery(1_000 + number, uid="noisy") for number in range(300)), level=level)
+    bench.clock.advance(1.0)
+    _looks(watch, {})
+    for _ in range(200):
+        message = bench.engine.take()
+        assert message is not None
+        bench.engine.finish(message, DONE)
+    bench.clock.advance(1.0)
+    return watch, _looks(watch, {"u7": 3})
+
+
+def test_a_look_sees_a_bounded_number_of_tenants_and_all_looks_together_see_what_one_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, one = _crowd(monkeypatch, 10_000)
+    stepped, many = _crowd(monkeypatch, 50)
+    tenants = sum(1 for lane in stepped._lanes for _ in lane.ring.queues())
+    assert one == 1
+    assert tenants / 50 <= many <= tenants / 50 + 1
+    assert stepped.fairness == whole.fairness
+    assert stepped.fairness.noisy == 1
+    assert stepped.waiting == whole.waiting
+    assert stepped.labels.totals == whole.labels.totals
+
+
+def test_a_pass_that_is_under_way_keeps_the_figures_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.seeing.tenants.STEP", 10)
+    bench, meter = _metered()
+    watch = _watch(bench, meter)
+    bench.give(*(delivery(number, uid=f"u{number}") for number in range(25)))
+    bench.clock.advance(1.0)
+    watch.look(Counter())
+    assert (watch.under_way, watch.waiting.total()) == (True, 0)
+    _looks(watch, {})
+    assert watch.waiting.total() == 25
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 300), st.integers(0, 30), st.booleans(), st.integers(1, 3)), min_size=1, max_size=40
+    )
+)
+def test_tenants_that_are_alike_may_be_told_as_one(rows: list[tuple[int, int, bool, int]]) -> None:
+    single = {str(number): Tally(*row) for number, row in enumerate(rows)}
+    grouped = {row: Tally(*row, tenants=count) for row, count in Counter(rows).items()}
+    one, other = evenness(single), evenness(grouped)
+    assert (one is None) == (other is None)
+    if one is not None and other is not None:
+        assert one.jain == pytest.approx(other.jain)
+        assert one.worst == pytest.approx(other.worst)
+    backlogged = sum(tally.backlogged for tally in single.values())
+    if backlogged and says_nothing(sum(tally.served for tally in single.values()), backlogged):
+        assert one is None
