@@ -84,6 +84,7 @@ class Workspace:
     folder: Path
     tenant: str
     options: list[str] = field(default_factory=list)
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def namespace(self) -> str:
@@ -136,9 +137,17 @@ class Workspace:
     def process(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
         """The same command as a process of its own."""
         command = [sys.executable, "-m", "kodoctl", *arguments, *self.connection()]
-        return subprocess.Popen(
+        process = subprocess.Popen(
             command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
         )
+        self.processes.append(process)
+        return process
+
+    def end_processes(self) -> None:
+        """Those of a test that failed: a later one would be blamed for what they leave."""
+        for process in self.processes:
+            with process:
+                process.kill()
 
     # --- the cluster, without kodoctl
 
@@ -247,7 +256,9 @@ def isolated(folder: Path) -> Iterator[None]:
 def workspace(broker: Broker, tenant: str, tmp_path: Path) -> Iterator[Workspace]:
     """A folder of one's own in which kodoctl runs, with a fresh Pulsar tenant and no configuration of the user's."""
     with isolated(tmp_path):
-        yield Workspace(broker, tmp_path, tenant)
+        found = Workspace(broker, tmp_path, tenant)
+        yield found
+        found.end_processes()
 
 
 @pytest.fixture

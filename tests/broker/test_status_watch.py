@@ -67,19 +67,24 @@ def test_on_a_terminal_it_is_redrawn_in_place_and_the_screen_is_given_back(works
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "kodoctl", "status", "--watch", "--every", "0.5", *workspace.connection()]
     environ = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
-    process = subprocess.Popen(command, cwd=workspace.folder, stdin=theirs, stdout=theirs, stderr=theirs, env=environ)
-    os.close(theirs)
-    seen = b""
-    deadline = time.monotonic() + 30
-    while seen.count(b"every 0.5 s") < 3:
-        assert time.monotonic() < deadline, seen[-500:]
-        if select.select([ours], [], [], 1)[0]:
-            seen += os.read(ours, 65536)
-    process.send_signal(signal.SIGINT)
-    with contextlib.suppress(OSError):  # how the end of a terminal's other side shows
-        while select.select([ours], [], [], 20)[0] and (more := os.read(ours, 65536)):
-            seen += more
-    assert process.wait(timeout=20) == 0
+    with subprocess.Popen(
+        command, cwd=workspace.folder, stdin=theirs, stdout=theirs, stderr=theirs, env=environ
+    ) as process:
+        try:
+            os.close(theirs)
+            seen = b""
+            deadline = time.monotonic() + 30
+            while seen.count(b"every 0.5 s") < 3:
+                assert time.monotonic() < deadline, seen[-500:]
+                if select.select([ours], [], [], 1)[0]:
+                    seen += os.read(ours, 65536)
+            process.send_signal(signal.SIGINT)
+            with contextlib.suppress(OSError):  # how the end of a terminal's other side shows
+                while select.select([ours], [], [], 20)[0] and (more := os.read(ours, 65536)):
+                    seen += more
+            assert process.wait(timeout=20) == 0
+        finally:
+            process.kill()
     os.close(ours)
     assert b"\x1b[?1049h" in seen
     assert b"\x1b[?1049l" in seen

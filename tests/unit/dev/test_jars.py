@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -177,22 +178,25 @@ jars.ensure(Path(sys.argv[1]), "4.2.4", {"PATH": sys.argv[2]}, lambda event: Non
 """
 
 
+@contextmanager
 def fetching(home, maven):
-    process = subprocess.Popen(
-        [sys.executable, "-c", FETCH, str(home), maven.environ["PATH"]], stderr=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + 30
-    while not maven.runs:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    return process
+    """A process at it. Gone at the end, also that of a test that failed: whoever runs later would be blamed for it."""
+    command = [sys.executable, "-c", FETCH, str(home), maven.environ["PATH"]]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            deadline = time.monotonic() + 30
+            while not maven.runs:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            yield process
+        finally:
+            process.kill()
 
 
 def test_a_fetch_that_was_killed_counts_for_nothing_and_is_cleared_away(home, maven):
     maven.does(end="time.sleep(3)")
-    process = fetching(home, maven)
-    process.kill()
-    process.wait()
+    with fetching(home, maven):
+        pass
     assert jars.complete(home / "pulsar-4.2.4") is None
     maven.does()
     assert jars.ensure(home, "4.2.4", maven.environ, quiet)
@@ -201,13 +205,13 @@ def test_a_fetch_that_was_killed_counts_for_nothing_and_is_cleared_away(home, ma
 
 def test_an_interrupted_fetch_ends_maven_and_leaves_nothing(home, maven):
     maven.does(extra=f"open({str(maven.folder / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(60)")
-    process = fetching(home, maven)
-    deadline = time.monotonic() + 30
-    while not (maven.folder / "pid").exists() or not (maven.folder / "pid").read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGINT)
-    process.wait(timeout=30)
+    with fetching(home, maven) as process:
+        deadline = time.monotonic() + 30
+        while not (maven.folder / "pid").exists() or not (maven.folder / "pid").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(signal.SIGINT)
+        process.wait(timeout=30)
     with pytest.raises(ProcessLookupError):
         os.kill(int((maven.folder / "pid").read_text()), 0)
     assert left(home) == ["pulsar-4.2.4-maven.log"]
