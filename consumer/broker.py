@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from consumer.envelope import Delivery, Outgoing
 
+MOST_CONSUMERS: Final = 64
+"""Broker consumers by which one lane is read at most: each is a thread."""
 SubscriptionType = Literal["shared", "key_shared", "failover", "exclusive"]
 
 
@@ -45,6 +47,9 @@ OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 class LaneRequest:
     """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`: most
     handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
+
+    `most`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its consumers have,
+    0 when nobody knows. A lane that needs more is read by several of them.
     """
 
     topic: str
@@ -55,6 +60,8 @@ class LaneRequest:
     batch: int
     batch_bytes: int
     schemas: str = ""
+    most: int = 0
+    limit: int = 0
 
 
 class LaneSink(Protocol):
@@ -82,6 +89,9 @@ class LaneReader(Protocol):
 
     def resume(self) -> None:
         """There is room again."""
+
+    def widen(self) -> None:
+        """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
 
     def stop(self) -> None:
         """Delivers nothing more; acknowledging goes on."""
@@ -123,7 +133,8 @@ class Broker(Protocol):
 class LaneStats:
     """What the broker says of one subscription on one topic, over all partitions.
 
-    `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged.
+    `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of several
+    that have one name: when all are).
     `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
     over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
     `properties`: the subscription's own.
@@ -140,8 +151,18 @@ class LaneStats:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class UnackedLimits:
+    """Messages of a topic's partition that the broker lets be unacknowledged: of one consumer, and of a subscription as a
+    whole. 0: any number.
+    """
+
+    consumer: int = 0
+    subscription: int = 0
+
+
 class Cluster(Protocol):
-    """What a worker asks the admin API. Each call is one request."""
+    """What a worker asks the admin API. Each call is one request or two."""
 
     def partitions(self, topic: str) -> int | None:
         """Partitions of a topic; None: there is none of this name."""
@@ -151,6 +172,9 @@ class Cluster(Protocol):
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         """How a subscription of a topic is doing; None: there is no such topic or subscription."""
+
+    def unacked_limits(self, topic: str) -> UnackedLimits | None:
+        """The limits in force, wherever they are set; None: this role may not ask, or the broker does not say."""
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """The Avro definition of a schema version; None: there is none. Raises ClusterError."""

@@ -19,7 +19,9 @@ NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
 HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
 _SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
 MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
-LANE_FLOOR: Final = 200  # messages every lane may hold, however full the look-ahead is
+LANE_FLOOR: Final = (
+    200  # messages every lane may hold, however full the look-ahead is; together a quarter of it at most
+)
 _QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues: fairness works on what is held
 _MAX_QUEUE: Final = 2_000
 
@@ -258,12 +260,24 @@ class Policy:
     @property
     def batch_bytes(self) -> int:
         """Bytes taken from a lane at once; a single message may be larger."""
-        return max(1, self.lookahead_bytes // (2 * max(1, len(self.lanes))))
+        return max(1, self.lookahead_bytes // (4 * max(1, len(self.lanes))))
 
     @property
     def max_held(self) -> int:
-        """Messages the worker itself may hold: the look-ahead without the receiver queues."""
-        return max(1, self.lookahead_messages - self.queue * len(self.lanes))
+        """Messages the worker itself may hold: the look-ahead without the receiver queues, and without a batch that each
+        lane may hand over when there is room for one more message.
+        """
+        return max(1, self.lookahead_messages - (self.queue + self.batch) * len(self.lanes))
+
+    @property
+    def max_held_bytes(self) -> int:
+        """Bytes of payload the worker itself may hold: the look-ahead without a batch that each lane may hand over."""
+        return max(1, self.lookahead_bytes - self.batch_bytes * len(self.lanes))
+
+    @property
+    def lane_most(self) -> int:
+        """Messages of one lane that may be unacknowledged: held, being handed over, and in its receiver queues."""
+        return self.max_held + self.batch + self.queue
 
     @property
     def max_in_place(self) -> int:

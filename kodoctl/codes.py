@@ -247,6 +247,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K717": Code("message properties refused",
                      "Send all required properties and only declared ones; `kodo-` is reserved."),
         "K718": Code("no such handler", "Write MODULE:FUNCTION, as seen from the working folder."),
+        "K719": Code("look-ahead beyond the broker's limits",
+                     "Raise the limits the detail names, in `policies`, or lower `lookahead`: until then it is in part a queue."),
         "K720": Code("no database for the outbox",
                      "Set `outbox_url` in kodo-consumer.toml, or KODO_CONSUMER_OUTBOX_URL."),
         "K721": Code("database cannot be used",

@@ -16,7 +16,7 @@ import typer
 
 from consumer.cli.wiring import Topology, connects
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import command, say
+from kodoctl.cli.console import command, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
@@ -122,7 +122,11 @@ def check(
     *,
     place: Place,
 ) -> None:
-    """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0."""
+    """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
+
+    Warns of limits of the broker that leave less than the declared look-ahead, where the role may read them.
+    """
+    from consumer.engine.reach import starved, unacked_limits
     from consumer.engine.service import missing
     from consumer.pulsar_broker import AdminCluster
     from consumer.routes import policy_of
@@ -132,8 +136,10 @@ def check(
     found = []
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for ground, name in _subscriptions(loaded, topic, subscription):
-            findings = missing(policy_of(loaded, ground, name), cluster)
+            policy = policy_of(loaded, ground, name)
+            findings = missing(policy, cluster)
             found += findings
+            report(starved(policy, unacked_limits(policy, cluster)))
             say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))

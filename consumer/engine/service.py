@@ -11,6 +11,7 @@ from typing import Final
 
 from consumer.broker import Cluster, LaneStats
 from consumer.effects import Alarm
+from consumer.engine.reach import UNLIMITED, starved, unacked_limits
 from consumer.engine.worker import Worker
 from consumer.live.sharing import Sharers
 from consumer.live.stats import LOOK_EVERY, StatsReader
@@ -65,7 +66,7 @@ class Service:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
         if self._cluster is not None and (findings := missing(self._worker.policy, self._cluster)):
             raise KodoctlError(*findings)
-        self._worker.open(self.name)
+        self._worker.open(self.name, self._unacked())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
@@ -134,6 +135,16 @@ class Service:
             if self._over.wait(LOOK_EVERY):
                 return
 
+    def _unacked(self) -> dict[int, int]:
+        """What the broker lets a consumer hold of each lane, where it can be asked; warns of what will be too little."""
+        if self._cluster is None:
+            return {}
+        policy = self._worker.policy
+        limits = unacked_limits(policy, self._cluster)
+        for finding in starved(policy, limits):
+            log.warning("%s [%s]: %s", finding.summary, finding.code, finding.detail)
+        return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
+
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
         """Limits of the subscription are shared by the workers that live."""
         if lane.index == self._worker.policy.ground_lane.index:
@@ -141,8 +152,9 @@ class Service:
             self._worker.share_limits(self._sharers.count(live, self._worker.clock.now()))
 
     def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
-        """The broker's own limit turns the look-ahead back into first come, first served."""
+        """The broker's own limit turns the look-ahead back into first come, first served: the lane is read by more consumers."""
         if stats and self.name in stats.blocked:
+            self._worker.widen(lane.index)
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarm(Alarm("blocked", text))
 

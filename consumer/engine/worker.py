@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
@@ -117,8 +117,11 @@ class Worker:
 
     # ---- life
 
-    def open(self, consumer_name: str) -> None:
-        """Connects every lane and begins. Raises ClusterError; what was opened is closed again."""
+    def open(self, consumer_name: str, unacked: Mapping[int, int] | None = None) -> None:
+        """Connects every lane and begins. Raises ClusterError; what was opened is closed again.
+
+        `unacked`: by lane index, how many unacknowledged messages the broker lets one of its consumers have, where known.
+        """
         policy = self.policy
         if self.engine.recorder is not None:
             self.engine.recorder.run = consumer_name
@@ -135,6 +138,8 @@ class Worker:
                     batch=policy.batch,
                     batch_bytes=policy.batch_bytes,
                     schemas=lane.level.value if policy.payload_type == "avro" else "",
+                    most=policy.lane_most,
+                    limit=(unacked or {}).get(lane.index, 0),
                 )
                 self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
         except BaseException:
@@ -144,6 +149,11 @@ class Worker:
         self._opened = True  # until then no lane has room: nothing is received that could not be acknowledged
         for reader in self._readers:
             reader.resume()
+
+    def widen(self, index: int) -> None:
+        """The broker sends no more of a lane: too much of it is unacknowledged."""
+        if self._opened:
+            self._readers[index].widen()
 
     def drain(self) -> None:
         """Receives and starts nothing more."""

@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from consumer.broker import LaneStats
+from consumer.broker import LaneStats, UnackedLimits
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
 
+_UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true"}
 
 
@@ -43,6 +44,14 @@ class AdminCluster:
         reply = self._admin.call("GET", path, query=_PER_PARTITION)
         return None if reply.missing else lane_stats(must(reply, f"reading {topic}"), subscription)
 
+    def unacked_limits(self, topic: str) -> UnackedLimits | None:
+        """See Cluster. Reading policies is more than `consume` rights allow; then the stats have to tell."""
+        path = topic_path(TopicName.parse(topic))
+        found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]
+        if not all(reply.ok for reply in found):
+            return None
+        return UnackedLimits(*(int(reply.data or 0) for reply in found))
+
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """See Cluster."""
         name = TopicName.parse(topic)
@@ -64,7 +73,7 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
     return LaneStats(
         workers=frozenset(consumer["consumerName"] for consumer in consumers),
-        blocked=frozenset(one["consumerName"] for one in consumers if one.get("blockedConsumerOnUnackedMsgs")),
+        blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
         backlog=_sum(held, "msgBacklog"),
         delayed=_sum(held, "msgDelayed"),
         unacknowledged=_sum(held, "unackedMessages"),
@@ -73,6 +82,12 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         oldest=min((moment for moment in oldest if moment > 0), default=None),
         properties={key: value for sub in held for key, value in (sub.get("subscriptionProperties") or {}).items()},
     )
+
+
+def _blocked(consumers: list[dict[str, Any]]) -> set[str]:
+    """Names of which every consumer of a partition is blocked."""
+    free = {one["consumerName"] for one in consumers if not one.get("blockedConsumerOnUnackedMsgs")}
+    return {one["consumerName"] for one in consumers} - free
 
 
 def _sum(held: list[dict[str, Any]], key: str) -> int:

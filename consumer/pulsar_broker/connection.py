@@ -14,6 +14,7 @@ from consumer.broker import LaneRequest, LaneSink, OnReceipts
 from consumer.pulsar_broker.lanes import PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
+from consumer.pulsar_broker.spread import SpreadLane, may_need_several
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 
@@ -35,13 +36,13 @@ class PulsarBroker:
         self._connection = connection
         self._by_key, self._outlets = by_key, outlets
         self._client = self._new_client()
-        self._lanes: list[PulsarLane] = []
+        self._lanes: list[PulsarLane | SpreadLane] = []
         self._over = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="kodo-watch", daemon=True)
 
-    def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane:
+    def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
         """See Broker."""
-        lane = PulsarLane(self._client, request, sink)
+        lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink)
         self._lanes.append(lane)
         if not self._watcher.is_alive():
             self._watcher.start()

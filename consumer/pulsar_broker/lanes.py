@@ -33,7 +33,7 @@ _TYPES: Final = {
 
 
 class PulsarLane:
-    """consumer.broker.LaneReader. Never a negative acknowledgement, never the client's own dead letters: neither is safe."""
+    """consumer.broker.LaneReader over one consumer. Never a negative acknowledgement, never the client's own dead letters: neither is safe."""
 
     def __init__(self, client: Any, request: LaneRequest, sink: LaneSink) -> None:
         self._client, self._request, self._sink = client, request, sink
@@ -64,6 +64,9 @@ class PulsarLane:
     def resume(self) -> None:
         """See LaneReader."""
         self._go_on.set()
+
+    def widen(self) -> None:
+        """See LaneReader. One consumer can get no more: SpreadLane."""
 
     def stop(self) -> None:
         """See LaneReader."""

@@ -202,15 +202,28 @@ class LaneState:
 
 
 class Stock:
-    """How much is held, against one budget for all lanes: a floor for each, the rest for whoever has work."""
+    """How much is held, against one budget for all lanes: a floor for each, the rest for whoever has work.
 
-    __slots__ = ("_floor", "_max_bytes", "_max_messages", "_step", "bytes", "messages")
+    The law, for what every lane may bring after it asked for room (one batch, at most `batch` messages and `batch_bytes`, or
+    one larger message): messages held, batches on their way and full receiver queues together never exceed the look-ahead.
+    Bytes: those held and on their way stay below it. Receiver queues are counted in messages by the client, so their bytes
+    can only be estimated: by the average size of what is held, for lanes that hold anything, and as half of the budget at
+    most, for else large messages would leave nothing to work on.
+    """
+
+    __slots__ = (
+        "_busy", "_floor", "_max_bytes", "_max_messages", "_queue", "_step", "_taken", "bytes", "messages",
+    )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
+        lanes = max(1, len(policy.lanes))
         self._max_messages = policy.max_held
-        self._max_bytes = policy.lookahead_bytes
-        self._floor = max(1, min(LANE_FLOOR, policy.max_held // max(1, len(policy.lanes))))
+        self._max_bytes = policy.max_held_bytes
+        self._floor = max(1, min(LANE_FLOOR, policy.max_held // (4 * lanes)))
         self._step = max(1, min(policy.batch, policy.max_held // 4))
+        self._queue = policy.queue
+        self._taken = self._floor * lanes  # by each lane what it holds, or else its floor, which is kept for it
+        self._busy = 0  # lanes that hold anything
         self.messages = 0
         self.bytes = 0
 
@@ -220,6 +233,10 @@ class Stock:
         if not entry.held:
             lane.open[entry.key] = entry
         entry.held[held.delivery.batch_index] = held
+        if lane.held >= self._floor:
+            self._taken += 1
+        elif not lane.held:
+            self._busy += 1
         lane.held += 1
         self.messages += 1
         self.bytes += held.size
@@ -231,6 +248,10 @@ class Stock:
         if not entry.held:
             lane.close(entry)
         lane.held -= 1
+        if lane.held >= self._floor:
+            self._taken -= 1
+        elif not lane.held:
+            self._busy -= 1
         self.messages -= 1
         self.bytes -= held.size
 
@@ -241,13 +262,20 @@ class Stock:
     @property
     def ample(self) -> bool:
         """Whether less than half of the budget is used."""
-        return 2 * self.messages < self._max_messages and 2 * self.bytes < self._max_bytes
+        return 2 * self.messages < self._max_messages and 2 * self._bytes < self._max_bytes
+
+    @property
+    def _bytes(self) -> float:
+        """Bytes held, and those that receiver queues are estimated to hold."""
+        if not self.messages:
+            return 0
+        return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
 
     def room(self, lane: LaneState) -> int:
         """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
-        if self.bytes >= self._max_bytes:
+        if self._bytes >= self._max_bytes:
             return 0 if lane.held else 1
-        return max(self._max_messages - self.messages, self._floor - lane.held, 0)
+        return max(self._floor - lane.held, 0) + max(self._max_messages - self._taken, 0)
 
     def worthwhile(self, lane: LaneState) -> bool:
         """Whether a lane that waits should go on: room for a batch, or the lane is running dry. A few at a time cost much."""

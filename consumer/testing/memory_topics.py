@@ -152,6 +152,9 @@ class MemoryLane:
         """See LaneReader."""
         self._full = False
 
+    def widen(self) -> None:
+        """See LaneReader. Topics in memory have no limit."""
+
     def stop(self) -> None:
         """See LaneReader."""
         self._stopped = True

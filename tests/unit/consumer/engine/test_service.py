@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from consumer.broker import LaneStats
+from consumer.broker import LaneStats, UnackedLimits
 from consumer.clock import SystemClock
 from consumer.engine.service import Service, missing, summary
 from consumer.engine.worker import Worker
@@ -31,6 +31,7 @@ class MemoryCluster:
         self.subscribed = {lane.topic for lane in of.lanes}
         self.live: int | None = 1
         self.blocked: frozenset[str] = frozenset()
+        self.limits: UnackedLimits | None = None
         self.asked = 0
 
     def partitions(self, name: str) -> int | None:
@@ -38,6 +39,9 @@ class MemoryCluster:
 
     def subscriptions(self, name: str) -> frozenset[str]:
         return frozenset({"s"} if name in self.subscribed else ())
+
+    def unacked_limits(self, name: str) -> UnackedLimits | None:
+        return self.limits
 
     def close(self) -> None:
         pass
@@ -159,6 +163,15 @@ def test_a_worker_that_the_broker_holds_back_says_so(place: Place, caplog: pytes
     eventually(lambda: "blocked: " in caplog.text)
     place.service.stop()
     assert "too much is unacknowledged" in caplog.text
+
+
+def test_it_says_what_the_brokers_limits_leave_of_the_look_ahead(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.cluster.limits = UnackedLimits(100, 0)
+    place.service.start()
+    place.service.stop()
+    assert "look-ahead beyond the broker's limits [K719]: persistent://p/n/t-L2-ready and 8 more" in caplog.text
 
 
 def test_a_worker_that_breaks_ends_and_says_why(place: Place) -> None:
