@@ -7,12 +7,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from consumer.broker import MOST_CONSUMERS, Cluster, UnackedLimits
+from consumer.broker import MOST_CONSUMERS, Cluster, LaneRequest, UnackedLimits
 from consumer.envelope import State
 from consumer.policy import Lane, Policy
 from kodoctl.errors import Diagnostic, warning
 
 UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
+
+
+def request_of(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
+    """How a lane is to be read. `limit`: unacknowledged messages that one of its consumers may have, 0 when nobody knows."""
+    return LaneRequest(
+        topic=lane.topic,
+        subscription=policy.subscription,
+        type=policy.subscription_type if lane.state is State.READY else "shared",
+        consumer_name=consumer_name,
+        queue=policy.queue,
+        batch=policy.batch,
+        batch_bytes=policy.batch_bytes,
+        schemas=lane.level.value if policy.payload_type == "avro" else "",
+        most=policy.lane_most,
+        limit=limit,
+    )
 
 
 def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]:

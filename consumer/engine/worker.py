@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Protocol
 
-from consumer.broker import Broker, LaneReader, LaneRequest, Publisher, Receipt
+from consumer.broker import Broker, LaneReader, Publisher, Receipt
 from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.effects import Alarm, Effects
 from consumer.engine.core import Engine
-from consumer.envelope import Delivery, State
+from consumer.engine.reach import request_of
+from consumer.envelope import Delivery
 from consumer.live.steering import paused_lanes, paused_tenants, steered
 from consumer.message import Check, Message
 from consumer.outcomes import Outcome
@@ -128,19 +129,7 @@ class Worker:
         try:
             self._publisher = self._broker.publisher(sorted(policy.written), self.receipts)
             for lane in policy.lanes:
-                kind = policy.subscription_type if lane.state is State.READY else "shared"
-                request = LaneRequest(
-                    topic=lane.topic,
-                    subscription=policy.subscription,
-                    type=kind,
-                    consumer_name=consumer_name,
-                    queue=policy.queue,
-                    batch=policy.batch,
-                    batch_bytes=policy.batch_bytes,
-                    schemas=lane.level.value if policy.payload_type == "avro" else "",
-                    most=policy.lane_most,
-                    limit=(unacked or {}).get(lane.index, 0),
-                )
+                request = request_of(policy, lane, consumer_name, (unacked or {}).get(lane.index, 0))
                 self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
         except BaseException:
             self.close()
