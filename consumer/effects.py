@@ -10,10 +10,11 @@ from consumer.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something a person should know of. `kind` is stable: for throttling and for rules."""
+    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to act."""
 
     kind: str
     text: str
+    severe: bool = True
 
 
 @dataclass(slots=True)

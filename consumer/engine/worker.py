@@ -393,4 +393,4 @@ class Worker:
             return
         self._alarmed[alarm.kind] = (now, 0)
         more = f" (and {kept_back} more since the last line)" if kept_back else ""
-        log.error("%s: %s%s", alarm.kind, alarm.text, more)
+        log.log(logging.ERROR if alarm.severe else logging.WARNING, "%s: %s%s", alarm.kind, alarm.text, more)

@@ -104,6 +104,11 @@ def _alarms(sight: Sight) -> Iterator[tuple[Labels, float]]:
     return (((kind,), count) for kind, count in dict(sight.worker.alarms).items())
 
 
+def _stall_counts(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    for stalls in (sight.pulse.threads, sight.pulse.handlers):
+        yield from (((stalls.loop, cause.value), float(count)) for cause, count in stalls.count.items())
+
+
 def _stalls(read: Callable[[Any], float]) -> Read:
     return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
 
@@ -187,8 +192,8 @@ EXPORTED: Final = (
     counter("alarms", "Alarms by kind, also those that were not logged for being too many.", ("kind",), _alarms),
     gauge("watchdog_findings", "Contradictions the watchdog saw at its last look: a bug, if any.", (),
            plain(lambda sight: len(sight.worker.contradictions))),
-    counter("stalls", "Times a loop got its turn more than 50 ms late: `threads`, or `handlers` (the event loop).",
-             ("loop",), _stalls(lambda stalls: stalls.count)),
+    counter("stalls", "Times a loop got its turn more than 50 ms late: `threads`, or `handlers` (the event loop); whose fault: "
+            "`handlers`, or a busy `machine`.", ("loop", "cause"), _stall_counts),
     gauge("stall_seconds", "The latest turn of the last minute, where more than 50 ms late.", ("loop",),
            _stalls(lambda stalls: stalls.worst(time.monotonic()))),
     gauge("ready", "1 while connected, not draining and not blocked: what /readyz says.", (),

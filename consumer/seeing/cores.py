@@ -1,0 +1,31 @@
+"""What the system says of threads and cores: how long a thread stood in line, how busy the machine is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Spent(NamedTuple):
+    """Seconds a thread has computed, and stood in line for a core, since it began."""
+
+    computed: float = 0.0
+    queued: float = 0.0
+
+
+def spent(thread: int) -> Spent | None:
+    """Of a thread of this process, by its native id; None where the system does not say (anywhere but on Linux)."""
+    try:
+        computed, queued, *_ = Path(f"/proc/self/task/{thread}/schedstat").read_bytes().split()
+        return Spent(int(computed) / 1e9, int(queued) / 1e9)
+    except (OSError, ValueError):
+        return None
+
+
+def load() -> float:
+    """Of the last minute, for each core; 0 where nobody counts it."""
+    try:
+        return os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        return 0.0
