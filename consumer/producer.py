@@ -25,7 +25,7 @@ from consumer.routes import Outlet, outlet_of
 from consumer.settings import read_settings
 from consumer.traces.opening import Wanted, sends_of
 from consumer.wiring import Place, Surroundings
-from kodoctl.errors import ClusterError, error
+from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.control import FOR, SEQ
 from kodoctl.topology.numbering import NOBODY, Mark, Number, new_run
@@ -325,6 +325,10 @@ class Producer:
             try:
                 self._grow()
                 self._mark(end=False)
+            except KodoctlError as problem:
+                log.warning(
+                    "%s: marks could not be sent, the next are due in %.0f s: %s", self.topic, _MARK_EVERY, problem
+                )
             except Exception:  # whatever it is: the next minute may do better
                 log.exception("%s: marks could not be sent", self.topic)
 

@@ -28,7 +28,8 @@ _BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
 _JOIN: Final = 2.0  # seconds a stopped thread is waited for
 _LOOK: Final = 0.001  # seconds between two looks at whether handlers are held up
 _RARE_LOOK: Final = 0.008  # the same when they are not
-_QUICK: Final = 4  # handlers a thread gets through between two looks when nothing holds them up
+_QUICK: Final = 4  # handlers a thread gets through in _LOOK when nothing holds them up
+_CALM_LOOKS: Final = 4  # in a row, with most threads not in their handlers, before some step back
 
 
 def _hanging(detail: str) -> KodoctlError:
@@ -48,8 +49,9 @@ class _Slot:
 class ThreadRunner:
     """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back.
 
-    A message that arrives wakes one thread. More are woken by a scout, while there is work and those awake are held up in
-    their handlers: handlers that take microseconds are quickest on one thread, others would only fight it for the interpreter.
+    A message that arrives wakes a thread, unless one is about to fetch work anyway. More are woken by a scout, while there is
+    work and all that are awake are held up in their handlers; it sends threads back that mostly wait for the worker. Handlers
+    that take microseconds are quickest on one thread: others would only fight it for the worker's lock and the interpreter.
     """
 
     def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
@@ -66,6 +68,7 @@ class ThreadRunner:
         self._dry = -1  # the desk's version when nothing was left to take
         self._work = threading.Event()
         self._scouting = False
+        self._excess = 0  # threads that are to step back
 
     def start(self, desk: Desk) -> None:
         """See Runner."""
@@ -75,11 +78,23 @@ class ThreadRunner:
     def wake(self) -> None:
         """See Runner."""
         with self._lock:
-            if self._parked:
-                self._parked -= 1
-                self._bells.put(None)
-            elif len(self._slots) < self._most:
-                self._add_slot()
+            if sum(self._in_handlers()) == len(self._slots) - self._parked:
+                self._wake_one()
+
+    @property
+    def asleep(self) -> int:
+        """Threads that wait to be woken."""
+        return self._parked
+
+    def _wake_one(self) -> None:
+        if self._parked:
+            self._parked -= 1
+            self._bells.put(None)
+        elif len(self._slots) < self._most:
+            self._add_slot()
+
+    def _in_handlers(self) -> list[bool]:
+        return [slot.message is not None for slot in self._slots]
 
     def abandon(self, message: Message) -> None:
         """See Runner."""
@@ -144,12 +159,14 @@ class ThreadRunner:
                     continue
                 return
             self._started += 1
-            if not self._scouting and (self._parked or len(self._slots) < self._most):
+            if not self._scouting:
                 self._scouting = True
                 self._work.set()
             slot.message = finished
             outcome = self._run(finished)
             slot.message = None
+            if self._excess and self._step_back(desk, finished, outcome):
+                finished = outcome = None
 
     def _run(self, message: Message) -> Outcome:
         try:
@@ -172,28 +189,52 @@ class ThreadRunner:
             time.sleep(_BREATH)
         return not self._stopping
 
+    def _step_back(self, desk: Desk, finished: Message, outcome: Outcome) -> bool:
+        """Hands the message back and sleeps until woken, where there are more threads than are of use."""
+        with self._lock:
+            if not self._excess or self._stopping or len(self._slots) - self._parked < 2:
+                self._excess = 0
+                return False
+            self._excess -= 1
+            self._parked += 1  # from here on whoever wakes somebody may count on a bell being heard
+        desk.exchange([(finished, outcome)], 0)
+        self._bells.get()
+        return True
+
     def _scout(self, desk: Desk) -> None:
         while not self._stopping:
             self._work.wait()
             self._work.clear()
-            pause = _LOOK
-            while self._spare and desk.version != self._dry:
-                started, awake = self._started, len(self._slots) - self._parked
-                time.sleep(pause)
-                if self._started - started > _QUICK * awake:
-                    pause = _RARE_LOOK
-                    continue
-                pause = _LOOK
-                for _ in range(max(1, awake)):
-                    self.wake()
+            self._watch(desk)
             self._scouting = False
-            if self._spare and desk.version != self._dry:  # somebody may have counted on it in between
+            if desk.version != self._dry:  # somebody may have counted on it in between
                 self._work.set()
 
-    @property
-    def _spare(self) -> bool:
-        """Whether a thread could be woken or made."""
-        return not self._stopping and (self._parked > 0 or len(self._slots) < self._most)
+    def _watch(self, desk: Desk) -> None:
+        """While there is work: as many threads as handlers hold up, and one."""
+        pause, calm = _LOOK, 0
+        busy, awake = self._look()
+        while not self._stopping and desk.version != self._dry:
+            started, were_busy = self._started, busy == awake
+            time.sleep(pause)
+            busy, awake = self._look()
+            quick = self._started - started > _QUICK * awake * pause / _LOOK
+            if were_busy and busy == awake and not quick:
+                with self._lock:
+                    for _ in range(max(1, awake)):
+                        self._wake_one()
+                pause, calm = _LOOK, 0
+                continue
+            pause = _RARE_LOOK if quick else _LOOK
+            calm = calm + 1 if 2 * busy < awake - 1 else 0
+            if calm == _CALM_LOOKS:
+                calm = 0
+                self._excess = (awake - 1) // 2
+
+    def _look(self) -> tuple[int, int]:
+        """How many threads are in their handlers, and how many do not sleep."""
+        with self._lock:
+            return sum(self._in_handlers()), len(self._slots) - self._parked
 
 
 class LoopRunner:

@@ -23,6 +23,7 @@ _PENDING: Final = 20_000  # messages on the way to a partition before sending bl
 _BATCH_BYTES: Final = 1 << 20
 _BATCH_DELAY: Final = 5  # ms
 _LEAVE_WITHIN: Final = SEND_TIMEOUT + 5.0  # seconds
+_GATHER: Final = 0.003  # seconds a receipt waits for others
 _CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is tried again
 _NEVER: Final = {
     pulsar.Result.MessageTooBig: "too big",
@@ -93,12 +94,17 @@ class PulsarPublisher:
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))
-        self._some.set()
+        if not self._some.is_set():
+            self._some.set()
 
     def _hand_over(self) -> None:
-        """Receipts come on the client's own threads, which must not be held up."""
+        """Receipts come on the client's own threads, which must not be held up; and one by one where messages have a due
+        time: a bundle of them costs the worker one turn of its lock.
+        """
         while not self._over:
             self._some.wait()
+            if not self._over:
+                time.sleep(_GATHER)
             self._some.clear()
             count = len(self._receipts)
             if count:

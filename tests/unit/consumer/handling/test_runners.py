@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -125,6 +126,38 @@ def test_all_slots_are_used_and_no_more_threads() -> None:
     runner.stop()
 
 
+def test_threads_that_would_only_wait_for_the_worker_step_back_and_are_woken_when_they_are_of_use() -> None:
+    class Slow(TestDesk):
+        """A worker that is the bottleneck, as it is where handlers take microseconds."""
+
+        def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+            with turns:
+                time.sleep(0.0002)
+                return super().turn(finished, outcome)
+
+    def wait(_message: Message) -> None:
+        assert hold.wait(30)
+
+    turns, desk, hold = threading.Lock(), Slow(), threading.Event()
+    runner = ThreadRunner(wait, 8)
+    runner.start(desk)
+    try:
+        for held in (False, True):
+            hold.clear()
+            desk.put(100_000 if not held else 0)
+            runner.wake()
+            eventually(lambda: desk.out == 8)
+            hold.set()
+            eventually(lambda: runner.asleep >= 6)
+            assert desk.work, "there was work for all of them"
+        desk.work.clear()
+        eventually(lambda: runner.asleep == 8)
+        assert desk.out == 0
+    finally:
+        hold.set()
+        runner.stop()
+
+
 def test_all_slots_are_used_and_no_more_tasks() -> None:
     gate = asyncio.Event()
 
@@ -237,19 +270,17 @@ def test_stopping_before_anything_began_is_fine() -> None:
 
 
 def test_a_coroutine_that_never_waits_leaves_room_for_others_on_the_loop() -> None:
+    seen: list[int] = []
+    runs = count()
+
     async def handle(message: Message) -> None:
-        pass
+        if next(runs) == 0:
+            asyncio.get_running_loop().call_soon(lambda: seen.append(len(desk.ended)))
 
     desk, runner = TestDesk(), LoopRunner(handle, 1)
     runner.start(desk)
-    seen: list[int] = []
-
-    def look() -> None:
-        seen.append(len(desk.ended))
-
     desk.put(5_000)
     runner.wake()
-    runner._loop.call_soon_threadsafe(look)
     eventually(lambda: len(desk.ended) == 5_000)
     assert seen
     assert seen[0] < 5_000
