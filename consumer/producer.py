@@ -325,12 +325,8 @@ class Producer:
             try:
                 self._grow()
                 self._mark(end=False)
-            except KodoctlError as problem:
-                log.warning(
-                    "%s: marks could not be sent, the next are due in %.0f s: %s", self.topic, _MARK_EVERY, problem
-                )
-            except Exception:  # whatever it is: the next minute may do better
-                log.exception("%s: marks could not be sent", self.topic)
+            except Exception as problem:  # whatever it is: the next minute may do better
+                log.warning("%s: no marks now: %s", self.topic, problem, exc_info=not isinstance(problem, KodoctlError))
 
     def _grow(self) -> None:
         """The topic may have more partitions by now; never fewer."""
