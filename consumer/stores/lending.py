@@ -16,7 +16,7 @@ from typing import Final, assert_never
 
 from consumer.stores.leases import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms, Run, Terms
 
-AHEAD: Final = 0.3
+AHEAD: Final = 0.5
 """Seconds of a rate's slots that are lent before they are due."""
 PARTS: Final = 240
 """A quota's window slides in steps of 1/240: with the time a token is at hand never above the limit, at most 2 % below it."""
