@@ -93,6 +93,9 @@ class LaneReader(Protocol):
     def widen(self) -> None:
         """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
 
+    def reconnect(self, wait: float, away: float) -> None:
+        """Leaves in `wait` seconds and is back `away` seconds later: everything unacknowledged comes again."""
+
     def stop(self) -> None:
         """Delivers nothing more; acknowledging goes on."""
 
@@ -137,7 +140,8 @@ class LaneStats:
     that have one name: when all are).
     `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
     over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
-    `properties`: the subscription's own.
+    `properties`: the subscription's own. `dispatched`: messages sent to consumers since a moment the broker chose; `permits`: how
+    many more they have room for.
     """
 
     workers: frozenset[str] = frozenset()
@@ -149,6 +153,8 @@ class LaneStats:
     rate_out: float = 0.0
     oldest: int | None = None
     properties: Mapping[str, str] = field(default_factory=dict)
+    dispatched: int = 0
+    permits: int = 0
 
 
 @dataclass(frozen=True, slots=True)

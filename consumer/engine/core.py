@@ -18,6 +18,7 @@ from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
 from consumer.engine.audit import Recorder
 from consumer.engine.checks import before_its_turn, on_arrival
+from consumer.engine.dues import Dues
 from consumer.engine.isolation import Isolation
 from consumer.engine.meter import Meter
 from consumer.engine.publications import Publication, Publications
@@ -52,6 +53,7 @@ class Engine:
         self.watcher: Watcher | None = None
         self.timers: Timers[Held | Gate | Sending | Recorder | Callable[[float], None]] = Timers()
         self.lanes = [LaneState(lane) for lane in policy.lanes]
+        self.dues = Dues()
         self.running: dict[Message, float] = {}  # oldest start first
         self._clock, self._check = clock, check
         self._stock = Stock(policy)
@@ -340,6 +342,7 @@ class Engine:
         """The message is where it is to go: acknowledge it here."""
         self.counts.finished[sent.why] += 1
         sent.held.lane.count("finished", sent.why)
+        self.dues.sent(sent.message)
         self._ended(sent.held, now, sent.why, sent.reason, sent.message.topic, token)
 
     def refused(self, held: Held, reason: str, now: float) -> None:

@@ -14,6 +14,7 @@ from consumer.effects import Alarm
 from consumer.engine.reach import UNLIMITED, starved, unacked_limits
 from consumer.engine.worker import Worker
 from consumer.live.sharing import Sharers
+from consumer.live.standstill import StandStill
 from consumer.live.stats import LOOK_EVERY, StatsReader
 from consumer.live.steering import Orders
 from consumer.policy import Lane, Policy
@@ -55,10 +56,12 @@ class Service:
         self._threads: list[threading.Thread] = []
         self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
         self.stats: StatsReader | None = None
+        self.still: StandStill | None = None
         if cluster is not None:
             self.stats = StatsReader(worker.policy, cluster)
             orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
-            self.stats.listeners += [self._share_limits, self._say_blocked, orders]
+            self.still = StandStill(worker.clock, worker.engine.dues, self.stats.closely, self._reconnect, worker.alarm)
+            self.stats.listeners += [self._share_limits, self._say_blocked, orders, self.still]
         worker.bell = self._bell.set
         worker.on_broken = self._over.set
 
@@ -151,10 +154,16 @@ class Service:
             live = len(stats.workers) if stats else None
             self._worker.share_limits(self._sharers.count(live, self._worker.clock.now()))
 
+    def _reconnect(self, lane: Lane, wait: float, away: float) -> None:
+        reader = self._worker.reader(lane.index)
+        if reader is not None and not self._worker.engine.lanes[lane.index].held:
+            reader.reconnect(wait, away)
+
     def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
         """The broker's own limit turns the look-ahead back into first come, first served: the lane is read by more consumers."""
         if stats and self.name in stats.blocked:
-            self._worker.widen(lane.index)
+            if (reader := self._worker.reader(lane.index)) is not None:
+                reader.widen()
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarm(Alarm("blocked", text))
 

@@ -139,10 +139,9 @@ class Worker:
         for reader in self._readers:
             reader.resume()
 
-    def widen(self, index: int) -> None:
-        """The broker sends no more of a lane: too much of it is unacknowledged."""
-        if self._opened:
-            self._readers[index].widen()
+    def reader(self, index: int) -> LaneReader | None:
+        """Of a lane, once all are open."""
+        return self._readers[index] if self._opened else None
 
     def drain(self) -> None:
         """Receives and starts nothing more."""

@@ -28,6 +28,7 @@ class StatsReader:
     def __init__(self, policy: Policy, cluster: Cluster) -> None:
         self.listeners: list[Listener] = []
         self.last: dict[int, LaneStats] = {}
+        self.closely: set[int] = set()  # indices of lanes that somebody wants read at every look
         self._subscription, self._cluster = policy.subscription, cluster
         self._first = policy.ground_lane
         self._others = tuple(lane for lane in policy.lanes if lane is not self._first)
@@ -37,7 +38,8 @@ class StatsReader:
         """Reads what is due and tells everybody."""
         count = -(-len(self._others) // ROUND)
         turn = islice(self._others * 2, self._at, self._at + count)
-        for lane in (self._first, *turn):
+        closely = (lane for lane in self._others if lane.index in self.closely)
+        for lane in dict.fromkeys((self._first, *turn, *closely)):
             self._read(lane)
         self._at = (self._at + count) % max(1, len(self._others))
 

@@ -42,6 +42,7 @@ class PulsarLane:
         self._lost_at: float | None = None
         self._too_long = threading.Event()
         self._stopped = threading.Event()
+        self._leave: tuple[float, float] | None = None  # when, and for how many seconds
         self._much = False
         self._go_on = threading.Event()
         self._thread = threading.Thread(target=self._read, name=f"kodo-{request.topic.rpartition('/')[2]}", daemon=True)
@@ -67,6 +68,10 @@ class PulsarLane:
 
     def widen(self) -> None:
         """See LaneReader. One consumer can get no more: SpreadLane."""
+
+    def reconnect(self, wait: float, away: float) -> None:
+        """See LaneReader."""
+        self._leave = time.monotonic() + wait, away
 
     def stop(self) -> None:
         """See LaneReader."""
@@ -132,6 +137,10 @@ class PulsarLane:
                 continue
             if self._too_long.is_set():
                 self._reopen(f"no connection for {_GIVE_UP:.0f} s")
+            if self._leave is not None and time.monotonic() >= self._leave[0]:
+                away, self._leave = self._leave[1], None
+                self._reopen("delivery stands still", away)
+                continue  # what was just received comes again
             if messages and not self._stopped.is_set():
                 copied = self._copied
                 self._sink.deliver([copied(message) for message in messages])
@@ -159,7 +168,7 @@ class PulsarLane:
         self._much = len(messages) >= _MUCH
         return messages
 
-    def _reopen(self, problem: str) -> None:
+    def _reopen(self, problem: str, away: float = 0.0) -> None:
         """The consumer is of no use any more (its topic was deleted, say): a new one, as soon as there can be one.
 
         Left alone, the client would try by itself, but after up to a minute between two tries.
@@ -167,6 +176,7 @@ class PulsarLane:
         self._too_long.clear()
         self._close_consumer()
         self._sink.disconnected()
+        self._stopped.wait(away)
         while not self._stopped.is_set():
             log.error("%s: %s; subscribing again", self._request.topic, problem)
             try:

@@ -87,6 +87,11 @@ class SpreadLane:
         for _ in range(len(self._parts)):
             self._one_more()
 
+    def reconnect(self, wait: float, away: float) -> None:
+        """See LaneReader. All of them, so that for a moment none is there."""
+        for part in self._parts:
+            part.reconnect(wait, away)
+
     def stop(self) -> None:
         """See LaneReader."""
         with self._lock:

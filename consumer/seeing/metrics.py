@@ -134,6 +134,9 @@ EXPORTED: Final = (
     gauge("held_back", "1 while the broker sends this worker nothing more of a lane: too much is unacknowledged.", LANE,
            lambda sight: [((lane.level.value, lane.state.value), float(lane.topic in sight.held_back))
                           for lane, _ in sight.lanes]),
+    gauge("standing_still", "1 while delayed messages of a lane are due and the broker delivers none.", LANE,
+           lambda sight: [((lane.level.value, lane.state.value), float(lane in sight.standing_still))
+                          for lane, _ in sight.lanes]),
     # what came and what became of it
     counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
     counter("started", "Handler runs started.", LANE, of_lane(lambda held: held.started)),

@@ -83,9 +83,16 @@ class Sight:
         problems += [
             f"{lane.topic} is paused: too many messages are parked" for lane, held in self.lanes if held.blocked
         ]
+        problems += [f"{lane.topic}: messages are due and the broker delivers none" for lane in self.standing_still]
         return problems + [
             f"{topic}: the broker sends nothing more, too much is unacknowledged" for topic in self.held_back
         ]
+
+    @property
+    def standing_still(self) -> list[Lane]:
+        """Lanes of which messages are due that the broker does not deliver."""
+        still = self.service.still
+        return [lane for lane, _ in self.lanes if still is not None and lane.index in still.lanes]
 
     @property
     def held_back(self) -> list[str]:

@@ -155,6 +155,9 @@ class MemoryLane:
     def widen(self) -> None:
         """See LaneReader. Topics in memory have no limit."""
 
+    def reconnect(self, wait: float, away: float) -> None:
+        """See LaneReader. Delivery in memory does not stall."""
+
     def stop(self) -> None:
         """See LaneReader."""
         self._stopped = True

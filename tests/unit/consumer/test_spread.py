@@ -52,12 +52,13 @@ class Sink:
     def __init__(self) -> None:
         self.got: list[Delivery] = []
         self.lost = 0
+        self.free = 0  # the consumers of most tests have nothing to say
 
     def deliver(self, deliveries: Any) -> None:
         self.got += deliveries
 
     def room(self) -> int:
-        return 0  # the consumers of these tests have nothing to say
+        return self.free
 
     def disconnected(self) -> None:
         self.lost += 1
@@ -156,6 +157,15 @@ def test_after_all_was_lost_counting_begins_anew(stand: Stand) -> None:
     stand.lane.check_connection()
     stand.deliver(0, *stand.numbers(450))
     assert len(stand.client.consumers) == 1
+
+
+def test_to_connect_anew_all_of_them_leave_at_the_same_moment_and_come_back(stand: Stand) -> None:
+    stand.lane.widen()
+    stand.sink.free = 1
+    stand.lane.resume()
+    stand.lane.reconnect(0.0, 0.05)
+    eventually(lambda: len(stand.client.consumers) == 4)
+    assert [consumer.closed.is_set() for consumer in stand.client.consumers] == [True, True, False, False]
 
 
 def test_where_the_limit_is_not_known_each_alarm_doubles_them() -> None:

@@ -53,6 +53,15 @@ def test_the_ground_topics_lane_is_read_at_every_look_and_each_other_one_once_a_
     assert set(said.reader.last) == {lane.index for lane in of.lanes}
 
 
+def test_a_lane_that_is_watched_closely_is_read_at_every_look() -> None:
+    of = policy()
+    said = Said(of)
+    said.reader.closely.add(3)
+    for _ in range(ROUND):
+        said.reader.look()
+    assert Counter(said.asked)[of.lanes[3].topic] == ROUND
+
+
 def test_a_single_lane_is_enough() -> None:
     said = Said(policy(levels=(L1,), states=()))
     said.reader.look()
@@ -81,19 +90,21 @@ def test_one_who_fails_keeps_nobody_from_being_told(caplog: pytest.LogCaptureFix
 def test_the_answer_of_all_partitions_is_one_reading() -> None:
     def part(name: str, oldest: int, *, blocked: bool) -> dict[str, object]:
         consumers = [
-            {"consumerName": name, "blockedConsumerOnUnackedMsgs": blocked},
-            {"consumerName": "b", "blockedConsumerOnUnackedMsgs": False},
+            {"consumerName": name, "blockedConsumerOnUnackedMsgs": blocked, "availablePermits": 7},
+            {"consumerName": "b", "blockedConsumerOnUnackedMsgs": False, "availablePermits": -3},
+            {"consumerName": "c", "blockedConsumerOnUnackedMsgs": False},
+            {"consumerName": "c", "blockedConsumerOnUnackedMsgs": True},
         ]
         sub = {
-            "msgBacklog": 3, "msgDelayed": 1, "unackedMessages": 2, "msgRateOut": 1.5, "consumers": consumers,
+            "msgBacklog": 3, "msgDelayed": 1, "unackedMessages": 2, "msgRateOut": 1.5, "msgOutCounter": 5, "consumers": consumers,
             "earliestMsgPublishTimeInBacklog": oldest, "subscriptionProperties": {"kodo-steer": "{}"},
         }  # fmt: skip
         return {"msgRateIn": 4.0, "subscriptions": {"s": sub, "other": {"msgBacklog": 9}}}
 
     answer = {"partitions": {"p-0": part("a", 50, blocked=True), "p-1": part("a", 40, blocked=False)}}
     assert lane_stats(answer, "s") == LaneStats(
-        workers=frozenset("ab"), blocked=frozenset("a"), backlog=6, delayed=2, unacknowledged=4, rate_in=8.0,
-        rate_out=3.0, oldest=40, properties={"kodo-steer": "{}"},
+        workers=frozenset("abc"), blocked=frozenset("a"), backlog=6, delayed=2, unacknowledged=4, rate_in=8.0,
+        rate_out=3.0, dispatched=10, permits=14, oldest=40, properties={"kodo-steer": "{}"},
     )  # fmt: skip
     assert lane_stats(answer, "nobody") is None
     assert lane_stats({}, "s") is None
