@@ -18,7 +18,6 @@ from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
 from consumer.engine.audit import Recorder
 from consumer.engine.checks import before_its_turn, on_arrival
-from consumer.engine.dues import Dues
 from consumer.engine.isolation import Isolation
 from consumer.engine.meter import Meter
 from consumer.engine.publications import Publication, Publications
@@ -28,6 +27,7 @@ from consumer.engine.waits import Waits
 from consumer.engine.watchdog import misplaced
 from consumer.engine.watching import Watcher
 from consumer.envelope import CONTROL_NAMES, Delivery, State
+from consumer.live.dues import Dues
 from consumer.message import Check, Message
 from consumer.numbers.sole import SoleReader
 from consumer.outcomes import DONE, TOOK_TOO_LONG, Isolated, Outcome, OverQuota, OverRate, Refused, failure

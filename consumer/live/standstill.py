@@ -15,7 +15,7 @@ from typing import Final
 from consumer.broker import LaneStats
 from consumer.clock import Clock
 from consumer.effects import Alarm
-from consumer.engine.dues import Dues
+from consumer.live.dues import Dues
 from consumer.policy import Lane
 
 _SURE: Final = 2  # looks in a row that saw nothing come

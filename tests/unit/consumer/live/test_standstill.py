@@ -9,8 +9,8 @@ import pytest
 
 from consumer.broker import LaneStats
 from consumer.effects import Alarm
-from consumer.engine.dues import Dues
 from consumer.envelope import Outgoing
+from consumer.live.dues import Dues
 from consumer.live.standstill import StandStill
 from consumer.testing import ManualClock
 from consumer.testing.clock import START_WALL
