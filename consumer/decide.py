@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from consumer.envelope import Control, Envelope, Level, State
 from consumer.outcomes import (
+    Adopted,
     Broken,
     DependencyDown,
     Died,
@@ -65,6 +66,7 @@ class Why(StrEnum):
     ESCALATED = "escalated"
     DEAD = "dead"
     ISOLATED = "isolated"
+    ADOPTED = "adopted"
     ROUTED = "routed"
     MOVED = "moved"
     TRANSFERRED = "transferred"
@@ -149,6 +151,8 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return Wait(POSTPONED, Why.POSTPONED, envelope.control)
         case TooEarly(due):
             return Wait(max(0, min(due - now, policy.horizon)), Why.EARLY, envelope.control)
+        case Adopted(due):
+            return _adopted(envelope, due, policy, now)
         case _:
             assert_never(outcome)
 
@@ -255,6 +259,15 @@ def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decisio
         return Wait(0, Why.ISOLATED, envelope.control)
     away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
     return _move(envelope, target, envelope.control, policy, Why.ISOLATED, due=now + away, reason="isolated")
+
+
+def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
+    """Into the same lane once more, where the broker keeps it until it is due; what is due soon waits in memory."""
+    delay = _clamped(due - now, policy)
+    target = policy.targets.get((envelope.level, envelope.state))
+    if delay <= MAX_MEMORY_WAIT or target is None:
+        return Wait(delay, Why.EARLY, envelope.control)
+    return _move(envelope, target, envelope.control, policy, Why.ADOPTED, due=now + delay)
 
 
 def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:

@@ -106,6 +106,13 @@ class TooEarly:
 
 
 @dataclass(frozen=True, slots=True)
+class Adopted:
+    """Left here by the Go library, which waits by itself until a message is `due` (ms since the epoch)."""
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
 class Routed:
     """A route names another level, which takes messages."""
 
@@ -149,7 +156,7 @@ class Refused:
 
 Outcome = (
     Done | Failed | RetryAsked | StateAsked | Died | Discarded | MoveAsked | TransferAsked | DependencyDown
-    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Isolated | Broken | Refused
+    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Isolated | Broken | Refused | Adopted
 )  # fmt: skip
 DONE = Done()
 TOOK_TOO_LONG = Failed("handler took too long")

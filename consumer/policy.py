@@ -174,6 +174,7 @@ class Policy:
     produced_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # Avro, by full topic
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
     audit: AuditTo | None = None
+    compat: Literal["soften"] | None = None  # whose headers are read where there are no control properties
     signer: Signer | None = None  # signs and verifies control properties; None: they are believed
 
     @cached_property
@@ -196,7 +197,8 @@ class Policy:
     @cached_property
     def is_plain(self) -> bool:
         """Whether nothing can stand between a message without control properties and its tenant's queue."""
-        return not (self.routes or self.limits or self.signer or any(lane.ordered for lane in self.lanes))
+        special = self.routes or self.limits or self.signer or self.compat
+        return not (special or any(lane.ordered for lane in self.lanes))
 
     def routed(self, lane: Lane, properties: Mapping[str, str]) -> Level | None:
         """The level that the first matching route names, where it is another one; None: the message stays."""

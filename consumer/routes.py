@@ -102,6 +102,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         produced_schemas=_produced_schemas(topology, family.namespace, spec),
         subscription_type=spec.type,
         audit=family.audit(),
+        compat=spec.compat,
     )
 
 

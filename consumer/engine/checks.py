@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from consumer import soften
 from consumer.engine.trust import believed
 from consumer.envelope import BrokenControlError, Control, State, meant_for, read_control
-from consumer.outcomes import Broken, NotForUs, Outcome, Routed, TooEarly
+from consumer.outcomes import Adopted, Broken, NotForUs, Outcome, Routed, TooEarly
 from consumer.policy import Policy
 from consumer.scheduling.held import Held
 
@@ -15,7 +16,10 @@ def on_arrival(held: Held, policy: Policy) -> Outcome | None:
     if policy.signer is not None:
         held.delivery, broken = believed(held.delivery, held.lane.lane, policy.signer)
     try:
-        held.control = read_control(held.delivery.properties)
+        if policy.compat is not None and soften.speaks(held.delivery.properties):
+            held.control = soften.read(held.delivery, held.lane.lane)
+        else:
+            held.control = read_control(held.delivery.properties)
     except BrokenControlError as problem:
         held.control = Control(meant_for=meant_for(held.delivery.properties))
         broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
@@ -30,6 +34,8 @@ def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:
         return Broken(held.delivery.broken)
     due = held.control.due
     if due is not None and due > wall:  # asked only then: it is rare
+        if policy.compat is not None and not held.lane.lane.ordered and soften.speaks(held.delivery.properties):
+            return Adopted(due)
         due = policy.believable(due, held.lane.lane, held.delivery.publish_time)
         if due > wall:
             return TooEarly(due)

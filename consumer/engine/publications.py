@@ -17,6 +17,7 @@ from consumer.engine.sending import Sending
 from consumer.envelope import State, rewritten, signed, transferred
 from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from consumer.scheduling.held import Held, Place
+from consumer.soften import without
 
 SEND_TIMEOUT: Final = 15.0  # seconds after which the client itself gives a send up
 MAX_PARKED: Final = 100
@@ -89,7 +90,8 @@ class Publications:
                 return Publication(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
             case Forward(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload
-                message = transferred(held.delivery, held.control, topic, payload, asked.changes, asked.key)
+                delivery = held.delivery if self._owner.policy.compat is None else without(held.delivery)
+                message = transferred(delivery, held.control, topic, payload, asked.changes, asked.key)
                 why = Why.TRANSFERRED
                 return Publication(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
             case _:

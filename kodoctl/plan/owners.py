@@ -136,7 +136,7 @@ def _differs(owner: OwnerPlan, ledger: Ledger | None) -> bool:
 
 _CONSUMER_KEYS = (
     "type", "concurrency", "handler_timeout", "on_failure", "isolate", "lookahead", "tenant_weights", "weights",
-    "level_weights", "in_place", "retrying", "pending", "blocking", "backup", "limits", "routes",
+    "level_weights", "in_place", "retrying", "pending", "blocking", "backup", "compat", "limits", "routes",
 )  # fmt: skip
 
 

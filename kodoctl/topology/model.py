@@ -170,6 +170,8 @@ class Subscription(FileModel):
     """Waits over a quota."""
     backup: Waits = Field(default_factory=Waits, examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}])
     """Waits after failures in backup levels."""
+    compat: Literal["soften"] | None = Field(default=None, examples=["soften"])
+    """Whose headers workers read on messages that carry no control properties: to take over what the Go library left."""
     limits: tuple[Limit, ...] = Field(default=(), examples=[[{"kind": "rate", "by": "uid", "limit": "100/s"}]])
     """Limits on handler starts, handlers at once and messages per window."""
     routes: tuple[Route, ...] = Field(

@@ -12,6 +12,7 @@ from consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why, dec
 from consumer.envelope import FRESH, Control, Envelope, Level, State
 from consumer.outcomes import (
     DONE,
+    Adopted,
     Broken,
     DependencyDown,
     Died,
@@ -308,7 +309,7 @@ OUTCOMES: tuple[Outcome, ...] = (
     StateAsked(State.BLOCKING, "r"), Died("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
     TransferAsked("other"), TransferAsked("unknown"), DependencyDown("d"), NotForUs(), TooEarly(NOW + 10_000),
     Isolated(NOW), Isolated(NOW + 10**9), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), Broken("r"), Refused("r"),
-    Repeated(), Postponed("r"),
+    Repeated(), Postponed("r"), Adopted(NOW), Adopted(NOW + 60_000), Adopted(NOW + 10**12),
 )  # fmt: skip
 POLICIES = tuple(
     policy(levels, states, draining, dead=dead, in_place=in_place, on_failure=on_failure)
@@ -344,7 +345,9 @@ def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
             assert control.hop == envelope.control.hop + 1
             assert control.due is None or NOW <= control.due <= NOW + of.horizon
             assert (control.meant_for == "s") == (target.state is State.READY)
-            if target.state in of.waits:
+            if target.state in of.waits and not isinstance(
+                outcome, Adopted
+            ):  # that counts nothing, and is where it was
                 assert control.attempts(target.state) <= of.waits[target.state].attempts
         case Forward(topic=topic):
             assert topic in of.produces.values()
@@ -372,3 +375,14 @@ def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Out
                 envelope = Envelope(target.level, target.state, control)
                 now = max(now, control.due or now)
     assert isinstance(decision, Wait)
+
+
+def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_and_counts_nothing() -> None:
+    control = Control(retrying=2, hop=1)
+    found = decide(Envelope(Level.L1, State.RETRYING, control), Adopted(NOW + 60_000), policy(), NOW)
+    assert isinstance(found, Move)
+    assert (found.target.state, found.why) == (State.RETRYING, Why.ADOPTED)
+    assert found.control == control._replace(hop=2, due=NOW + 60_000)
+    assert _wait(decide(READY, Adopted(NOW + 4_000), policy(), NOW)).delay == 4_000
+    draining = policy(draining=(State.RETRYING,))
+    assert _wait(decide(Envelope(Level.L1, State.RETRYING), Adopted(NOW + 60_000), draining, NOW)).why is Why.EARLY
