@@ -187,7 +187,7 @@ class Campaign:
         self._children.signal(self.rng.choice(self._workers), signal.SIGKILL)
         doomed = eventually(lambda: self._doomed, within=30)
         if step.startswith("drain"):
-            self._until_it_handles(doomed)
+            eventually(lambda: self.ledger.handles(doomed), within=60)  # before that it has not begun to heed signals
             self._children.signal(doomed, signal.SIGTERM)
         how = eventually(lambda: self._children.ended.get(doomed), within=90)
         assert how == -signal.SIGKILL, f"the consumer that was to die at {step} ended with {how}"
@@ -195,18 +195,20 @@ class Campaign:
     def kill(self) -> None:
         """Any consumer, at any moment."""
         time.sleep(self.rng.random() * 0.5)
-        self._children.signal(self.rng.choice(self._workers), signal.SIGKILL)
+        pid = self.rng.choice(self._workers)
+        self._children.signal(pid, signal.SIGKILL)
+        assert self._children.wait(pid, 30) is not None
 
     def drain(self) -> None:
         """SIGTERM to one of them: it ends by itself, in time, and with nothing to be said."""
-        pid = self.rng.choice(self._workers)
-        self._until_it_handles(pid)
+        pid = eventually(self._one_that_handles, within=60)
         self._children.signal(pid, signal.SIGTERM)
         assert self._children.wait(pid, 30) == 0
 
-    def _until_it_handles(self, pid: int) -> None:
-        """Before that it has not begun to heed signals."""
-        eventually(lambda: self.ledger.handles(pid), within=60)
+    def _one_that_handles(self) -> int | None:
+        """Not one that was killed a moment ago, and whose place nobody has yet."""
+        alive = [pid for pid in self._workers if pid not in self._children.ended and self.ledger.handles(pid)]
+        return self.rng.choice(alive) if alive else None
 
     def jump(self, milliseconds: int, seconds: float = 2.0) -> None:
         """The consumers' wall clocks jump, and jump back after that time."""
