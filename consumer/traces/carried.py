@@ -2,11 +2,40 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Final
 
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.propagate import extract, get_global_textmap, inject
+
+log = logging.getLogger("kodo.consumer")
+_QUIET: Final = 60.0  # seconds between two tracebacks
+
+
+class _Harmless:
+    """What fails in it is logged, once in a while: samplers and processors are the application's own, and no span is worth a
+    message.
+    """
+
+    def __init__(self) -> None:
+        self.told = float("-inf")
+
+    def __enter__(self) -> None:
+        """Nothing is kept: it may be entered by many at once."""
+
+    def __exit__(self, kind: type[BaseException] | None, problem: BaseException | None, _trace: object) -> bool:
+        if not isinstance(problem, Exception):
+            return False
+        if time.monotonic() - self.told >= _QUIET:
+            self.told = time.monotonic()
+            log.warning("a span could not be made or ended; messages go their way", exc_info=problem)
+        return True
+
+
+HARMLESS: Final = _Harmless()
 
 
 def read(properties: Mapping[str, str]) -> Context:

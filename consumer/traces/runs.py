@@ -30,7 +30,7 @@ from consumer.outcomes import (
 )
 from consumer.policy import Policy
 from consumer.scheduling.held import Held
-from consumer.traces.carried import read, written
+from consumer.traces.carried import HARMLESS, read, written
 from consumer.traces.sends import SYSTEM
 
 _PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
@@ -78,8 +78,10 @@ class Runs:
         begin = self._begin_batch if batches else self.begin
 
         def run(unit: Any) -> None:
-            begun = begin(unit)
-            token = attach(begun.context)
+            begun: Run | None = None
+            with HARMLESS:
+                begun = begin(unit)
+            token = None if begun is None else attach(begun.context)
             try:
                 function(unit)
             except BaseException as problem:
@@ -88,11 +90,14 @@ class Runs:
             else:
                 self._returned(begun, unit)
             finally:
-                detach(token)
+                if token is not None:
+                    detach(token)
 
         async def run_later(unit: Any) -> None:
-            begun = begin(unit)
-            token = attach(begun.context)
+            begun: Run | None = None
+            with HARMLESS:
+                begun = begin(unit)
+            token = None if begun is None else attach(begun.context)
             try:
                 await function(unit)
             except BaseException as problem:
@@ -101,7 +106,8 @@ class Runs:
             else:
                 self._returned(begun, unit)
             finally:
-                detach(token)
+                if token is not None:
+                    detach(token)
 
         return run_later if is_async else run
 
@@ -123,7 +129,9 @@ class Runs:
 
     def began(self, message: Message) -> dict[str, str]:
         """A message is handed to a process of the pool; answers what carries its span's context there."""
-        return written(self.begin(message).context)
+        with HARMLESS:
+            return written(self.begin(message).context)
+        return {}
 
     def _begin_batch(self, batch: Any) -> Run:
         messages: Sequence[Message] = batch.messages
@@ -164,13 +172,18 @@ class Runs:
 
     # ---- the end
 
-    def _raised(self, run: Run, problem: BaseException) -> None:
+    def _raised(self, run: Run | None, problem: BaseException) -> None:
+        if run is None:
+            return
         run.ended = time.time_ns()
         if not isinstance(problem, Verdict) and run.span.is_recording():
-            run.span.record_exception(problem)
+            with HARMLESS:
+                run.span.record_exception(problem)
 
-    def _returned(self, run: Run, unit: Any) -> None:
+    def _returned(self, run: Run | None, unit: Any) -> None:
         """What is done ends here; the rest when it is decided on, in a moment."""
+        if run is None:
+            return
         run.ended = time.time_ns()
         if not run.is_batch:
             self._done(_key(unit), run)
@@ -200,18 +213,23 @@ class Runs:
         if run is None:
             return
         if run.is_first:
-            properties = {**held.delivery.properties, **written(run.context)}
-            held.delivery = held.delivery._replace(properties=properties)
+            with HARMLESS:
+                properties = {**held.delivery.properties, **written(run.context)}
+                held.delivery = held.delivery._replace(properties=properties)
         if run.span.is_recording():
-            why, facts = _told(decision)
-            if run.is_batch:
-                facts["messaging.message.id"] = held.delivery.position
-            else:
-                run.span.set_attribute("kodo.outcome", why.value)
-            run.span.add_event(_EVENTS[type(decision)], {"kodo.rule": why.value, **facts}, run.ended)
-            if (kind := _error_type(outcome)) is not None:
-                self._fail(run, kind)
+            with HARMLESS:
+                self._tell(run, held, outcome, decision)
         self._one_less(run)
+
+    def _tell(self, run: Run, held: Held, outcome: Outcome, decision: Decision) -> None:
+        why, facts = _told(decision)
+        if run.is_batch:
+            facts["messaging.message.id"] = held.delivery.position
+        else:
+            run.span.set_attribute("kodo.outcome", why.value)
+        run.span.add_event(_EVENTS[type(decision)], {"kodo.rule": why.value, **facts}, run.ended)
+        if (kind := _error_type(outcome)) is not None:
+            self._fail(run, kind)
 
     def close(self) -> None:
         """The worker has left: whatever still runs was let go."""
@@ -238,7 +256,8 @@ class Runs:
             run.left -= 1
             if run.left:
                 return
-        run.span.end(run.ended)
+        with HARMLESS:
+            run.span.end(run.ended)
 
 
 _EVENTS: Final = {Acknowledge: "kodo.ended", Wait: "kodo.waits", Move: "kodo.moved", Forward: "kodo.moved"}

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from typing import Any, Final, assert_never
 
-from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    set_span_in_context,
+)
 
 from consumer.broker import Lost, NeverTaken, Receipt, Stored
 from consumer.envelope import position
-from consumer.traces.carried import present, read, written
+from consumer.traces.carried import HARMLESS, present, read, written
 
 SYSTEM: Final = {"messaging.system": "pulsar"}
 _SEND: Final = {"messaging.operation.name": "send", "messaging.operation.type": "send"}
@@ -23,6 +32,11 @@ class Sends:
 
     def begin(self, properties: dict[str, str], identity: str) -> Span:
         """A span, whose context is added to the properties; one that the application gave them stays, and is linked."""
+        with HARMLESS:
+            return self._begun(properties, identity)
+        return INVALID_SPAN
+
+    def _begun(self, properties: dict[str, str], identity: str) -> Span:
         if not present(properties):
             span = self._tracer.start_span(self._name, None, SpanKind.PRODUCER, self._attributes)
             properties |= written(set_span_in_context(span))
@@ -46,7 +60,8 @@ class Sends:
                     span.set_attribute("messaging.message.id", f"{ledger}:{entry}:{partition}:{index}")
                     if partition != "-1":
                         span.set_attribute("messaging.destination.partition.id", partition)
-                span.end()
+                with HARMLESS:
+                    span.end()
             case Lost(reason):
                 self._failed(span, "lost", reason)
             case NeverTaken(reason):
@@ -61,4 +76,5 @@ class Sends:
     def _failed(self, span: Span, kind: str, reason: str) -> None:
         span.set_attribute("error.type", kind)
         span.set_status(StatusCode.ERROR, reason)
-        span.end()
+        with HARMLESS:
+            span.end()

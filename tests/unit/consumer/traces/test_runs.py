@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import sampling
+from opentelemetry.sdk.trace import SpanProcessor, sampling
 from opentelemetry.trace import SpanKind, StatusCode
 
 from consumer import Blocking, Consumer, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
@@ -363,3 +363,70 @@ def test_threads_of_real_runners_each_have_their_own_context(tmp_path: Path, spa
         (inside,) = [span for span in spans.all if span.name == f"inside {name}"]
         family = [span for span in spans.all if context(span).trace_id == context(inside).trace_id]
         assert sorted(short(span.name) for span in family) == [f"inside {name}", "process orders", "send orders"]
+
+
+class _Broken(SpanProcessor):
+    """An application's own processor that fails at the start of spans, or at their end."""
+
+    def __init__(self, at: str) -> None:
+        self.at = at
+
+    def on_start(self, span: Any, parent_context: Any = None) -> None:
+        if self.at == "start":
+            raise RuntimeError("no disk")
+
+    def on_end(self, span: Any) -> None:
+        if self.at == "end":
+            raise RuntimeError("no disk")
+
+
+@both
+@pytest.mark.parametrize("at", ["start", "end"])
+def test_spans_that_fail_cost_no_message_anything(
+    tmp_path: Path,
+    spans: Spans,
+    later: bool,
+    at: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("consumer.traces.carried.HARMLESS.told", float("-inf"))
+    spans.provider.add_span_processor(_Broken(at))
+    consumer = load(tmp_path)
+
+    def handle(message: Message) -> None:
+        if message.data == b"bad":
+            raise ValueError
+
+    async def handle_later(message: Message) -> None:
+        handle(message)
+
+    consumer.handler(handle_later if later else handle)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.send(b"bad")
+    harness.run()
+    assert (harness.counts.done, harness.counts.finished["retrying"]) == (1, 1)
+    assert harness.worker.problem is None
+    assert caplog.text.count("a span could not be made or ended") == 1
+
+    traces = consumer._traces
+    assert traces is not None
+    traces.began(_message(harness))
+    traces.close()
+    clock = SystemClock()
+    broker = MemoryBroker(clock)
+    broker.create("persistent://p/n/orders")
+    pump = Pump(broker)
+    with Producer("persistent://p/n/orders", broker) as producer:
+        producer.send(b"x")
+    pump.stop()
+
+
+def _message(harness: Harness) -> Message:
+    harness.send(b"one more")
+    harness.worker.tick()
+    harness.broker.step()
+    message = harness.worker.turn(None, None)
+    assert message is not None
+    return message
