@@ -175,6 +175,7 @@ class Policy:
     subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
     audit: AuditTo | None = None
     compat: Literal["soften"] | None = None  # whose headers are read where there are no control properties
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
     signer: Signer | None = None  # signs and verifies control properties; None: they are believed
 
     @cached_property

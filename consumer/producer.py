@@ -128,7 +128,7 @@ class Producer:
         outlets = None
         if outlet.payload_type == "avro" and outlet.schema is not None:
             outlets = Outlets(frozenset(), {outlet.topic: outlet.schema}, lambda _: None)
-        broker = PulsarBroker(connection, by_key=outlet.by_key, outlets=outlets)
+        broker = PulsarBroker(connection, by_key=outlet.by_key, outlets=outlets, largest=outlet.largest)
         try:
             return cls(
                 outlet.topic,

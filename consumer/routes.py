@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from math import gcd, lcm
 from typing import Any, Final, Literal, assert_never
@@ -28,7 +28,7 @@ from consumer.scheduling.adaptive import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, UsageError, error
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import holds
-from kodoctl.topology.expand import produced_topic
+from kodoctl.topology.expand import expand, produced_topic
 from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
 from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
 from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
@@ -103,7 +103,13 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         subscription_type=spec.type,
         audit=family.audit(),
         compat=spec.compat,
+        largest=_largest(topology),
     )
+
+
+def _largest(topology: LoadedTopology) -> dict[str, int]:
+    sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
+    return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,7 @@ class Outlet:
     by_key: bool
     ordered: bool
     payload_type: Literal["json", "avro"] = "json"
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
@@ -136,6 +143,7 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
         payload_type=_payload_type(topology, topic),
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
+        largest=_largest(topology),
     )
 
 

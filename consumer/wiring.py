@@ -39,7 +39,7 @@ def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCl
 
     cluster = AdminCluster(connection)
     try:
-        return PulsarBroker(connection, outlets=_outlets(policy, cluster)), cluster
+        return PulsarBroker(connection, outlets=_outlets(policy, cluster), largest=policy.largest), cluster
     except BaseException:
         cluster.close()
         raise

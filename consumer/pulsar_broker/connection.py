@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pulsar
@@ -24,17 +24,25 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 
 class PulsarBroker:
-    """consumer.broker.Broker over pulsar-client. `by_key`: published batches hold one key each, as Key_Shared needs it. Raises ClusterError without an address of the binary port.
+    """consumer.broker.Broker over pulsar-client. `by_key`: published batches hold one key each, as Key_Shared needs it.
+    `largest`: bytes a message may have, by topic, where that is known. Raises ClusterError without an address of the binary port.
 
     The client library's own log goes nowhere: what matters is told by receipts, disconnections and errors.
     """
 
-    def __init__(self, connection: Connection, *, by_key: bool = False, outlets: Outlets | None = None) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        by_key: bool = False,
+        outlets: Outlets | None = None,
+        largest: Mapping[str, int] | None = None,
+    ) -> None:
         if connection.broker_url is None:
             detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
             raise ClusterError(error("K516", "no address of the broker's binary port", detail))
         self._connection = connection
-        self._by_key, self._outlets = by_key, outlets
+        self._by_key, self._outlets, self._largest = by_key, outlets, largest
         self._client = self._new_client()
         self._lanes: list[PulsarLane | SpreadLane] = []
         self._over = threading.Event()
@@ -50,7 +58,9 @@ class PulsarBroker:
 
     def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> PulsarPublisher:
         """See Broker."""
-        return PulsarPublisher(self._new_client, topics, on_receipts, by_key=self._by_key, outlets=self._outlets)
+        return PulsarPublisher(
+            self._new_client, topics, on_receipts, by_key=self._by_key, outlets=self._outlets, largest=self._largest
+        )
 
     def partitions(self, topic: str) -> Sequence[str]:
         """See Broker."""

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +25,8 @@ _BATCH_DELAY: Final = 5  # ms
 _LEAVE_WITHIN: Final = SEND_TIMEOUT + 5.0  # seconds
 _GATHER: Final = 0.003  # seconds a receipt waits for others
 _CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is tried again
+_ANY_SIZE: Final = 1 << 62
+_FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 _NEVER: Final = {
     pulsar.Result.MessageTooBig: "too big",
     pulsar.Result.IncompatibleSchema: "its schema does not fit",
@@ -55,8 +57,9 @@ class PulsarPublisher:
         *,
         by_key: bool,
         outlets: Outlets | None = None,
+        largest: Mapping[str, int] | None = None,
     ) -> None:
-        self._outlets = outlets
+        self._outlets, self._largest = outlets, largest or {}
         self._connect, self._topics, self._on_receipts, self._by_key = connect, topics, on_receipts, by_key
         self._receipts: deque[tuple[int, Receipt]] = deque()
         self._some = threading.Event()
@@ -90,7 +93,7 @@ class PulsarPublisher:
         self._thread.join()
 
     def _new_line(self) -> _Line:
-        return _Line(self._connect(), self._receipt, by_key=self._by_key, outlets=self._outlets)
+        return _Line(self._connect(), self._receipt, by_key=self._by_key, outlets=self._outlets, largest=self._largest)
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))
@@ -112,11 +115,22 @@ class PulsarPublisher:
 
 
 class _Line:
-    """One client with its producers and its thread."""
+    """One client with its producers and its thread.
+
+    `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the connection
+    and the client send it again, for ever and with everything else behind it: such topics get no batches.
+    """
 
     def __init__(
-        self, client: Any, on_receipt: Callable[[int, Receipt], None], *, by_key: bool, outlets: Outlets | None
+        self,
+        client: Any,
+        on_receipt: Callable[[int, Receipt], None],
+        *,
+        by_key: bool,
+        outlets: Outlets | None,
+        largest: Mapping[str, int],
     ) -> None:
+        self._largest = largest
         self._client, self._on_receipt, self._by_key, self._outlets = client, on_receipt, by_key, outlets
         self._producers: dict[Key, Any] = {}
         self._broken: set[Key] = set()
@@ -131,13 +145,14 @@ class _Line:
         """The producer. Raises pulsar.PulsarException, ClusterError."""
         if key not in self._producers:
             schema = self._outlets.schema(key) if self._outlets else None
+            topic = key if isinstance(key, str) else key[0]
             self._producers[key] = self._client.create_producer(
-                key if isinstance(key, str) else key[0],
+                topic,
                 **({} if schema is None else {"schema": schema}),
                 send_timeout_millis=int(SEND_TIMEOUT * 1000),
                 max_pending_messages=_PENDING,
                 block_if_queue_full=True,
-                batching_enabled=True,
+                batching_enabled=topic not in self._largest,
                 batching_max_messages=1000,
                 batching_max_allowed_size_in_bytes=_BATCH_BYTES,
                 batching_max_publish_delay_ms=_BATCH_DELAY,
@@ -200,6 +215,9 @@ class _Line:
         if self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
+        if self._largest and _size(message) > self._largest.get(message.topic, _ANY_SIZE):
+            self._on_receipt(ticket, NeverTaken("too big"))
+            return
         if topic in self._broken:
             self._broken.discard(topic)
             self._drop(topic)
@@ -239,6 +257,12 @@ class _Line:
                 self._on_receipt(ticket, Lost(result.name))
         except BaseException:
             log.exception("receipt lost")
+
+
+def _size(message: Outgoing) -> int:
+    """Bytes on the way: payload, properties, and what the client adds at most."""
+    texts = [*message.properties, *message.properties.values(), message.key, message.ordering_key]
+    return len(message.payload or b"") + sum(len(text.encode()) + _FRAME for text in texts) + _FRAME * 16
 
 
 def _raised(problem: pulsar.PulsarException) -> Receipt:

@@ -1,0 +1,101 @@
+"""What a target will never take, on the real broker: too big, its schema, not authorised. It dies, with the reason."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from consumer import Message, Retry
+from tests.broker.test_consumer_real import Setting
+from tests.conftest import Broker
+from tests.support import backlog, eventually, unload
+
+pytestmark = pytest.mark.broker
+STRING = {"type": "STRING", "schema": "", "properties": {}}
+
+
+@pytest.fixture
+def setting(broker: Broker, tenant: str, tmp_path: Path) -> Setting:
+    return Setting(broker, tenant, tmp_path)
+
+
+def _dead(setting: Setting) -> Iterator[tuple[int, str]]:
+    """Size and reason of every dead letter."""
+    client = pulsar.Client(setting.broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    reader = client.create_reader(f"{setting.topic('-s-DLQ')}-partition-0", pulsar.MessageId.earliest)
+    while reader.has_message_available():
+        message = reader.read_next(5_000)
+        yield len(message.data()), message.properties()["kodo-reason"]
+    client.close()
+
+
+def _cap(setting: Setting, suffix: str, size: int) -> None:
+    """The broker takes no message beyond it, as `kodoctl apply` would have it."""
+    path = setting.topic(suffix).replace("://", "/")
+    assert setting.broker.admin("POST", f"{path}/maxMessageSize", size).ok
+    eventually(lambda: setting.broker.admin("GET", f"{path}/maxMessageSize").json() == size)
+
+
+def test_what_is_too_big_for_a_state_dies_and_the_next_ones_are_moved(setting: Setting) -> None:
+    dead = "dead_letter: {max_message_size: 1MiB}"
+    of_states = "state_policies: {max_message_size: 66KiB}"
+    setting.declare(f"in_place: [], retrying: {{delays: [1s]}}, {dead}", f"fair_by: uid\n    {of_states}")
+    _cap(setting, "-s-RETRYING", 66 << 10)
+    seen: list[tuple[int, str]] = []
+
+    def handle(message: Message) -> None:
+        seen.append((len(message.data), message.state))
+        if message.state == "ready":
+            raise Retry("1s")
+
+    with setting.producer() as producer, setting.worker(handle):
+        for size in (70_000, 10, 66_000):
+            producer.send(b"x" * size, properties={"uid": "u"})
+        eventually(lambda: not backlog(setting.broker, setting.topic(), "s"))
+        eventually(lambda: sorted(size for size, state in seen if state == "retrying") == [10, 66_000])
+    assert list(_dead(setting)) == [(70_000, "refused by its target: too big")]
+
+
+def test_many_that_fit_one_by_one_are_not_too_big_together(setting: Setting) -> None:
+    """The broker measures whole batches: one beyond the limit would have the client connect again for ever."""
+    setting.declare("in_place: [], states: [], concurrency: 16, dead_letter: {max_message_size: 66KiB}")
+    _cap(setting, "-s-DLQ", 66 << 10)
+
+    def handle(_: Message) -> None:
+        raise ValueError
+
+    with setting.producer() as producer:
+        for _ in range(60):
+            producer.post(b"x" * 20_000, properties={"uid": "u"})
+    with setting.worker(handle):
+        eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=40)
+    assert list(_dead(setting)) == [(20_000, "ValueError")] * 60
+
+
+def test_what_a_states_schema_refuses_dies_and_comes_back_no_more(setting: Setting) -> None:
+    """Somebody puts a schema on a state topic while the worker runs: its producer cannot connect again."""
+    setting.declare("in_place: [], retrying: {delays: [1s]}")
+    seen: list[bytes] = []
+
+    def handle(message: Message) -> None:
+        seen.append(message.data)
+        if message.data != b"good":
+            raise ValueError
+
+    path = setting.topic("-s-RETRYING").replace("://", "/")
+    schema = path.replace("persistent/", "schemas/")
+    with setting.producer() as producer, setting.worker(handle):
+        producer.send(b"good", properties={"uid": "u"})
+        eventually(lambda: seen == [b"good"])
+        assert setting.broker.admin("POST", f"{schema}/schema", STRING).ok
+        assert setting.broker.admin("POST", f"{path}/schemaValidationEnforced", True).ok
+        eventually(lambda: setting.broker.admin("GET", f"{path}/schemaValidationEnforced").json() is True)
+        unload(setting.broker, setting.topic("-s-RETRYING"))
+        time.sleep(0.5)
+        producer.send(b"bad", properties={"uid": "u"})
+        eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
+    assert list(_dead(setting)) == [(3, "refused by its target: its schema does not fit")]
