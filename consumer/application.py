@@ -238,16 +238,14 @@ class Consumer:
         """Connects and begins; returns at once. Raises KodoctlError: no cluster, topics or subscriptions missing, a handler
         that processes cannot import.
         """
-        handling, check = self.handling, self.payload_check
+        handling, check, traces = self.handling, self.payload_check, self._traces
         policy = handling.scheduled(self.policy)
         broker, cluster = self._connect()
         if isinstance(check, Payloads):
             check.schema_of = SchemaVersions(policy, cluster).definition
         try:
             clock = SystemClock()
-            runner = guarded(
-                handling.runner(self.policy, check, self._hooks, self._traces), policy, self.settings, clock
-            )
+            runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
             try:
                 worker = Worker(policy, broker, runner, clock, _rng(), check)
                 lessee = lessee_of(worker, runner)

@@ -183,6 +183,14 @@ def test_traces_that_must_be_and_cannot_are_an_error_with_a_remedy(monkeypatch: 
         opening.tracer_of("on")
 
 
+def test_a_consumer_that_must_trace_and_cannot_says_so_before_it_connects(tmp_path: Path) -> None:
+    path = write(tmp_path, "  J: {subscriptions: {s: {}}}\n")
+    consumer = Consumer.load(path, topic="J", subscription="s", environ={"KODO_CONSUMER_TRACES": "on"})
+    consumer.handler(lambda message: None)
+    with pytest.raises(UsageError, match="K762"):
+        consumer.start()  # no cluster is named anywhere
+
+
 def test_a_provider_that_does_nothing_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", NoOpTracerProvider())
     assert opening.tracer_of("auto") is None
