@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,8 +28,10 @@ if TYPE_CHECKING:
     from kodoctl.recall.parcels import Report
     from kodoctl.recall.plan import RecallPlan
     from kodoctl.topology.signing import Signer
+    from kodoctl.topology.units import Duration
 
 SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"
+MAX_AGE = "7d"
 _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 
@@ -45,6 +48,9 @@ def apply(
     hash_: Annotated[
         str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
     ] = None,
+    max_age: Annotated[
+        str, typer.Option("--max-age", help="Refuse a plan that was made longer ago.", metavar="TIME")
+    ] = MAX_AGE,
     confirm_name: wiring.Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
@@ -54,8 +60,9 @@ def apply(
     from kodoctl.recall.cluster import Cluster
     from kodoctl.topology.names import TopicName
 
-    pace_asked, signer = _rate(rate), _signer()
+    pace_asked, signer, oldest = _rate(rate), _signer(), _duration(max_age)
     found = _read(plan)
+    _check_age(found, oldest)
     form = document.to_json(found)
     with target.session() as session:
         edit = _check_files(session, found, topology)
@@ -92,6 +99,25 @@ def _rate(text: str) -> float:
     if found <= 0:
         raise UsageError(error("K005", "wrong unit", f"--rate {text}: more than nothing, such as 200/s"))
     return found
+
+
+def _duration(text: str) -> Duration:
+    from kodoctl.topology.units import Duration, UnitError
+
+    try:
+        return Duration.parse(text)
+    except UnitError as problem:
+        raise UsageError(error("K005", "wrong unit", f"--max-age: {problem}")) from None
+
+
+def _check_age(plan: RecallPlan, most: Duration) -> None:
+    """What was reviewed long ago says little of today: letters have come, died again and been mended elsewhere."""
+    if plan.age(round(time.time() * 1000)) > most:
+        made = f"{datetime.fromtimestamp(plan.made_at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+        detail = (
+            f"it was made {made}, more than {most} ago: plan again and review it, or say --max-age; nothing was sent"
+        )
+        raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
 
 
 def _signer() -> Signer | None:

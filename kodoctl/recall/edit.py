@@ -92,6 +92,10 @@ def read_patch(text: str) -> Mapping[str, Json]:
         found = json.loads(text, parse_constant=_no_constant, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as problem:
         raise NotJsonError(str(problem)) from None
+    if isinstance(found, list) and found and all(isinstance(step, dict) and "op" in step for step in found):
+        raise NotJsonError(
+            'a JSON Patch (RFC 6902) is not taken: write a merge patch (RFC 7396), such as {"currency": "EUR", "old": null}'
+        )
     if not isinstance(found, dict) or not found:
         raise NotJsonError('a merge patch is a JSON object, such as {"currency": "EUR", "obsolete": null}')
     return found

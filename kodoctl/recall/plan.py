@@ -103,6 +103,10 @@ class RecallPlan:
         """The name under which a lane's broker counts this plan's numbers."""
         return f"kodo-recall-{self.run}"
 
+    def age(self, now: int) -> int:
+        """Milliseconds since it was made; 0 where the clock that made it was ahead."""
+        return max(0, now - self.made_at)
+
     @property
     def empty(self) -> bool:
         """Nothing to do."""

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pulsar
 import pytest
 import requests
 
+from consumer import Consumer, Message
 from kodoctl.dev import jars, versions
 from kodoctl.dev.progress import quiet
 from tests.cluster import Json, Run, Workspace, isolated, run_main
@@ -20,6 +23,7 @@ from tests.dev_user import CACHE, VERSION, User
 pytestmark = pytest.mark.broker
 
 FILE = "J: {subscriptions: {s: {workers: [consumer]}}}"
+_QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 _numbers = itertools.count(1)
 
 
@@ -215,3 +219,73 @@ def test_a_context_whose_token_is_not_taken_fails_its_test(guarded: Guarded, mon
     assert "admin API: failed" in found.out
     assert "binary port: not tried" in found.out
     assert "does not accept the token" in _words(found.err)
+
+
+def _letters(guarded: Guarded, *numbers: int) -> None:
+    """Dead letters as a worker leaves them."""
+    assert isinstance(guarded.broker, Closed)
+    token = pulsar.AuthenticationToken(guarded.broker.tokens["applier"])
+    client = pulsar.Client(guarded.broker.broker_url, authentication=token, logger=_QUIET)
+    producer = client.create_producer(guarded.full("J-s-DLQ"))
+    for number in numbers:
+        producer.send(json.dumps({"n": number}).encode(), properties={"kodo-reason": "x", "kodo-level": "L1"})
+    client.close()
+
+
+def test_who_may_recall_recalls_and_may_do_nothing_else(guarded: Guarded) -> None:
+    """`recall: [role]` is enough for plan, apply and discard; and without it each says which right is missing."""
+    guarded.topology("J: {subscriptions: {s: {workers: [consumer], recall: [planner]}}}")
+    guarded.apply()
+    grants = guarded.dump()["auth_policies"]["destination_auth"]
+    held = {topic.rpartition("/")[2]: roles["planner"] for topic, roles in grants.items() if "planner" in roles}
+    assert held == {"J": ["produce"], "J-s-DLQ": ["consume"], "J-s-RETRYING": ["produce"]}
+    _letters(guarded, *range(6))
+    guarded.as_("planner")
+    chosen = ("topologies", "--topic", "J", "--subscription", "s", "--where")
+    guarded.run("recall", "plan", *chosen, "payload.n < 3", "--out", "p.json")
+    report = json.loads(guarded.run("recall", "apply", "p.json", "--format", "json").out)
+    assert (report["sent"], report["complete"]) == (3, True)
+    plan = json.loads(
+        guarded.run("recall", "discard", *chosen, "payload.n > 4", "--out", "d.json", "--format", "json").out
+    )
+    guarded.run("recall", "apply", "d.json", "--hash", plan["seal"][:12])
+    assert "this needs a role with more rights" in _words(guarded.run("apply", "--auto-approve", code=1).err)
+    guarded.as_("consumer")
+    refused = guarded.run("recall", "plan", *chosen, "true", "--out", "q.json", code=1)
+    assert "K5" in refused.err
+    assert "J-s-DLQ" in refused.err
+
+
+def test_what_a_worker_may_no_longer_send_to_dies_with_that_reason(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its right to RETRYING is revoked while it runs; what it may still send to, the dead letters, has them then."""
+    guarded.topology("J: {subscriptions: {s: {workers: [consumer], in_place: [], retrying: {delays: [1s]}}}}")
+    guarded.apply()
+    closed = guarded.broker
+    assert isinstance(closed, Closed)
+    monkeypatch.setenv("KODOCTL_TOKEN", closed.tokens["consumer"])
+    place = {"admin_url": closed.admin_url, "broker_url": closed.broker_url}
+    consumer = Consumer.load(guarded.folder / "topologies", topic="J", subscription="s", **place)  # type: ignore[arg-type]
+    seen: list[bytes] = []
+
+    @consumer.handler
+    def handle(message: Message) -> None:
+        seen.append(message.data)
+        raise ValueError
+
+    token = pulsar.AuthenticationToken(closed.tokens["applier"])
+    client = pulsar.Client(closed.broker_url, authentication=token, logger=_QUIET)
+    consumer.start()
+    try:
+        retrying = guarded.full("J-s-RETRYING").replace("://", "/")
+        assert closed.admin("POST", f"{retrying}/permissions/consumer", ["consume"]).ok
+        assert closed.admin("PUT", f"{retrying}-partition-0/unload").ok
+        client.create_producer(guarded.full("J")).send(b"x")
+        reader = client.create_reader(f"{guarded.full('J-s-DLQ')}-partition-0", pulsar.MessageId.earliest)
+        letter = reader.read_next(60_000)
+    finally:
+        consumer.stop()
+        client.close()
+    assert seen == [b"x"]
+    assert letter.properties()["kodo-reason"] == "refused by its target: not authorised"

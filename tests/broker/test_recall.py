@@ -254,6 +254,17 @@ def test_peek_creates_nothing(recalls: Recalls) -> None:
     assert recalls.workspace.topics() == before
 
 
+def test_a_plan_that_is_too_old_is_refused_before_anything_is_read(recalls: Recalls) -> None:
+    recalls.die(range(3))
+    recalls.plan()
+    refused = recalls.recall("apply", "p.json", "--max-age", "1ms", code=4)
+    assert "K559" in refused.err
+    assert "more than 1ms ago: plan again" in " ".join(refused.err.split())
+    assert recalls.held() == {0, 1, 2}
+    assert "K005" in recalls.recall("apply", "p.json", "--max-age", "long", code=64).err
+    assert recalls.apply("--max-age", "1h")["sent"] == 3
+
+
 def test_wrong_words_are_told_before_anything_is_read(recalls: Recalls) -> None:
     named = ("plan", "topologies", "--topic", "orders", "--subscription", "billing")
     wrong = recalls.recall(*named, "--where", "reasn = 'x'", code=64)

@@ -231,3 +231,16 @@ def test_a_message_explained() -> None:
     assert preview(letter(b"\xff")) == "ff"
     assert preview(letter(None)) == ""
     assert len(preview(letter("x" * 999))) == 400
+
+
+def test_a_json_patch_is_told_from_other_mistakes() -> None:
+    with pytest.raises(NotJsonError, match="RFC 6902"):
+        read_patch('[{"op": "replace", "path": "/currency", "value": "EUR"}]')
+    for text in ("[]", "[1]", '[{"currency": "EUR"}]'):
+        with pytest.raises(NotJsonError, match="a merge patch is a JSON object"):
+            read_patch(text)
+
+
+def test_a_plan_ages_and_a_clock_that_was_ahead_makes_it_no_younger_than_new() -> None:
+    assert PLAN.age(NOW + 5) == 5
+    assert PLAN.age(NOW - 5) == 0
