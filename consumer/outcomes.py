@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from consumer.envelope import Duration, Level, State
 
@@ -173,6 +174,12 @@ def failure(outcome: Outcome) -> str | None:
             return None
 
 
+def _text(said: object) -> str:
+    """As text that can travel as a property: a lone surrogate, which JSON may bring, is none."""
+    text = str(said)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
     """Base of what a handler may raise; anything else it raises counts as failed."""
 
@@ -182,6 +189,14 @@ class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what
         raise NotImplementedError
 
 
+def asked_by(verdict: Verdict) -> Outcome:
+    """What a verdict asks for. Raises whatever one of the user's own making raises; TypeError where it is no outcome."""
+    found: object = verdict.outcome
+    if isinstance(found, Outcome):
+        return found
+    raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
+
+
 class Retry(Verdict):
     """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
 
@@ -189,9 +204,11 @@ class Retry(Verdict):
     """
 
     def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
-        super().__init__(why or code or "retry")
+        if not isinstance(code, str):
+            raise TypeError(f'code is a word of retrying.by_code, such as "busy", not {code!r}')
         self.after = _milliseconds(after)
-        self.why, self.code = why or code, code
+        self.why, self.code = _text(why) or code, code
+        super().__init__(self.why or "retry")
 
     @property
     def outcome(self) -> Outcome:
@@ -205,7 +222,7 @@ class Pending(Verdict):
     @property
     def outcome(self) -> Outcome:
         """PENDING asked for."""
-        return StateAsked(State.PENDING, str(self) or "asked for pending")
+        return StateAsked(State.PENDING, _text(self) or "asked for pending")
 
 
 class Blocking(Verdict):
@@ -214,7 +231,7 @@ class Blocking(Verdict):
     @property
     def outcome(self) -> Outcome:
         """BLOCKING asked for."""
-        return StateAsked(State.BLOCKING, str(self) or "asked for blocking")
+        return StateAsked(State.BLOCKING, _text(self) or "asked for blocking")
 
 
 class Dead(Verdict):
@@ -223,7 +240,7 @@ class Dead(Verdict):
     @property
     def outcome(self) -> Outcome:
         """Died."""
-        return Died(str(self) or "dead")
+        return Died(_text(self) or "dead")
 
 
 class Repeat(Verdict):
@@ -245,13 +262,15 @@ class Discard(Verdict):
     @property
     def outcome(self) -> Outcome:
         """Discarded."""
-        return Discarded(str(self) or "discarded")
+        return Discarded(_text(self) or "discarded")
 
 
 class MoveTo(Verdict):
     """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
 
     def __init__(self, level: Level | str) -> None:
+        if not isinstance(level, str):
+            raise TypeError(f'level is a name such as "L2", not {level!r}')
         super().__init__(level)
         self.level = level
 
@@ -277,8 +296,10 @@ class Transfer(Verdict):
         key: str | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
+        properties = dict(properties or {})
+        _check_transfer(topic, payload, key, properties)
         super().__init__(topic)
-        self.asked = TransferAsked(topic, payload, dict(properties or {}), key)
+        self.asked = TransferAsked(topic, payload, properties, key)
 
     @property
     def outcome(self) -> Outcome:
@@ -286,12 +307,22 @@ class Transfer(Verdict):
         return self.asked
 
 
+def _check_transfer(topic: Any, payload: Any, key: Any, properties: dict[Any, Any]) -> None:
+    """Raises TypeError where the handler made it: later nobody knows whose it was."""
+    if not isinstance(topic, str) or not (key is None or isinstance(key, str)):
+        raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
+    if not (payload is None or isinstance(payload, bytes)):
+        raise TypeError(f"payload is bytes, not {type(payload).__name__}: encode it, as in json.dumps(order).encode()")
+    if wrong := [part for item in properties.items() for part in item if not isinstance(part, str)]:
+        raise TypeError(f"properties are text, and so are their names: {wrong[0]!r} is not")
+
+
 class Unavailable(Verdict):
     """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
 
     def __init__(self, dependency: str) -> None:
         super().__init__(dependency)
-        self.dependency = dependency
+        self.dependency = _text(dependency)
 
     @property
     def outcome(self) -> Outcome:

@@ -25,7 +25,10 @@ def on_arrival(held: Held, policy: Policy) -> Outcome | None:
         broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
     if held.control.meant_for is not None and held.control.meant_for != policy.subscription:
         return NotForUs()
-    return Broken(broken) if broken else None
+    if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
+        held.delivery = held.delivery._replace(broken=broken)
+        return Broken(broken)
+    return None
 
 
 def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 
 from consumer.engine.worker import Desk, Runner
 from consumer.message import Message
-from consumer.outcomes import DONE, Failed, Outcome, Verdict
+from consumer.outcomes import DONE, Failed, Outcome, Verdict, asked_by
 
 log = logging.getLogger("kodo.consumer")
 Result = BaseException | None
@@ -86,7 +86,7 @@ def _outcome(result: Any) -> Outcome | None:
         return DONE
     if isinstance(result, Verdict):
         with suppress(Exception):  # a verdict of the user's own making
-            return result.outcome
+            return asked_by(result)
     return Failed(type(result).__name__) if isinstance(result, BaseException) else None
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from consumer.outcomes import Failed, Outcome, Verdict
+from consumer.outcomes import Failed, Outcome, Verdict, asked_by
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
@@ -24,7 +24,7 @@ class Complaints:
         """What a raised exception stands for. The reason is its class: messages may hold secrets, and travel."""
         if isinstance(problem, Verdict):
             try:
-                return problem.outcome
+                return asked_by(problem)
             except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
                 problem = nested
         kind, now = type(problem), time.monotonic()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from consumer.decide import Move, decide
 from consumer.envelope import Control, Envelope, Level, State
+from consumer.handling.complaints import Complaints
 from consumer.message import payload_check
 from consumer.outcomes import (
     Blocking,
@@ -100,3 +102,40 @@ def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
     assert due(here, Retry(code="unknown")) == due(here, Retry()) == 10_000
     assert due(here, Retry("3s", code="busy")) == 3_000
     assert due(Envelope(Level.B1, State.READY, Control(backup=1)), Retry(code="busy")) == 70_000
+
+
+def test_what_a_verdict_says_travels_as_text_whatever_it_was() -> None:
+    cause = ValueError("bank is closed")
+    assert Retry("30s", why=cause).outcome == RetryAsked(30_000, "bank is closed")  # type: ignore[arg-type]
+    assert Retry("30s", why=5).outcome == RetryAsked(30_000, "5")  # type: ignore[arg-type]
+    assert Dead("order \ud800, caf\xe9").outcome == Died("order ?, caf\xe9")
+    assert Unavailable("ps\udfffp").outcome == DependencyDown("ps?p")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Retry(code=["busy"]), "code is a word"),
+        (lambda: MoveTo(2), "level is a name"),
+        (lambda: Transfer(["x"]), "topic and key are text"),
+        (lambda: Transfer("x", key=5), "topic and key are text"),
+        (lambda: Transfer("x", "text"), "payload is bytes, not str: encode it"),
+        (lambda: Transfer("x", {"a": 1}), "payload is bytes, not dict"),
+        (lambda: Transfer("x", properties={"a": 1}), "1 is not"),
+        (lambda: Transfer("x", properties={1: "a"}), "1 is not"),
+    ],
+)
+def test_a_verdict_of_the_wrong_kind_fails_in_the_handler_that_made_it(make: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        make()
+
+
+def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_failed_run() -> None:
+    class Odd(Verdict):
+        @property
+        def outcome(self) -> Outcome:
+            return "later"  # type: ignore[return-value]
+
+    told: list[BaseException] = []
+    assert Complaints(told.append).outcome(Odd()) == Failed("TypeError")
+    assert "Odd.outcome is no outcome, but 'later'" in str(told[0])

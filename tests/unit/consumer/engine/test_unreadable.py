@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from consumer.envelope import Level
+import pytest
+
+from consumer.envelope import Level, State
+from kodoctl.topology.signing import Signer
 from tests.unit.consumer.making import Bench, delivery, policy
 
 BROKEN = delivery(1)._replace(broken="its key or properties are not UTF-8 text")
@@ -33,3 +36,17 @@ def test_without_dead_letters_it_stays_and_alarms_and_is_never_handled() -> None
         bench.later(400)
     assert set(bench.alarms()) == {"stuck"}
     assert bench.engine.counts.waited["stuck"] == 4
+
+
+@pytest.mark.parametrize("signer", [None, Signer(["a key that signs control"])], ids=["broken", "not signed"])
+def test_control_properties_that_no_worker_wrote_stay_unhandled_where_there_are_no_dead_letters(
+    signer: Signer | None,
+) -> None:
+    bench = Bench(policy((Level.L1,), dead=False, signer=signer))
+    forged = {"kodo-hop": "1" if signer else "many"}
+    bench.give(delivery(1)._replace(properties=forged), level=Level.L1, state=State.RETRYING)
+    for _ in range(3):
+        assert bench.take_all() == []
+        bench.later(400)
+    assert set(bench.alarms()) == {"stuck"}
+    assert bench.engine.counts.unsigned == (signer is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kodoctl.topology.control import SEQ
 from kodoctl.topology.numbering import Number, new_run
+from kodoctl.topology.signing import Signer
 from tests.unit.consumer.making import L1, Bench, delivery, policy
 
 RUN = new_run(1_800_000_000_000, "abcd")
@@ -22,3 +23,12 @@ def test_a_sole_reader_raises_an_alarm_for_a_number_that_never_came() -> None:
 
 def test_several_readers_have_nobody_who_could_tell() -> None:
     assert Bench(policy()).engine._sole is None
+
+
+def test_a_number_that_is_not_signed_is_not_believed() -> None:
+    bench = Bench(policy(subscription_type="exclusive", in_place=(), signer=Signer(["a key that signs control"])))
+    bench.give(delivery(1)._replace(properties={SEQ: str(Number(RUN, 0, 1_000_000))}), level=L1)
+    bench.later(600.0)
+    assert "missing" not in bench.alarms()
+    assert bench.engine._sole is not None
+    assert not bench.engine._sole.gaps.lost
