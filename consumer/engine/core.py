@@ -26,7 +26,7 @@ from consumer.engine.timers import Timers
 from consumer.engine.waits import Waits
 from consumer.engine.watchdog import misplaced
 from consumer.engine.watching import Watcher
-from consumer.envelope import CONTROL_NAMES, Delivery, State
+from consumer.envelope import CONTROL_NAMES, Delivery
 from consumer.live.dues import Dues
 from consumer.message import Check, Message
 from consumer.numbers.sole import SoleReader
@@ -295,22 +295,17 @@ class Engine:
         self._stock.add(held)
         if self._is_plain and not delivery.broken and CONTROL_NAMES.isdisjoint(properties):
             if self._sole is not None:
-                self._numbered(held)
+                self._sole.received(held.delivery, lane.lane)
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
             return
         outcome = on_arrival(held, policy)
         self.counts.unsigned += policy.signer is not None and held.delivery is not delivery
         if self._sole is not None:
-            self._numbered(held)
+            self._sole.received(held.delivery, lane.lane)
         if outcome is not None:
             self._conclude(held, outcome, now)
         elif lane.chain(held):
             self._check_due(held, now)
-
-    def _numbered(self, held: Held) -> None:
-        """The only reader watches the numbers, as far as they are believed."""
-        if self._sole is not None and held.lane.lane.state is State.READY:
-            self._sole.received(held.delivery)
 
     def _check_due(self, held: Held, now: float) -> None:
         outcome = before_its_turn(held, self.policy, self._clock.wall())

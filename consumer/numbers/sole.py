@@ -7,9 +7,9 @@ expected worker.
 from __future__ import annotations
 
 from consumer.counts import Counts
-from consumer.envelope import Delivery
+from consumer.envelope import Delivery, State
 from consumer.numbers.gaps import Gaps
-from consumer.policy import Policy
+from consumer.policy import Lane, Policy
 from kodoctl.topology.control import HOP, RECALL, SEQ
 
 
@@ -27,8 +27,10 @@ class SoleReader:
         alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)
         return cls(since, counts) if alone else None
 
-    def received(self, delivery: Delivery) -> None:
-        """A message of a ready lane that is no repeat of one that is held."""
+    def received(self, delivery: Delivery, lane: Lane) -> None:
+        """A message, as far as it is believed, that is no repeat of one that is held."""
+        if lane.state is not State.READY:
+            return
         text = delivery.properties.get(SEQ)
         if text is not None and HOP not in delivery.properties and RECALL not in delivery.properties:
             self.gaps.see(text)
