@@ -177,11 +177,13 @@ def test_only_a_reader_that_is_alone_judges() -> None:
 def test_only_first_hops_count() -> None:
     counts = Counts()
     sole = SoleReader(BEFORE, counts)
-    sole.received(delivery(1))
-    sole.received(delivery(1, **{"kodo-hop": "1"}))
-    sole.received(delivery(1, **{"kodo-recall": "r"}))
-    sole.received(delivery(3))
-    sole.received(Delivery(9, "(1,9,-1,-1)", b"x", {}, "", "", 0, 0))
+    ready, retrying = (lane for lane in policy().lanes if lane.name in ("L1/ready", "L1/retrying"))
+    sole.received(delivery(1), ready)
+    sole.received(delivery(1, **{"kodo-hop": "1"}), ready)
+    sole.received(delivery(1, **{"kodo-recall": "r"}), ready)
+    sole.received(delivery(2), retrying)
+    sole.received(delivery(3), ready)
+    sole.received(Delivery(9, "(1,9,-1,-1)", b"x", {}, "", "", 0, 0), ready)
     assert sole.look(0.0) == []
     assert sole.look(GRACE) == [f"1 messages of producer run {RUN}, partition 0, never came: numbers 2 to 2"]
     assert (counts.missing, counts.doubled) == (1, 0)
