@@ -142,7 +142,11 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
     assert missing(policy(dead=False), place.cluster)
 
 
-def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(place: Place) -> None:
+def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.engine.service.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("consumer.live.sharing._KEPT", 0.1)
     gates = place.worker.engine.limits.gates_of({}, "")
     assert gates[0].limit == 2  # type: ignore[attr-defined]
     place.service.start()
