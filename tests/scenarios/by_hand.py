@@ -99,6 +99,16 @@ def subscribe(workspace: Workspace, place: str, name: str) -> None:
     workspace.make_subscription(local, name, space)
 
 
+def die(workspace: Workspace, place: str, *reasons: str) -> None:
+    """`die trade/orders-billing-DLQ timeout=4 refused=2`: dead letters as a worker leaves them, so many for each reason."""
+    with workspace.client() as client:
+        producer = client.create_producer(f"persistent://{workspace.tenant}/{place}", batching_enabled=False)
+        for reason, _, count in (text.partition("=") for text in reasons):
+            for number in range(int(count)):
+                properties = {"uid": f"u{number % 2}", "kodo-reason": reason, "kodo-level": "L1"}
+                producer.send(b'{"n": %d}' % number, partition_key="k", properties=properties)
+
+
 def publish(workspace: Workspace, place: str, number: str) -> None:
     """`publish trade/orders 12`: messages of 100 bytes, one entry each, by a producer whose name is always as long: it is
     stored with every message.
@@ -114,6 +124,6 @@ def publish(workspace: Workspace, place: str, number: str) -> None:
 
 _VERBS: dict[str, Action] = {
     "use": use, "applied": applied, "rm": rm, "cat": cat, "namespace": namespace, "topic": topic, "plain-topic": plain_topic,
-    "delete-topic": delete_topic, "unsubscribe": unsubscribe, "ttl": ttl, "publish": publish,
+    "delete-topic": delete_topic, "unsubscribe": unsubscribe, "ttl": ttl, "publish": publish, "die": die,
     "max-topics": max_topics, "subscribe": subscribe,
 }  # fmt: skip

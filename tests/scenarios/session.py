@@ -123,6 +123,11 @@ _VOLATILE = (
     (re.compile(r"\b\d+ write requests?\b"), "N write requests"),
     (re.compile(r"\b1[6-9]\d{11}\b"), "MOMENT"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "CLIENT"),
+    (re.compile(r"(?<=Plan )[0-9a-f]{12}\b"), "PLAN-HASH"),
+    (re.compile(r"(?<=--hash )[0-9a-f]{12}\b"), "PLAN-HASH"),
+    (re.compile(r"\b\d+:(\d+:\d+:-1)\b"), r"LEDGER:\1"),
+    (re.compile(r"\b20\d\d-\d\d-\d\d \d\d:\d\d UTC\b"), "DAY-AND-TIME"),
+    (re.compile(r"\b\d+\.\d s\b"), "TIME"),
 )
 
 
