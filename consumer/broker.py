@@ -141,7 +141,7 @@ class LaneStats:
     `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
     over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
     `properties`: the subscription's own. `dispatched`: messages sent to consumers since a moment the broker chose; `permits`: how
-    many more they have room for.
+    many more they have room for. `partitions` of the topic.
     """
 
     workers: frozenset[str] = frozenset()
@@ -155,6 +155,7 @@ class LaneStats:
     properties: Mapping[str, str] = field(default_factory=dict)
     dispatched: int = 0
     permits: int = 0
+    partitions: int = 1
 
 
 @dataclass(frozen=True, slots=True)

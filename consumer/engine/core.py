@@ -107,7 +107,7 @@ class Engine:
         lane = self.lanes[index]
         if self._sole is not None:
             self._sole.disconnected(self._clock.wall())
-        if lane.lane.partitions == 1:
+        if lane.partitions == 1:
             self._let_go(lane)
 
     def room(self, index: int) -> int:

@@ -23,19 +23,24 @@ from kodoctl.errors import Diagnostic, KodoctlError, error
 log = logging.getLogger("kodo.consumer")
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
+_LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
 
 
-def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
+def missing(policy: Policy, cluster: Cluster, partitions: dict[str, int] | None = None) -> list[Diagnostic]:
     """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
+    `partitions` is told how many each topic has.
     """
     found = []
+    counts = {} if partitions is None else partitions
     read = {lane.topic for lane in policy.lanes}
     for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
-        if cluster.partitions(topic) is None:
+        if (count := cluster.partitions(topic)) is None:
             found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
-        elif topic in read and policy.subscription not in cluster.subscriptions(topic):
+            continue
+        counts[topic] = count
+        if topic in read and policy.subscription not in cluster.subscriptions(topic):
             detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
             found.append(error("K711", "subscription missing", detail))
     return found
@@ -57,18 +62,29 @@ class Service:
         self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
         self.stats: StatsReader | None = None
         self.still: StandStill | None = None
+        self._orders: Orders | None = None
         if cluster is not None:
             self.stats = StatsReader(worker.policy, cluster)
-            orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
+            self._orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
             self.still = StandStill(worker.clock, worker.engine.dues, self.stats.closely, self._reconnect, worker.alarm)
-            self.stats.listeners += [self._share_limits, self._say_blocked, orders, self.still]
+            self.stats.listeners += [
+                self._count_partitions,
+                self._share_limits,
+                self._say_blocked,
+                self._orders,
+                self.still,
+            ]
         worker.bell = self._bell.set
         worker.on_broken = self._over.set
 
     def start(self) -> None:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
-        if self._cluster is not None and (findings := missing(self._worker.policy, self._cluster)):
-            raise KodoctlError(*findings)
+        if self._cluster is not None:
+            partitions: dict[str, int] = {}
+            if findings := missing(self._worker.policy, self._cluster, partitions):
+                raise KodoctlError(*findings)
+            for lane in self._worker.engine.lanes:  # the file's number is not what connections are lost by
+                lane.has_partitions(partitions[lane.lane.topic])
         self._worker.open(self.name, self._unacked())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
@@ -91,15 +107,26 @@ class Service:
         self._worker.drain()
         while self._worker.busy and time.monotonic() < deadline and self._worker.problem is None:
             time.sleep(0.01)
-        if self._worker.busy:
+        if self._worker.problem is not None:
+            log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
+        elif self._worker.busy:
             log.warning("drain time-out: what still runs is let go and will be delivered again")
+        if self.stats is not None:
+            self.stats.end()
         self._over.set()
         self._bell.set()
-        for thread in self._threads:
-            thread.join()
+        self._join()
         self._worker.close()
         if self._worker.problem is not None:
             raise self._worker.problem
+
+    def _join(self) -> None:
+        """Waits a moment for what ends by itself. Who waits for an answer from elsewhere is left behind: it does nothing any more."""
+        latest = time.monotonic() + _LEAVE
+        for thread in self._threads:
+            thread.join(max(0.0, latest - time.monotonic()))
+        if late := [thread.name for thread in self._threads if thread.is_alive()]:
+            log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
         thread = threading.Thread(target=target, name=name, daemon=True)
@@ -113,6 +140,8 @@ class Service:
             while not self._over.is_set():
                 self.last_beat = time.monotonic()
                 self._worker.tick()
+                if self._orders is not None:
+                    self._orders.look()  # they end in time, also while the cluster keeps whoever reads it waiting
                 self._sleep(nap)
                 if time.monotonic() - watched > _WATCH_EVERY:
                     watched = time.monotonic()
@@ -147,6 +176,11 @@ class Service:
         for finding in starved(policy, limits):
             log.warning("%s [%s]: %s", finding.summary, finding.code, finding.detail)
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
+
+    def _count_partitions(self, lane: Lane, stats: LaneStats | None) -> None:
+        """A topic may have more partitions than the file says, and get more at any time."""
+        if stats is not None:
+            self._worker.engine.lanes[lane.index].has_partitions(stats.partitions)
 
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
         """Limits of the subscription are shared by the workers that live."""

@@ -33,6 +33,11 @@ class StatsReader:
         self._first = policy.ground_lane
         self._others = tuple(lane for lane in policy.lanes if lane is not self._first)
         self._at = 0
+        self._ended = False
+
+    def end(self) -> None:
+        """Nobody is told of anything any more, also not of an answer that is still awaited."""
+        self._ended = True
 
     def look(self) -> None:
         """Reads what is due and tells everybody."""
@@ -40,7 +45,8 @@ class StatsReader:
         turn = islice(self._others * 2, self._at, self._at + count)
         closely = (lane for lane in self._others if lane.index in self.closely)
         for lane in dict.fromkeys((self._first, *turn, *closely)):
-            self._read(lane)
+            if not self._ended:
+                self._read(lane)
         self._at = (self._at + count) % max(1, len(self._others))
 
     def _read(self, lane: Lane) -> None:
@@ -49,6 +55,8 @@ class StatsReader:
         except Exception as problem:  # noqa: BLE001  # whatever it is: limits must not stay as they were for ever
             log.debug("stats of %s cannot be read: %s", lane.topic, problem)
             stats = None
+        if self._ended:
+            return
         if stats is None:
             self.last.pop(lane.index, None)
         else:

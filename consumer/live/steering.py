@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -86,11 +87,12 @@ def _changed(limit: Limit, order: Order) -> Limit:
 class Orders:
     """Follows the property: tells `adopt` whenever something else is in force. A listener of the stats reader.
 
-    Orders end by the worker's clock, also while nothing can be read; what cannot be read changes nothing.
+    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing. Thread-safe.
     """
 
     def __init__(self, policy: Callable[[], Policy], clock: Clock, adopt: Callable[[tuple[Order, ...]], None]) -> None:
         self._policy, self._clock, self._adopt = policy, clock, adopt
+        self._lock = threading.Lock()  # readings come on one thread, time passes on another
         self._text = ""
         self._given: tuple[Order, ...] = ()
         self._followed: tuple[Order, ...] = ()
@@ -99,9 +101,19 @@ class Orders:
         """A reading of a lane's stats."""
         if lane.index != self._policy().ground_lane.index:
             return
-        if stats is not None and (text := stats.properties.get(STEER_PROPERTY, "")) != self._text:
-            self._text = text
-            self._read(text)
+        with self._lock:
+            if stats is not None and (text := stats.properties.get(STEER_PROPERTY, "")) != self._text:
+                self._text = text
+                self._read(text)
+            self._follow()
+
+    def look(self) -> None:
+        """Ends what is over by now. Reads nothing."""
+        if self._given or self._followed:
+            with self._lock:
+                self._follow()
+
+    def _follow(self) -> None:
         followed = in_force(self._given, self._clock.wall())
         if followed != self._followed:
             self._followed = followed

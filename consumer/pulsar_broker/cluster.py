@@ -13,6 +13,7 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import TopicName
 
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
+_LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true"}
 
 
@@ -21,10 +22,12 @@ class AdminCluster:
 
     def __init__(self, connection: Connection) -> None:
         self._admin = HttpAdmin(connection)
+        self._looking = HttpAdmin(connection, tries=1, timeout=_LOOKING)
 
     def close(self) -> None:
         """See Cluster."""
         self._admin.close()
+        self._looking.close()
 
     def partitions(self, topic: str) -> int | None:
         """See Cluster."""
@@ -41,7 +44,7 @@ class AdminCluster:
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         """See Cluster."""
         path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
-        reply = self._admin.call("GET", path, query=_PER_PARTITION)
+        reply = self._looking.call("GET", path, query=_PER_PARTITION)
         return None if reply.missing else lane_stats(must(reply, f"reading {topic}"), subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
@@ -72,6 +75,7 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     consumers = [consumer for sub in held for consumer in sub.get("consumers") or []]
     oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
     return LaneStats(
+        partitions=len(parts),
         workers=frozenset(consumer["consumerName"] for consumer in consumers),
         blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
         backlog=_sum(held, "msgBacklog"),

@@ -118,8 +118,8 @@ class LaneState:
     """
 
     __slots__ = (
-        "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "resting",
-        "ring", "started",
+        "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "partitions", "paused_until", "recent",
+        "resting", "ring", "started",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
@@ -135,7 +135,12 @@ class LaneState:
         self.blocked = False  # too much of it has nowhere to go
         self.resting = False  # somebody ordered a pause
         self.started = 0
+        self.partitions = lane.partitions  # at least: the cluster may have more than the file says
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
+
+    def has_partitions(self, count: int) -> None:
+        """The cluster says how many its topic has: never fewer than before."""
+        self.partitions = max(self.partitions, count)
 
     def count(self, what: str, name: str) -> None:
         """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be anything

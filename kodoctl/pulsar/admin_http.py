@@ -33,8 +33,16 @@ def _only_reads(method: str, path: str) -> bool:
 class HttpAdmin:
     """One cluster's admin API. Safe to call from several threads."""
 
-    def __init__(self, connection: Connection, *, pause: Callable[[float], None] = time.sleep) -> None:
-        self._connection = connection
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        pause: Callable[[float], None] = time.sleep,
+        tries: int = READ_TRIES,
+        timeout: tuple[float, float] = TIMEOUT,
+    ) -> None:
+        """`tries` of a read that finds a busy broker or a broken connection; `timeout`: seconds to connect, seconds to answer."""
+        self._connection, self._tries, self._timeout = connection, tries, timeout
         self._pause = pause
         self._lock = threading.Lock()
         self._traffic = RequestCount()
@@ -69,7 +77,7 @@ class HttpAdmin:
     ) -> Reply:
         """See Admin.call."""
         data = None if body is NOT_SENT else json.dumps(body).encode()
-        tries = READ_TRIES if _only_reads(method, path) else 1
+        tries = self._tries if _only_reads(method, path) else 1
         for attempt in range(1, tries + 1):
             try:
                 reply = self._send(method, path, data, query, content_type)
@@ -90,7 +98,7 @@ class HttpAdmin:
         for _ in range(_MAX_REDIRECTS + 1):
             self._count(method, path)
             answer = self._session.request(
-                method, url, params=query, data=data, headers=headers, timeout=TIMEOUT, allow_redirects=False
+                method, url, params=query, data=data, headers=headers, timeout=self._timeout, allow_redirects=False
             )
             if answer.status_code not in (307, 308):
                 return self._read(method, path, answer)
@@ -147,7 +155,7 @@ class HttpAdmin:
         self._brokers_known = True
         base, headers = f"{self._connection.admin_url}/admin/v2/brokers", {"Content-Type": "application/json"}
         self._count("GET", "brokers")
-        answer = self._session.get(base, headers=headers, timeout=TIMEOUT, allow_redirects=False)
+        answer = self._session.get(base, headers=headers, timeout=self._timeout, allow_redirects=False)
         if answer.ok:
             self._allowed |= {str(broker) for broker in answer.json()}
 

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar import admin_http
 from kodoctl.pulsar.admin import NOT_SENT, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin_http import READ_TRIES, HttpAdmin
 from kodoctl.pulsar.connection import Connection, Context, Secret
@@ -21,10 +20,13 @@ TOKEN = "canary-token"
 
 
 @contextmanager
-def _admin(server_url: str, token: str | None = TOKEN, **parts: Any) -> Iterator[tuple[HttpAdmin, list[float]]]:
+def _admin(
+    server_url: str, token: str | None = TOKEN, options: dict[str, Any] | None = None, **parts: Any
+) -> Iterator[tuple[HttpAdmin, list[float]]]:
     """The adapter with a clock that does not wait, and the pauses it asked for."""
     pauses: list[float] = []
-    admin = HttpAdmin(Connection(server_url, token=Secret(token) if token else None, **parts), pause=pauses.append)
+    connection = Connection(server_url, token=Secret(token) if token else None, **parts)
+    admin = HttpAdmin(connection, pause=pauses.append, **(options or {}))
     try:
         yield admin, pauses
     finally:
@@ -78,15 +80,14 @@ def test_a_write_whose_connection_breaks_is_lost_not_failed() -> None:
     assert "PUT tenants/x" in lost.value.diagnostics[0].detail
 
 
-def test_a_write_that_gets_no_answer_in_time_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(admin_http, "TIMEOUT", (1.0, 0.2))
+def test_a_write_that_gets_no_answer_in_time_is_lost() -> None:
     go_on = threading.Event()
 
     def slow(_: Request) -> Answer:
         go_on.wait(5)
         return FINE
 
-    with serving(slow) as server, _admin(server.url) as (admin, _):
+    with serving(slow) as server, _admin(server.url, options={"timeout": (1.0, 0.2)}) as (admin, _):
         with pytest.raises(LostReplyError, match="no answer in time"):
             admin.call("POST", "x", {})
         go_on.set()
@@ -319,3 +320,10 @@ def test_counting_a_backlog_is_a_read_whatever_the_method_and_a_topic_of_that_na
         admin.call("DELETE", "persistent/t/ns/analyzeBacklog")
         admin.call("PUT", "persistent/t/ns/orders/subscription/analyzeBacklog", {})
     assert (admin.traffic.reads, admin.traffic.writes) == (1, 2)
+
+
+def test_who_asks_again_soon_anyway_tries_a_read_once() -> None:
+    with serving(_after(1, Answer(503), FINE)) as server, _admin(server.url, options={"tries": 1}) as (admin, pauses):
+        assert admin.call("GET", "tenants").status == 503
+        assert pauses == []
+        assert admin.call("GET", "tenants").ok

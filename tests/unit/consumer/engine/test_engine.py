@@ -222,6 +222,16 @@ def test_with_several_partitions_nothing_is_let_go() -> None:
     assert len(bench.take_all()) == 1
 
 
+def test_more_partitions_than_the_file_says_count_as_several() -> None:
+    bench = Bench(policy(partitions=1))
+    bench.give(*(delivery(number)._replace(entry=(7, number, number % 4)) for number in range(8)))
+    bench.engine.lanes[4].has_partitions(4)
+    bench.engine.lanes[4].has_partitions(1)
+    bench.engine.disconnected(4)
+    assert bench.engine.counts.let_go == 0, "three of four partitions would not send theirs again"
+    assert len(bench.take_all()) == 8
+
+
 def test_draining_starts_nothing_and_waits_for_what_runs_and_is_published() -> None:
     bench = Bench(policy(in_place=()))
     bench.give(delivery(1), delivery(2))

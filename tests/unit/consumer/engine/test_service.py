@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from random import Random
 
@@ -18,6 +19,8 @@ from consumer.message import Message
 from consumer.policy import Concurrency, Policy
 from consumer.testing import MemoryBroker
 from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.topology.control import STEER_PROPERTY
+from kodoctl.topology.steer import Order, What, printed
 from tests.support import eventually
 from tests.unit.consumer.making import policy, topic
 from tests.unit.consumer.pump import Pump
@@ -33,9 +36,13 @@ class MemoryCluster:
         self.blocked: frozenset[str] = frozenset()
         self.limits: UnackedLimits | None = None
         self.asked = 0
+        self.count = 1  # of partitions of each topic
+        self.answers = threading.Event()
+        self.answers.set()
+        self.properties: dict[str, str] = {}
 
     def partitions(self, name: str) -> int | None:
-        return 1 if name in self.topics else None
+        return self.count if name in self.topics else None
 
     def subscriptions(self, name: str) -> frozenset[str]:
         return frozenset({"s"} if name in self.subscribed else ())
@@ -48,10 +55,11 @@ class MemoryCluster:
 
     def stats(self, name: str, subscription: str) -> LaneStats | None:
         self.asked += 1
+        self.answers.wait(20)
         if self.live is None:
             raise ClusterError(error("K514", "no broker answers"))
         workers = frozenset(f"w{number}" for number in range(self.live))
-        return LaneStats(workers, self.blocked)
+        return LaneStats(workers, self.blocked, properties=self.properties, partitions=self.count)
 
 
 class Place:
@@ -129,6 +137,74 @@ def test_what_runs_too_long_at_the_end_is_let_go(caplog: pytest.LogCaptureFixtur
     assert place.left() == 1
     assert "drain time-out" in caplog.text
     place.pump.stop()
+
+
+def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("consumer.engine.service._LEAVE", 0.1)
+    place.cluster.answers.clear()
+    place.service.start()
+    eventually(lambda: place.cluster.asked == 1)
+    told: list[object] = []
+    assert place.service.stats is not None
+    place.service.stats.listeners.append(lambda lane, stats: told.append(stats))
+    begun = time.monotonic()
+    place.service.stop()
+    assert time.monotonic() - begun < 5, "not the 20 s that the answer takes"
+    assert "left behind, still waiting for an answer: kodo-stats" in caplog.text
+    behind = [thread for thread in threading.enumerate() if thread.name == "kodo-stats"]
+    place.cluster.answers.set()
+    for thread in behind:
+        thread.join(10)
+    assert told == [], "what comes late reaches nobody"
+
+
+def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.engine.service._LEAVE", 0.1)
+    monkeypatch.setattr("consumer.engine.service.LOOK_EVERY", 0.01)
+    monkeypatch.setattr("consumer.engine.service._LONGEST_NAP", 0.02)
+    now = SystemClock().wall()
+    until = now + 1_500
+    order = Order(What.PAUSE, now, until, "ann@desk", lane="L1/ready")
+    place.cluster.properties = {STEER_PROPERTY: printed([order])}
+    place.service.start()
+    eventually(lambda: place.worker.orders == (order,))
+    place.cluster.answers.clear()
+    eventually(lambda: place.worker.orders == ())
+    assert SystemClock().wall() >= until
+    place.cluster.answers.set()
+    place.service.stop()
+
+
+def test_what_the_cluster_says_counts_partitions_at_the_start_and_later(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.engine.service.LOOK_EVERY", 0.01)
+    ground = place.worker.engine.lanes[place.policy.ground_lane.index]
+    place.cluster.count = 4
+    place.cluster.answers.clear()
+    place.service.start()
+    assert {lane.partitions for lane in place.worker.engine.lanes} == {4}
+    place.cluster.count = 6
+    place.cluster.answers.set()
+    eventually(lambda: ground.partitions == 6)
+    place.service.stop()
+
+
+def test_a_worker_that_broke_tells_of_no_drain_time_out(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    place.gate.clear()
+    place.service.start()
+    place.send()
+    eventually(lambda: place.worker.busy)
+    place.worker.broke(RuntimeError("boom"))
+    with pytest.raises(RuntimeError, match="boom"):
+        place.service.stop()
+    place.gate.set()
+    assert "drain time-out" not in caplog.text
+    assert "what is not acknowledged will be delivered again" in caplog.text
 
 
 def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> None:

@@ -105,6 +105,7 @@ def test_the_answer_of_all_partitions_is_one_reading() -> None:
     assert lane_stats(answer, "s") == LaneStats(
         workers=frozenset("abc"), blocked=frozenset("a"), backlog=6, delayed=2, unacknowledged=4, rate_in=8.0,
         rate_out=3.0, dispatched=10, permits=14, oldest=40, properties={"kodo-steer": "{}"},
+        partitions=2,
     )  # fmt: skip
     assert lane_stats(answer, "nobody") is None
     assert lane_stats({}, "s") is None
