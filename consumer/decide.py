@@ -167,7 +167,8 @@ def _failed(
     ready = envelope.state is State.READY
     if in_place and ready and envelope.may_wait and envelope.in_place < len(policy.in_place):
         return Wait(policy.in_place[envelope.in_place], Why.IN_PLACE, envelope.control)
-    return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy)
+    due = None if after is None else now + _clamped(after, policy)  # what a handler asks for holds wherever it goes
+    return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy, due)
 
 
 def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision | None:
@@ -278,11 +279,11 @@ def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: i
     return _move(envelope, target, envelope.control, policy, why, due=None)
 
 
-def _escalate(envelope: Envelope, reason: str, policy: Policy) -> Decision:
+def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None = None) -> Decision:
     """B1 if it is below this level, else dead."""
     target = policy.targets.get((Level.B1, State.READY))
     if target is not None and envelope.level.rank < Level.B1.rank:
-        return _move(envelope, target, envelope.control, policy, Why.ESCALATED, due=None, reason=reason)
+        return _move(envelope, target, envelope.control, policy, Why.ESCALATED, due=due, reason=reason)
     return _die(envelope, reason, policy)
 
 

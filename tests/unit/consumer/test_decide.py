@@ -386,3 +386,12 @@ def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_an
     assert _wait(decide(READY, Adopted(NOW + 4_000), policy(), NOW)).delay == 4_000
     draining = policy(draining=(State.RETRYING,))
     assert _wait(decide(Envelope(Level.L1, State.RETRYING), Adopted(NOW + 60_000), draining, NOW)).why is Why.EARLY
+
+
+def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:
+    of = policy((Level.L1, Level.B1), states=())
+    here = Envelope(Level.L1, State.READY)
+    for asked, due in ((7_000, 8_000), (None, None)):
+        decision = decide(here, RetryAsked(asked, "later"), of, 1_000)
+        assert isinstance(decision, Move)
+        assert (decision.why, decision.control.due) == (Why.ESCALATED, due)
