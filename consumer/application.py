@@ -22,7 +22,7 @@ from consumer.handling.declared import Handling, processes_of, seconds_of
 from consumer.handling.guarded import guarded
 from consumer.handling.leasing import Lessee, lessee_of
 from consumer.handling.middleware import AROUND, Around, Hooks
-from consumer.live.reload import Reloader
+from consumer.live.reload import Reloader, contents
 from consumer.message import Check
 from consumer.payloads.reading import Payloads
 from consumer.payloads.schemas import SchemaVersions
@@ -75,10 +75,10 @@ class Consumer:
         connect: Callable[[], tuple[Broker, Cluster]],
         *,
         settings: Settings | None = None,
-        source: tuple[Path, Callable[[], Policy]] | None = None,
+        source: tuple[Path, Callable[[], Policy], bytes | None] | None = None,
     ) -> None:
         self.policy = policy
-        self._source = source  # the file, and how it is read again
+        self._source = source  # the file, how it is read again, and what it held
         self.settings = settings or Settings()
         self._connect = connect
         self._handling: Handling | None = None
@@ -99,12 +99,13 @@ class Consumer:
             keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
             return replace(policy_of(surroundings.topology(path), topic, subscription), signer=keys)
 
+        text = contents(Path(path))  # before it is read: what is saved from here on is followed
         policy = read()
         return cls(
             policy,
             lambda: reach(surroundings.connection(), policy),
             settings=read_settings(surroundings.environ, surroundings.folder),
-            source=(Path(path), read),
+            source=(Path(path), read, text),
         )
 
     @overload
@@ -303,8 +304,8 @@ class Consumer:
     def _reloader(self, worker: Worker) -> Reloader | None:
         if self._source is None:
             return None
-        file, read = self._source
-        return Reloader(file, read, self.policy, lambda policy: worker.adopt(self.handling.scheduled(policy)))
+        file, read, text = self._source
+        return Reloader(file, read, self.policy, lambda policy: worker.adopt(self.handling.scheduled(policy)), text)
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""

@@ -10,11 +10,14 @@ from consumer.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to act."""
+    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to act; `good`: nobody,
+    something is over.
+    """
 
     kind: str
     text: str
     severe: bool = True
+    good: bool = False
 
 
 @dataclass(slots=True)
@@ -44,7 +47,7 @@ class Effects:
         self.overdue.append(message)
         self.urgent = True
 
-    def alarm(self, kind: str, text: str) -> None:
+    def alarm(self, kind: str, text: str, *, severe: bool = True, good: bool = False) -> None:
         """Tells a person."""
-        self.alarms.append(Alarm(kind, text))
+        self.alarms.append(Alarm(kind, text, severe, good))
         self.urgent = True

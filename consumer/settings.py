@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 from consumer.envelope import Duration, UnitError
 from consumer.stores.opening import StorePlace, parse_store
 from consumer.traces.opening import CHOICES, Wanted
-from kodoctl.errors import Diagnostic, KodoctlError, Where, error
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 from kodoctl.pulsar.connection import Secret
 from kodoctl.topology.signing import Signer
 
+log = logging.getLogger("kodo.consumer")
 OnStoreDown = Literal["pause", "go_on"]
 FILE: Final = "kodo-consumer.toml"
 VARIABLE: Final = "KODO_CONSUMER_"  # and the name of the setting in capitals
@@ -130,8 +134,24 @@ class Settings:
     traces_tenant: bool = False
 
 
+def _is_variable(finding: Diagnostic) -> bool:
+    """Whether it is about what was given with the command, not written in a file."""
+    return finding.where is not None and finding.where.file.startswith(VARIABLE)
+
+
+@cache
+def _warn_of(variable: str) -> None:
+    """Once, of one that is almost a setting's. Others may be anybody's: orchestrators make variables of a service's name."""
+    if not variable.startswith(VARIABLE) or (name := variable.removeprefix(VARIABLE).lower()) in _READERS:
+        return
+    if close := get_close_matches(name, _READERS, n=1, cutoff=0.8):
+        log.warning("%s is no setting and changes nothing: is %s%s meant?", variable, VARIABLE, close[0].upper())
+
+
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
-    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every finding."""
+    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every finding, UsageError
+    where variables are wrong. Warns of variables that are almost a setting's.
+    """
     file = next((p / FILE for p in (folder, *folder.parents) if (p / FILE).is_file()), None)
     given: dict[str, Any] = {}
     where = Where(str(file)) if file else None
@@ -156,5 +176,8 @@ def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
             place = Where(variable) if variable in environ else where
             findings.append(error("K708", "cannot read settings", f"{name}: {problem}", place))
     if findings:
-        raise KodoctlError(*findings)
+        kind = UsageError if any(_is_variable(finding) for finding in findings) else KodoctlError
+        raise kind(*findings)
+    for name in environ:
+        _warn_of(name)
     return Settings(**values)

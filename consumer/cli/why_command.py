@@ -56,6 +56,10 @@ def why(
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
 
+    if not message.strip():
+        raise UsageError(
+            error("K785", "message not found", "no name given: its kodo-id, or ledger:entry:partition:batch")
+        )
     surroundings = Surroundings.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
     connection = surroundings.connection()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -145,12 +145,19 @@ def check(
         raise KodoctlError(*dict.fromkeys(found))
 
 
-def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> Iterator[tuple[str, str]]:
+def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
+    """Of every ground topic that has them. Raises UsageError where none has."""
     from consumer.routes import ground_of
 
-    for ground in [topic] if topic else loaded.spec.topics:
-        names = ground_of(loaded, ground).subscriptions
-        yield from ((ground, name) for name in ([subscription] if subscription else names))
+    pairs = [(one, name) for one in loaded.spec.topics for name in ground_of(loaded, one).subscriptions]
+    if topic and subscription:
+        return [(topic, subscription)]  # what is not there is told with what is
+    if topic:
+        return [(topic, name) for name in ground_of(loaded, topic).subscriptions]
+    if subscription and subscription not in (names := sorted({name for _, name in pairs})):
+        detail = f"{loaded.source.name} has {', '.join(names) or 'none'}, not {subscription!r}"
+        raise UsageError(error("K703", "no such subscription in the file", detail))
+    return [(one, name) for one, name in pairs if subscription in (None, name)]
 
 
 def load_handler(text: str) -> Callable[..., Any]:

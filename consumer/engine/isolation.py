@@ -122,7 +122,7 @@ class Isolation:
         self.tenants[tenant] = _Noisy(size, now)
         self._owner.counts.isolated += 1
         text = f"tenant {tenant!r} fills the look-ahead: what it has beyond its part waits elsewhere"
-        self._owner.effects.alarm("isolated", text)
+        self._owner.effects.alarm("isolated", text, severe=False)
 
     def _noisy(self) -> Iterator[tuple[str, float]]:
         """Tenants beyond their part that are not isolated yet, with their messages' average size."""

@@ -392,4 +392,5 @@ class Worker:
             return
         self._alarmed[alarm.kind] = (now, 0)
         more = f" (and {kept_back} more since the last line)" if kept_back else ""
-        log.log(logging.ERROR if alarm.severe else logging.WARNING, "%s: %s%s", alarm.kind, alarm.text, more)
+        level = logging.INFO if alarm.good else logging.ERROR if alarm.severe else logging.WARNING
+        log.log(level, "%s: %s%s", alarm.kind, alarm.text, more)

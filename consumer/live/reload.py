@@ -15,7 +15,7 @@ from kodoctl.errors import Diagnostic, KodoctlError
 log = logging.getLogger("kodo.consumer")
 LIVE: Final = frozenset(
     {
-        "expected_workers", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
+        "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
     }
 )  # fmt: skip
 """What counts from one message to the next. All else is structure: a worker would have to be built anew for it."""
@@ -43,14 +43,32 @@ def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
     return [replace(lane, weight=0, share=0.0) for lane in lanes]
 
 
+def contents(file: Path) -> bytes | None:
+    """What the file holds; None when it cannot be read, as between the steps of an editor: the next change is seen."""
+    try:
+        return file.read_bytes()
+    except OSError as problem:
+        log.debug("reload: %s", problem)
+        return None
+
+
 class Reloader:
-    """Watches one file on a thread of its own. `read` answers the policy it declares now, and raises KodoctlError."""
+    """Watches one file on a thread of its own. `read` answers the policy it declares now, and raises KodoctlError.
+
+    `text` is what `present` was made from: what was saved since is followed as well. None: the file as it is now.
+    """
 
     def __init__(
-        self, file: Path, read: Callable[[], Policy], present: Policy, adopt: Callable[[Policy], None]
+        self,
+        file: Path,
+        read: Callable[[], Policy],
+        present: Policy,
+        adopt: Callable[[Policy], None],
+        text: bytes | None = None,
     ) -> None:
         self._file, self._read, self._present, self._adopt = file, read, present, adopt
-        self._text = self._contents()
+        self._text = contents(file) if text is None else text
+        self._horizon = present.horizon  # nobody compares longer waits with what the broker allows while a worker runs
         self._over = threading.Event()
         self._asked = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="kodo-reload", daemon=True)
@@ -67,7 +85,7 @@ class Reloader:
     def look(self, *, always: bool = False) -> None:
         """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
         with self._asked:
-            text = self._contents()
+            text = contents(self._file)
             if text is None or (text == self._text and not always):
                 return
             self._text = text
@@ -81,19 +99,17 @@ class Reloader:
             if findings:
                 log.error("reload: %s is refused, everything stays as it was", self._file)
                 return
-            if needs := structural(self._present, policy):
+            needs = structural(self._present, policy)
+            if policy.horizon > self._horizon:  # a broker that allows less cuts the connection, again and again
+                needs.append(
+                    "a longer wait than any at the start (`kodoctl plan` compares it with what the broker allows)"
+                )
+            if needs:
                 log.warning("reload: restart for %s; until then nothing of the new file counts", ", ".join(needs))
                 return
             self._present = policy
             self._adopt(policy)
             log.info("reload: %s is followed", self._file)
-
-    def _contents(self) -> bytes | None:
-        try:
-            return self._file.read_bytes()
-        except OSError as problem:  # between the steps of an editor; the next change is seen
-            log.debug("reload: %s", problem)
-            return None
 
     def _watch(self) -> None:
         """The folder, not the file: editors and orchestrators put another file, or another link, in its place."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy import (
@@ -297,6 +298,10 @@ def open_store(url: str, scope: Scope | None = None) -> Store:
     except (SQLAlchemyError, ImportError, ValueError) as problem:
         detail = f"{problem}\nfor PostgreSQL write postgresql+psycopg://USER:PASSWORD@HOST/DATABASE"
         raise KodoctlError(error("K721", "database cannot be used", detail)) from None
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and file not in ("", ":memory:") and not Path(file).exists():
+        detail = f"{file}: there is no such file; a path that begins with no / is looked for in the working folder"
+        raise KodoctlError(error("K721", "database cannot be used", detail))
     store = Store(engine, scope)
     try:
         store.check()
@@ -308,5 +313,5 @@ def open_store(url: str, scope: Scope | None = None) -> Store:
 
 def unusable(url: URL, problem: SQLAlchemyError) -> KodoctlError:
     """The database's own words, without the statement and its parameters."""
-    said = str(getattr(problem, "orig", None) or problem).strip()
+    said = " ".join(str(getattr(problem, "orig", None) or problem).split())
     return KodoctlError(error("K721", "database cannot be used", f"{url.render_as_string()}: {said}"))

@@ -60,7 +60,7 @@ class Throttle:
             self._owner.effects.alarm("breaker", f"{breaker.cause}: no handler starts for {breaker.until - now:g} s")
             self._set_timer(breaker.until, self.wake)
         elif breaker.state is BreakerState.CLOSED is not before:
-            self._owner.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}")
+            self._owner.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
         if self.adaptive is not None and before is BreakerState.CLOSED:
             bad = isinstance(outcome, Failed | DependencyDown)
             if self.adaptive.ended(now - started, running, now, bad=bad):

@@ -92,6 +92,20 @@ def test_settings_that_make_no_sense_are_refused(tmp_path: Path, text: str) -> N
         read_settings({}, tmp_path)
 
 
+def test_a_variable_that_makes_no_sense_is_a_mistake_of_the_command_and_one_mistyped_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(UsageError, match="K708"):
+        read_settings({"KODO_CONSUMER_DRAIN_TIMEOUT": "soon"}, tmp_path)
+    services = {"KODO_CONSUMER_SERVICE_HOST": "10.0.0.1", "KODO_CONSUMER_PORT_9464_TCP": "tcp://10.0.0.1:9464"}
+    for _ in range(2):
+        assert read_settings({"KODO_CONSUMER_DRIAN_TIMEOUT": "5s", **services}, tmp_path) == Settings()
+    (told,) = caplog.messages
+    assert (
+        told == "KODO_CONSUMER_DRIAN_TIMEOUT is no setting and changes nothing: is KODO_CONSUMER_DRAIN_TIMEOUT meant?"
+    )
+
+
 def test_everything_public_is_there_and_nothing_is_imported_before_its_use() -> None:
     for name in consumer.__all__:
         assert getattr(consumer, name).__name__ == name

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from consumer.cli.main import main
+from consumer.cli.worker_commands import _subscriptions
+from consumer.routes import load
+from kodoctl.errors import UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 
 
@@ -102,3 +105,24 @@ def test_options_that_do_not_match_are_refused(
     assert "1 --subscription, 2 --handler" in " ".join(capsys.readouterr().err.split())
     assert _exit_code(monkeypatch, *asked, "--subscription", "billing", "--handler", "a:c") == 64
     assert "orders billing is named twice" in capsys.readouterr().err
+
+
+def test_a_check_of_one_subscription_skips_topics_without_it(tmp_path: Path) -> None:
+    path = write(tmp_path, "  a: {subscriptions: {s: {}, t: {}}}\n  b: {subscriptions: {t: {}}}\n")
+    loaded = load(path, "base")
+    assert _subscriptions(loaded, None, "s") == [("a", "s")]
+    assert _subscriptions(loaded, None, "t") == [("a", "t"), ("b", "t")]
+    assert _subscriptions(loaded, None, None) == [("a", "s"), ("a", "t"), ("b", "t")]
+    assert _subscriptions(loaded, "b", "s") == [("b", "s")], "who names both is told what is there"
+    assert _subscriptions(loaded, "a", None) == [("a", "s"), ("a", "t")]
+    with pytest.raises(UsageError, match=r"K703.*has s, t, not 'x'"):
+        _subscriptions(loaded, None, "x")
+
+
+def test_a_message_without_a_name_is_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, DOUBLE)
+    asked = ["why", path, "", "--topic", "orders", "--subscription", "billing", "--admin-url", "http://127.0.0.1:1"]
+    assert _exit_code(monkeypatch, *asked) == 64
+    assert "no name given" in capsys.readouterr().err

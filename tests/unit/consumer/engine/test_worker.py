@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 
+import consumer
 from consumer.broker import Stored
 from consumer.engine.worker import Worker
 from consumer.handling.runners import LoopRunner, ThreadRunner
@@ -95,3 +99,26 @@ def test_limits_are_shared_by_the_expected_workers_whatever_keeps_the_live_ones_
     eventually(lambda: shared == [3])
     place.service.stop()
     place.pump.stop()
+
+
+def test_what_is_over_is_no_error_and_what_needs_nobody_only_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kodo.consumer")
+    worker = Worker(
+        policy(), MemoryBroker(ManualClock()), ThreadRunner(lambda message: None, 1), ManualClock(), Random(0)
+    )
+    told = worker.engine.effects
+    told.alarm("stuck", "a")
+    told.alarm("isolated", "b", severe=False)
+    told.alarm("resumed", "c", good=True)
+    for alarm in told.alarms:
+        worker.alarm(alarm)
+    assert [record.levelname for record in caplog.records] == ["ERROR", "WARNING", "INFO"]
+
+
+def test_every_kind_of_alarm_is_in_the_how_to() -> None:
+    root = Path(consumer.__file__).parent
+    made = re.compile(r"""(?:Alarm|\.alarm)\(\s*"(\w+)\"""")
+    kinds = {kind for file in root.rglob("*.py") for kind in made.findall(file.read_text(encoding="utf-8"))}
+    told = (root.parent / "docs/how-to/alerts.md").read_text(encoding="utf-8").split("##")[0]
+    assert {kind for kind in kinds if f"`{kind}`" not in told} == set()
+    assert len(kinds) > 10

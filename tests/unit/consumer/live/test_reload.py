@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from consumer.envelope import State
-from consumer.live.reload import Reloader, structural
+from consumer.live.reload import Reloader, contents, structural
 from consumer.policy import Policy
 from consumer.routes import load, policy_of
 from kodoctl.topology.signing import Signer
@@ -54,7 +54,7 @@ def world(tmp_path: Path) -> World:
         "level_weights: {L2: 7, L1: 3}",
         "retrying: {delays: [1m], attempts: 3}",
         "routes: [{when: {property: size, greater_than: 7}, to: L2}]",
-        "expected_workers: 3",
+        "retrying: {by_code: {psp: [40s]}}",
     ],
 )
 def test_weights_limits_delays_and_routes_are_followed(world: World, settings: str) -> None:
@@ -74,6 +74,8 @@ def test_weights_limits_delays_and_routes_are_followed(world: World, settings: s
         ("type: key_shared", "subscription_type"),
         ("concurrency: 7", "concurrency"),
         ("audit: true", "audit"),
+        ("expected_workers: 3", "expected_workers"),
+        ("retrying: {delays: [30d], attempts: 3}", "a longer wait than any at the start"),
         ("dead_letter: false", "dead_letter"),
         ("lookahead: {messages: 777}", "lookahead_messages"),
     ],
@@ -103,6 +105,24 @@ def test_a_broken_file_is_refused_with_every_finding_and_the_next_good_one_is_fo
     world.write("tenant_weights: {u1: 3}")
     world.reloader.look()
     assert len(world.followed) == 1
+
+
+def test_what_was_saved_since_it_was_loaded_is_followed(world: World) -> None:
+    policy, text = world.read(), contents(world.file)
+    world.write("tenant_weights: {u1: 3}")
+    late = Reloader(world.file, world.read, policy, world.followed.append, text)
+    late.start()
+    eventually(lambda: world.followed)
+    late.stop()
+    assert world.followed[0].tenant_weights == {"u1": 3}
+
+
+def test_a_wait_as_long_as_at_the_start_may_come_back(world: World) -> None:
+    long, short = world.read().horizon, "10s"
+    for delay in (short, f"{long}ms", f"{long + 1}ms"):
+        world.write(f"limits: [], retrying: {{delays: [{delay}], attempts: 3}}")
+        world.reloader.look()
+    assert [found.waits[State.RETRYING].delays for found in world.followed] == [(10_000,), (long,)]
 
 
 def test_a_hangup_reads_the_file_although_it_did_not_change(world: World) -> None:

@@ -123,7 +123,7 @@ def test_the_schema_is_written_for_both_databases() -> None:
         ('outbox_url = "nonsense"', 1, "database cannot be used [K721]"),
         ('outbox_url = "oracle://x/y"', 1, "database cannot be used [K721]"),
         ('outbox_url = "mysql://x/y"', 1, "database cannot be used [K721]"),
-        ('outbox_url = "sqlite:////nowhere/at/all.db"', 1, "unable to open database file"),
+        ('outbox_url = "sqlite:////nowhere/at/all.db"', 1, "there is no such file"),
         ('outbox_url = "postgresql+psycopg://u:hunter2@127.0.0.1:1/db"', 1, "database cannot be used [K721]"),
         ("outbox_backoff = 7", 1, "cannot read settings [K708]"),
         ('outbox_backoff = {pay = ["soon"]}', 1, "outbox_backoff"),
@@ -132,10 +132,21 @@ def test_the_schema_is_written_for_both_databases() -> None:
 )
 def test_what_is_wrong_with_the_database_is_said(run: Run, tmp_path: Path, settings: str, code: int, said: str) -> None:
     (tmp_path / "kodo-consumer.toml").write_text(settings, encoding="utf-8")
+    (tmp_path / "empty.db").touch()
     found, out, err = run("list")
+    assert "\\t" not in err
     assert (found, out) == (code, "")
     assert said in " ".join(err.split())
     assert "hunter2" not in err
+
+
+def test_a_mistyped_path_makes_no_database(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "kodo-consumer.toml").write_text('outbox_url = "sqlite:///ap.db"', encoding="utf-8")
+    found, _, err = run("list")
+    assert found == 1
+    assert "database cannot be used [K721]" in err
+    assert "ap.db: there is no such file" in err
+    assert not (tmp_path / "ap.db").exists()
 
 
 def test_a_relay_needs_a_topology_and_a_cluster(setting: Setting, run: Run, tmp_path: Path) -> None:
