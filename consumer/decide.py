@@ -142,7 +142,7 @@ def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> De
             return _to_level(envelope, level, Why.MOVED, policy, now)
         case TransferAsked(topic=topic):
             if topic not in policy.produces:
-                return _failed(envelope, f"transfer to {topic}, which is not in produces", policy, now)
+                return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
             return Forward(policy.produces[topic], outcome)
         case DependencyDown():
             delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
@@ -273,10 +273,18 @@ def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision
 
 def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:
     target = policy.targets.get((level, State.READY))
-    own = level is envelope.level and envelope.state is State.READY
-    if target is None or own or _in_order(envelope, policy):
-        return _failed(envelope, f"cannot move to {level}", policy, now)
+    if target is None or obstacle(envelope, level, policy):
+        return _failed(envelope, f"MoveTo: {obstacle(envelope, level, policy)}", policy, now)
     return _move(envelope, target, envelope.control, policy, why, due=None)
+
+
+def obstacle(envelope: Envelope, level: Level, policy: Policy) -> str:
+    """What keeps a message from going to a level's ready lane; empty: nothing."""
+    if (level, State.READY) not in policy.targets:
+        return f"{level} takes no messages"
+    if level is envelope.level and envelope.state is State.READY:
+        return f"it is on {level}"
+    return "its lane keeps an order" if _in_order(envelope, policy) else ""
 
 
 def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None = None) -> Decision:

@@ -6,6 +6,7 @@ Level and state are never read from here: they are those of the topic a message 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from kodoctl.topology import control as names
@@ -242,16 +243,26 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str,
     )
 
 
-def transferred(
-    delivery: Delivery, control: Control, to: str, payload: bytes | None, changes: Mapping[str, str], key: str | None
+def transferred(  # what it is made of
+    delivery: Delivery,
+    control: Control,
+    subscription: str,
+    to: str,
+    payload: bytes | None,
+    changes: Mapping[str, str],
+    key: str | None,
 ) -> Outgoing:
-    """A new message for another ground: the user's properties with `changes`, no control property but the parent's id."""
+    """A new message for another ground: the user's properties with `changes`, of the platform's own where it comes from and
+    an identity, the same whenever this subscription (named in full) transfers this message there: after a crash between
+    receipt and acknowledgement it does so once more.
+    """
     kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
-    parent = {names.PARENT: control.origin_id or delivery.position}
+    told = "\0".join((identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
+    marks = {names.PARENT: control.origin_id or delivery.position, names.ID: f"t-{sha256(told).hexdigest()[:32]}"}
     return Outgoing(
         topic=to,
         payload=payload,
-        properties=kept | dict(changes) | parent,
+        properties=kept | dict(changes) | marks,
         key=delivery.key if key is None else key,
         ordering_key=delivery.ordering_key if key is None else "",
         event_time=delivery.event_time,

@@ -10,7 +10,7 @@ from consumer.envelope import PREFIX
 from consumer.message import Check
 from consumer.outcomes import InvalidPayloadError
 from consumer.payloads.reading import Payloads
-from consumer.routes import Outlet
+from consumer.policy import Outlet
 from consumer.traces.opening import NAMES as TRACE_NAMES
 from kodoctl.errors import UsageError, error
 
@@ -41,9 +41,13 @@ class Form:
             raise UsageError(error("K716", "payload refused", str(problem))) from None
         return data
 
+    def missing(self, properties: Mapping[str, str]) -> list[str]:
+        """The properties that are required and not there."""
+        return [name for name, need in self._declared.items() if need == "required" and name not in properties]
+
     def allowed(self, properties: Mapping[str, str]) -> dict[str, str]:
         """The properties as texts. Raises UsageError with everything that is wrong with them."""
-        missing = [name for name, need in self._declared.items() if need == "required" and name not in properties]
+        missing = self.missing(properties)
         reserved = [name for name in properties if name.startswith(PREFIX)]
         known = {*self._declared, *reserved, *TRACE_NAMES}
         undeclared = [name for name in properties if self._declared and name not in known]

@@ -164,12 +164,17 @@ TOOK_TOO_LONG = Failed("handler took too long")
 
 
 def failure(outcome: Outcome) -> str | None:
-    """As what a handler's failed run is counted; None when it did not fail."""
+    """As what a handler's failed run is counted: an exception's class, a verdict's name; None when it did not fail.
+
+    Of a reason with details (`MoveTo: no level L9`) it is what stands before them: details may be anything.
+    """
     match outcome:
         case Failed(reason):
-            return reason
-        case RetryAsked() | StateAsked():
-            return type(outcome).__name__
+            return reason.partition(":")[0]
+        case RetryAsked():
+            return "Retry"
+        case StateAsked(state):
+            return state.value.capitalize()
         case _:
             return None
 
@@ -178,6 +183,13 @@ def _text(said: object) -> str:
     """As text that can travel as a property: a lone surrogate, which JSON may bring, is none."""
     text = str(said)
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def in_trouble(outcome: Outcome) -> bool:
+    """Whether a handler's end speaks for something being wrong with more than one message. PENDING and BLOCKING are the
+    message's own affair.
+    """
+    return isinstance(outcome, Failed | RetryAsked | DependencyDown)
 
 
 class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
@@ -278,7 +290,7 @@ class MoveTo(Verdict):
     def outcome(self) -> Outcome:
         """A move, or failed when there is no such level at all."""
         if self.level not in list(Level):
-            return Failed(f"no level {self.level}")
+            return Failed(f"MoveTo: no level {_text(self.level)}")
         return MoveAsked(Level(self.level))
 
 

@@ -135,10 +135,25 @@ class Isolate:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Messages whose properties match go to the ready lane of a level at their first receipt."""
+    """Messages whose properties match go to the ready lane of a level at their first receipt, unless it is draining."""
 
     matches: Callable[[Mapping[str, str]], bool]
     to: Level
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers share it
+    by key, so that batches must not mix keys.
+    """
+
+    topic: str
+    schema: Mapping[str, Any] | None
+    properties: Mapping[str, str]
+    by_key: bool
+    ordered: bool
+    payload_type: Literal["json", "avro"] = "json"
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +183,8 @@ class Policy:
     lookahead_bytes: int = 128 << 20
     on_failure: OnFailure = "park"
     produces: Mapping[str, str] = field(default_factory=dict)  # as the file names it -> full topic
+    outlets: Mapping[str, Outlet] = field(default_factory=dict)  # those of `produces` that are topics of the same file
+    by_key: frozenset[str] = frozenset()  # topics written whose batches must not mix keys
     expected_workers: int = 1
     payload_schema: Mapping[str, Any] | None = None
     payload_type: Literal["json", "avro"] = "json"
@@ -202,11 +219,13 @@ class Policy:
         return not (special or any(lane.ordered for lane in self.lanes))
 
     def routed(self, lane: Lane, properties: Mapping[str, str]) -> Level | None:
-        """The level that the first matching route names, where it is another one; None: the message stays."""
+        """The level that the first matching route names, where it is another one that is not draining; None: the message
+        stays. Later routes do not count then: the first match has won.
+        """
         if lane.state is not State.READY or lane.ordered:
             return None
         to = next((route.to for route in self.routes if route.matches(properties)), lane.level)
-        return None if to is lane.level else to
+        return None if to is lane.level or self.is_draining(to) else to
 
     def believable(self, due: int, lane: Lane, publish_time: int) -> int:
         """When a message is due that claims `due`: never later than any wait that is declared, and at once on a ready lane

@@ -21,7 +21,8 @@ from consumer.envelope import ID, Level, Outgoing
 from consumer.form import Form, check_of
 from consumer.message import Check
 from consumer.numbers.numbering import Numbering, Router
-from consumer.routes import Outlet, outlet_of
+from consumer.policy import Outlet
+from consumer.routes import outlet_of
 from consumer.settings import read_settings
 from consumer.traces.opening import Wanted, sends_of
 from consumer.wiring import Place, Surroundings
@@ -128,7 +129,9 @@ class Producer:
         outlets = None
         if outlet.payload_type == "avro" and outlet.schema is not None:
             outlets = Outlets(frozenset(), {outlet.topic: outlet.schema}, lambda _: None)
-        broker = PulsarBroker(connection, by_key=outlet.by_key, outlets=outlets, largest=outlet.largest)
+        broker = PulsarBroker(
+            connection, by_key={outlet.topic} if outlet.by_key else (), outlets=outlets, largest=outlet.largest
+        )
         try:
             return cls(
                 outlet.topic,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from fractions import Fraction
 from math import gcd, lcm
 from typing import Any, Final, Literal, assert_never
@@ -16,6 +15,7 @@ from consumer.policy import (
     Isolate,
     Lane,
     Limit,
+    Outlet,
     Pace,
     Policy,
     Quota,
@@ -74,6 +74,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
     if unreadable := list(_unreadable(topology, topic)):
         raise KodoctlError(*unreadable)
     family = _Family(topology, topic, ground, subscription, spec)
+    outlets = _outlets(topology, family.namespace, spec)
     return Policy(
         ground=topic,
         subscription=subscription,
@@ -96,6 +97,8 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         lookahead_bytes=int(spec.lookahead.size),
         on_failure=spec.on_failure or "park",
         produces={name: produced_topic(family.namespace, name).full for name in spec.produces},
+        outlets=outlets,
+        by_key=family.by_key() | {outlet.topic for outlet in outlets.values() if outlet.by_key},
         expected_workers=spec.expected_workers,
         payload_schema=_payload_schema(topology, topic),
         payload_type=_payload_type(topology, topic),
@@ -110,21 +113,6 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
 def _largest(topology: LoadedTopology) -> dict[str, int]:
     sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
     return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
-
-
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers share it
-    by key, so that batches must not mix keys.
-    """
-
-    topic: str
-    schema: Mapping[str, Any] | None
-    properties: Mapping[str, str]
-    by_key: bool
-    ordered: bool
-    payload_type: Literal["json", "avro"] = "json"
-    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
@@ -198,6 +186,12 @@ class _Family:
             if not draining
         }
 
+    def by_key(self) -> frozenset[str]:
+        """Ready topics that some subscription shares by key."""
+        if all(spec.type != "key_shared" for spec in self.ground.subscriptions.values()):
+            return frozenset()
+        return frozenset(self.topic(level, state) for level, state, _ in self._places() if state is State.READY)
+
     def dead_letter(self) -> Target | None:
         if settings.dead_letter(self.spec) is None:
             return None
@@ -259,9 +253,9 @@ def _pace(rate: FileRate, burst: int | None) -> Pace:
 
 
 def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[Route]:
-    written = settings.active_levels(ground)
+    read = settings.read_levels(ground)
     for route in spec.routes:
-        if route.to in written:
+        if route.to in read:
             yield Route(_matcher(route.when), route.to)
 
 
@@ -277,6 +271,17 @@ def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] |
 def _payload_type(topology: LoadedTopology, topic: str) -> Literal["json", "avro"]:
     payload = topology.payloads.get(topic)
     return "avro" if payload is not None and payload.type == "avro" else "json"
+
+
+def _outlets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscription) -> dict[str, Outlet]:
+    """The topics of this file that the handler transfers to, by full name."""
+    produced = {produced_topic(namespace, name) for name in spec.produces}
+    return {
+        name.full: outlet_of(topology, topic, level)
+        for topic, ground in topology.spec.topics.items()
+        for level in settings.active_levels(ground)
+        if (name := TopicName(namespace, state_name(topic, Level(level), "", State.READY))) in produced
+    }
 
 
 def _produced_schemas(

@@ -39,7 +39,9 @@ def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCl
 
     cluster = AdminCluster(connection)
     try:
-        return PulsarBroker(connection, outlets=_outlets(policy, cluster), largest=policy.largest), cluster
+        return PulsarBroker(
+            connection, by_key=policy.by_key, outlets=_outlets(policy, cluster), largest=policy.largest
+        ), cluster
     except BaseException:
         cluster.close()
         raise

@@ -23,6 +23,7 @@ from consumer.engine.meter import Meter
 from consumer.engine.publications import Publication, Publications
 from consumer.engine.sending import Sending
 from consumer.engine.timers import Timers
+from consumer.engine.verdicts import Verdicts
 from consumer.engine.waits import Waits
 from consumer.engine.watchdog import misplaced
 from consumer.engine.watching import Watcher
@@ -55,7 +56,7 @@ class Engine:
         self.lanes = [LaneState(lane) for lane in policy.lanes]
         self.dues = Dues()
         self.running: dict[Message, float] = {}  # oldest start first
-        self._clock, self._check = clock, check
+        self._clock, self._check, self._verdicts = clock, check, Verdicts(policy)
         self._stock = Stock(policy)
         self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
         self.limits = self._scheduler.limits
@@ -69,8 +70,7 @@ class Engine:
         self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
-        self._timeout = policy.handler_timeout / 1000
-        self._is_plain = policy.is_plain
+        self._is_plain, self._timeout = policy.is_plain, policy.handler_timeout / 1000
 
     # ---- what arrives
 
@@ -146,8 +146,7 @@ class Engine:
         """The next message to handle, its tokens taken; None when nobody may start now."""
         if self.draining:
             return None
-        if now is None:
-            now = self._clock.now()
+        now = self._clock.now() if now is None else now
         if self.timers.first <= now:
             self.advance(now)
         held = self._scheduler.take(now)
@@ -170,6 +169,7 @@ class Engine:
         self._scheduler.freed(held, now)
         if self.meter is not None:
             self.meter.ended(held, started, now, done=outcome is DONE)
+        outcome = outcome if outcome is DONE else self._verdicts.judged(held, outcome)
         if outcome is not DONE or self.throttle.listens:
             self.throttle.ended(held.tenant, outcome, started, len(self.running) + 1, now)
         if outcome is DONE:  # the first line of the table, without its cost
@@ -252,7 +252,7 @@ class Engine:
         self, policy: Policy, resting: AbstractSet[int] = frozenset(), paused: AbstractSet[str] = frozenset()
     ) -> None:
         """What a policy with the same lanes says counts from now on; lanes that rest and paused tenants stay as they are."""
-        self.policy = policy
+        self.policy, self._verdicts = policy, Verdicts(policy)
         self._is_plain, self._timeout = policy.is_plain, policy.handler_timeout / 1000
         for lane in self.lanes:
             lane.resting = lane.lane.index in resting

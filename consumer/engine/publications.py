@@ -91,7 +91,8 @@ class Publications:
             case Forward(topic, asked):
                 payload = held.delivery.payload if asked.payload is None else asked.payload
                 delivery = held.delivery if self._owner.policy.compat is None else without(held.delivery)
-                message = transferred(delivery, held.control, topic, payload, asked.changes, asked.key)
+                origin = held.lane.lane.subscription
+                message = transferred(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
                 why = Why.TRANSFERRED
                 return Publication(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
             case _:

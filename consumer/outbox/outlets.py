@@ -7,7 +7,8 @@ from functools import cached_property
 
 from consumer.envelope import Level
 from consumer.form import Form, check_of
-from consumer.routes import Outlet, outlet_of
+from consumer.policy import Outlet
+from consumer.routes import outlet_of
 from kodoctl.topology import settings
 from kodoctl.topology.load import LoadedTopology
 from kodoctl.topology.names import ready_name

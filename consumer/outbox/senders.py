@@ -8,8 +8,8 @@ from contextlib import suppress
 from consumer.broker import Receipt
 from consumer.outbox.outlets import Outlets
 from consumer.outbox.store import Row
+from consumer.policy import Outlet
 from consumer.producer import Producer
-from consumer.routes import Outlet
 from kodoctl.errors import ClusterError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pulsar
@@ -24,7 +24,8 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 
 class PulsarBroker:
-    """consumer.broker.Broker over pulsar-client. `by_key`: published batches hold one key each, as Key_Shared needs it.
+    """consumer.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key each, as Key_Shared
+    needs it.
     `largest`: bytes a message may have, by topic, where that is known. Raises ClusterError without an address of the binary port.
 
     The client library's own log goes nowhere: what matters is told by receipts, disconnections and errors.
@@ -34,7 +35,7 @@ class PulsarBroker:
         self,
         connection: Connection,
         *,
-        by_key: bool = False,
+        by_key: Collection[str] = (),
         outlets: Outlets | None = None,
         largest: Mapping[str, int] | None = None,
     ) -> None:

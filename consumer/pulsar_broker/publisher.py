@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -55,7 +55,7 @@ class PulsarPublisher:
         topics: Sequence[str],
         on_receipts: OnReceipts,
         *,
-        by_key: bool,
+        by_key: Collection[str] = (),
         outlets: Outlets | None = None,
         largest: Mapping[str, int] | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class _Line:
         client: Any,
         on_receipt: Callable[[int, Receipt], None],
         *,
-        by_key: bool,
+        by_key: Collection[str],
         outlets: Outlets | None,
         largest: Mapping[str, int],
     ) -> None:
@@ -156,7 +156,7 @@ class _Line:
                 batching_max_messages=1000,
                 batching_max_allowed_size_in_bytes=_BATCH_BYTES,
                 batching_max_publish_delay_ms=_BATCH_DELAY,
-                batching_type=pulsar.BatchingType.KeyBased if self._by_key else pulsar.BatchingType.Default,
+                batching_type=pulsar.BatchingType.KeyBased if topic in self._by_key else pulsar.BatchingType.Default,
             )
         return self._producers[key]
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from consumer.outcomes import DependencyDown, Failed, Outcome
+from consumer.outcomes import DependencyDown, Outcome, in_trouble
 from consumer.policy import NOBODY
 
 _EVIDENCE: Final = 0.5  # seconds of counting before the breaker may open
@@ -88,7 +88,7 @@ class Breaker:
     def ended(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
         """A handler ended. True: the breaker just opened or closed, or more may start."""
         down = isinstance(outcome, DependencyDown)
-        bad = down or isinstance(outcome, Failed)
+        bad = in_trouble(outcome)
         match self.state:
             case BreakerState.CLOSED:
                 return self._count(tenant, outcome, now, bad=bad, down=down)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from consumer.counts import Counts
 from consumer.effects import Effects
-from consumer.outcomes import DependencyDown, Failed, Outcome
+from consumer.outcomes import Outcome, in_trouble
 from consumer.policy import Policy
 from consumer.scheduling.adaptive import Adaptive
 from consumer.scheduling.breaker import Breaker, BreakerState
@@ -62,7 +62,7 @@ class Throttle:
         elif breaker.state is BreakerState.CLOSED is not before:
             self._owner.effects.alarm("resumed", f"handlers work again, after this: {breaker.cause}", good=True)
         if self.adaptive is not None and before is BreakerState.CLOSED:
-            bad = isinstance(outcome, Failed | DependencyDown)
+            bad = in_trouble(outcome)
             if self.adaptive.ended(now - started, running, now, bad=bad):
                 more = True
         self.listens = self.adaptive is not None or breaker.listens

@@ -141,7 +141,7 @@ EXPORTED: Final = (
     counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
     counter("started", "Handler runs started.", LANE, of_lane(lambda held: held.started)),
     counter("done", "Messages whose handler returned.", LANE, _done),
-    counter("failed", "Handler runs that failed, by reason: the exception's class; rare ones as `other`.",
+    counter("failed", "Handler runs that failed, by reason: the exception's class or the verdict; rare ones as `other`.",
              (*LANE, "reason"), _counted("failed")),
     counter("rerouted", "Messages acknowledged by another rule than done: moved to a state, dead, discarded, not for us.",
              (*LANE, "rule"), _counted("finished")),

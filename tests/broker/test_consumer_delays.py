@@ -76,7 +76,7 @@ def test_what_comes_early_is_held_back_and_nothing_starts_before_its_time(settin
     assert early > 20, "this broker delivers early"
     assert waits[0] >= 5.5
     assert worker.alarms["early"] == 0, "a tick is not long before time"
-    assert worker.counts.failed == {"RetryAsked": 200}, "once each, as they were told to"
+    assert worker.counts.failed == {"Retry": 200}, "once each, as they were told to"
     assert worker.counts.finished == {"retrying": 200}, "an early delivery counts nothing and moves nothing"
 
 

@@ -17,8 +17,9 @@ from consumer.outbox.outlets import Outlets
 from consumer.outbox.relay import Relay, RelayOptions
 from consumer.outbox.senders import Senders
 from consumer.outbox.store import Scope, Store
+from consumer.policy import Outlet
 from consumer.producer import Producer
-from consumer.routes import Outlet, load
+from consumer.routes import load
 from consumer.testing import ManualClock, MemoryBroker
 from tests.unit.consumer.topologies import write
 

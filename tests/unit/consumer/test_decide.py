@@ -241,6 +241,15 @@ def test_a_transfer_needs_a_declared_topic() -> None:
     assert _place(decide(READY, TransferAsked("elsewhere"), policy(), NOW)) == ("L1", "retrying")
 
 
+def test_what_cannot_be_is_told_in_the_reason() -> None:
+    def reason(envelope: Envelope, outcome: Outcome, of: Policy) -> str | None:
+        return _move(decide(envelope, outcome, of, NOW)).control.reason
+
+    assert reason(READY, MoveAsked(Level.S1), policy()) == "MoveTo: S1 takes no messages"
+    assert reason(READY, MoveAsked(Level.L1), policy()) == "MoveTo: it is on L1"
+    assert reason(READY, TransferAsked("elsewhere"), policy()) == "Transfer: elsewhere is not in produces"
+
+
 def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
     delays = [
         _wait(decide(READY._replace(unavailable=n), DependencyDown("psp"), policy(), NOW)).delay for n in (0, 1, 4, 60)

@@ -103,11 +103,24 @@ def test_a_reason_is_cut_short() -> None:
 
 def test_a_transferred_message_is_new_but_for_its_parent() -> None:
     before = delivery(3, key="k", uid="u1", kodo_hop=2, kodo_id="i", kodo_strange="s")
-    new = transferred(before, Control(hop=2), "to", b"new", {"size": "1"}, None)
-    assert new.properties == {"uid": "u1", "size": "1", names.PARENT: "7:3:0:-1"}
+    new = transferred(before, Control(hop=2), "p/n/t:s", "to", b"new", {"size": "1"}, None)
+    given = new.properties[names.ID]
+    assert new.properties == {"uid": "u1", "size": "1", names.PARENT: "7:3:0:-1", names.ID: given}
     assert (new.payload, new.key) == (b"new", "k")
-    assert transferred(before, Control(origin_id="o"), "to", b"", {}, "other").properties[names.PARENT] == "o"
-    assert transferred(before, FRESH, "to", b"", {}, "other").key == "other"
+    assert (
+        transferred(before, Control(origin_id="o"), "p/n/t:s", "to", b"", {}, "other").properties[names.PARENT] == "o"
+    )
+    assert transferred(before, FRESH, "p/n/t:s", "to", b"", {}, "other").key == "other"
+
+
+def test_the_identity_of_what_is_transferred_is_the_same_each_time_and_no_other_transfers() -> None:
+    def made(number: int = 3, origin: str = "p/n/t:s", to: str = "to", **properties: object) -> str:
+        return transferred(delivery(number, **properties), FRESH, origin, to, b"", {}, None).properties[names.ID]
+
+    assert made() == made()
+    assert len(made()) == 34
+    assert made(kodo_id="i") == made(4, kodo_id="i")
+    assert len({made(), made(4), made(origin="p/n/t:other"), made(to="elsewhere"), made(kodo_id="i")}) == 5
 
 
 def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:

@@ -53,7 +53,7 @@ from tests.unit.consumer.making import policy
         (InvalidPayloadError("not JSON"), Died("not JSON")),
         (Discard(), Discarded("discarded")),
         (MoveTo("L2"), MoveAsked(Level.L2)),
-        (MoveTo("L99"), Failed("no level L99")),
+        (MoveTo("L99"), Failed("MoveTo: no level L99")),
         (Transfer("t"), TransferAsked("t")),
         (Transfer("t", b"p", key="k", properties={"a": "b"}), TransferAsked("t", b"p", {"a": "b"}, "k")),
         (Unavailable("psp"), DependencyDown("psp")),

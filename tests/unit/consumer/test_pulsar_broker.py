@@ -161,7 +161,7 @@ def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_c
         clients.append(Client())
         return clients[-1]
 
-    publisher = PulsarPublisher(connect, ["t"], lambda receipts: None, by_key=False)
+    publisher = PulsarPublisher(connect, ["t"], lambda receipts: None, by_key=())
     messages = [(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(3)]
     publisher.publish(messages)
     old = clients[0]
@@ -196,7 +196,7 @@ def test_a_publisher_whose_client_never_gets_done_is_left_behind(monkeypatch: py
 
     client = Client()
     monkeypatch.setattr(client, "create_producer", lambda *_, **__: Hanging())
-    PulsarPublisher(lambda: client, ["t"], lambda receipts: None, by_key=False).close()
+    PulsarPublisher(lambda: client, ["t"], lambda receipts: None, by_key=()).close()
     assert hung.is_set()
     over.set()
 
@@ -224,7 +224,7 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
     client.create_producer = lambda *_, **__: Stuck()  # type: ignore[method-assign]
     lost: list[int] = []
     publisher = PulsarPublisher(
-        lambda: client, ["t"], lambda receipts: lost.extend(ticket for ticket, _ in receipts), by_key=False
+        lambda: client, ["t"], lambda receipts: lost.extend(ticket for ticket, _ in receipts), by_key=()
     )
     publisher.publish([(1, Outgoing("t", b"", {})), (2, Outgoing("t", b"", {}))])
     eventually(lambda: len(Stuck.made[0].callbacks) == 2)

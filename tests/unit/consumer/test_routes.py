@@ -93,7 +93,9 @@ def test_limits_routes_and_produces_are_read(tmp_path: Path) -> None:
         Quota("bucket", 5_000, 3_600_000, shared=True, overrides={"b": (1, 86_400_000)}),
     )
     assert policy.produces == {"K": "persistent://p/n/K", "other/ns/topic": "persistent://other/ns/topic"}
-    (route,) = policy.routes
+    route, vip = policy.routes
+    assert vip.to == "L2", "it wins where it matches, and the message stays: L2 is draining"
+    assert policy.routed(policy.ground_lane, {"vip": ""}) is None
     assert route.to is Level.B1
     assert route.matches({"size": "11"})
     assert not route.matches({"size": "9"})

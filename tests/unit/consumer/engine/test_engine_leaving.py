@@ -156,7 +156,7 @@ def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:
     bench.engine.finish(second, TransferAsked("other", b"new"))
     (one, moved), (two, new) = bench.published()
     assert (moved.topic, moved.payload, new.payload) == ("persistent://p/n/other", b"old", b"new")
-    assert moved.properties == {"uid": "u", "kodo-parent": "7:1:0:-1"}
+    assert moved.properties == {"uid": "u", "kodo-parent": "7:1:0:-1", "kodo-id": moved.properties["kodo-id"]}
     bench.engine.receipt(one, Stored("x"))
     bench.engine.receipt(two, NeverTaken("not authorised"))
     assert bench.acknowledged() == [1]

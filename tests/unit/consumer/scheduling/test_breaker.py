@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from consumer.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Outcome
+from consumer.envelope import State
+from consumer.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Outcome, RetryAsked, StateAsked
 from consumer.policy import NOBODY, Policy
 from consumer.scheduling.breaker import Breaker, BreakerState
 from tests.unit.consumer.making import FAILED, L1, policy
@@ -29,7 +30,11 @@ def _states(shop: Shop) -> list[str]:
     return [alarm.kind for alarm in shop.engine.effects.alarms if alarm.kind in ("breaker", "resumed")]
 
 
-@pytest.mark.parametrize("trouble", [FAILED, PSP, TOOK_TOO_LONG], ids=["failures", "unavailable", "time-outs"])
+@pytest.mark.parametrize(
+    "trouble",
+    [FAILED, RetryAsked(1_000, "down"), PSP, TOOK_TOO_LONG],
+    ids=["failures", "retries", "unavailable", "time-outs"],
+)
 def test_it_opens_within_2_s_probes_and_drains_fairly_afterwards(trouble: Outcome) -> None:
     """Twelve tenants at 10 a second each; from 5 s to 15 s nothing works."""
     shop = _shop(lambda _, now: trouble if 5 <= now < 15 else DONE)
@@ -70,6 +75,13 @@ def test_failures_need_ten_tenants(tenants: int) -> None:
     shop.trickle(TWELVE[:tenants], each=0.05, until=3)
     shop.run(3)
     assert (shop.engine.counts.paused > 0) == (tenants >= 10)
+
+
+def test_pending_and_blocking_say_nothing_of_the_others() -> None:
+    shop = _shop(lambda _message, now: StateAsked(State.PENDING if now < 2 else State.BLOCKING, "not yet"))
+    shop.trickle(TWELVE, each=0.05, until=4)
+    shop.run(4)
+    assert shop.engine.counts.paused == 0
 
 
 def test_half_of_the_tenants_failing_is_not_enough() -> None:
