@@ -37,7 +37,7 @@ def test_a_subscription_as_the_broker_sees_it(workspace: Workspace, tmp_path: Pa
         assert found is not None
         return found
 
-    assert now() == LaneStats(properties={"kodo-steer": "{}"})
+    assert now() == LaneStats(properties={"kodo-steer": "{}"}, partitions=2)
     workspace.publish("J", 20)
     with workspace.client() as client:
         consumers = [_subscribe(client, topic, name) for name in ("anna", "bert")]
