@@ -16,7 +16,7 @@ import typer
 
 from consumer.cli.wiring import Topology, connects
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import columns, command, say
+from kodoctl.cli.console import columns, command, say, tell
 from kodoctl.errors import UsageError, error
 from kodoctl.topology.steer import Order, What, problem_of, until_text, with_order
 from kodoctl.topology.units import Duration, UnitError
@@ -32,6 +32,11 @@ Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by
 For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]
 Reason = Annotated[str, typer.Option("--why", help="For those who come after you.", metavar="TEXT")]
 Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
+
+_FILLS = (
+    "Note: this subscription moves nobody aside (isolate). Once messages of paused tenants fill the look-ahead of a"
+    " worker, it reads nothing more, of anybody, until they resume."
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -156,6 +161,8 @@ def _give(policy: Policy, book: OrderBook, order: Order) -> None:
     if reason := misfit(order, policy):
         raise _cannot(reason)
     _show(book.change(lambda orders: with_order(orders, order), _now()))
+    if order.what is What.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
+        tell(_FILLS)
 
 
 def _take_back(book: OrderBook, like: Order) -> None:

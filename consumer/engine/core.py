@@ -65,7 +65,7 @@ class Engine:
         self.recorder = self._publications.recorder(self._finished_with)
         self.throttle = self._scheduler.throttle = Throttle(self, self._scheduler, self.timers.set)
         self.isolation: Isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
-        self._scheduler.starts = self.isolation.starts
+        self._scheduler.starts, self.isolation.paused = self.isolation.starts, self._scheduler.paused_messages
         self._sole = SoleReader.of(policy, clock.wall(), self.counts)
         self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
         self.unsent = 0  # acknowledgements nobody has fetched yet

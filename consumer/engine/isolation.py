@@ -2,8 +2,8 @@
 handler, so that reading goes on and reaches whoever comes behind them. No I/O, the clock is passed in.
 
 Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages can be
-moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least` messages, is
-isolated. It keeps the first half of what made it noisy (all isolated tenants together), which goes on being handled by
+moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least` messages (no
+more than `share` of what may be held: else nobody ever had so many), is isolated. It keeps the first half of what made it noisy (all isolated tenants together), which goes on being handled by
 turns; the rest leaves, oldest first, each message due when its turn would have come at the pace its tenant is served.
 Isolation ends when the tenant holds less than half of what it may keep and nothing of it has left for a while.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain
 from random import Random
 from typing import Final, Protocol
@@ -41,6 +42,7 @@ class Owner(Protocol):
     lanes: list[LaneState]
     effects: Effects
     counts: Counts
+    starved: dict[LaneState, None]  # told that there is no room
 
     def move_aside(self, held: Held, wait: float, now: float) -> None:
         """Publishes a message elsewhere, due in `wait` seconds."""
@@ -83,8 +85,9 @@ class Isolation:
         self.tenants: dict[str, _Noisy] = {}
         self.leaving: deque[Held] = deque()
         self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_STARTS)
-        self._isolate, self._stock, self._rng = policy.isolate or _NEVER, stock, rng
+        self._isolate, self._stock, self._rng = _reachable(policy), stock, rng
         self._lanes = [lane for lane in owner.lanes if _has_way_out(policy, lane)]
+        self.paused: Callable[[], int] = int  # messages that wait because their tenants are paused
         self._budget = policy.max_held, policy.lookahead_bytes
         self._is_full = False
         self._not_before = float("-inf")
@@ -103,6 +106,9 @@ class Isolation:
 
     def look(self, now: float) -> None:
         """Who is noisy now, and who is no longer. To be called each second, and when the timer says so."""
+        if self._owner.starved and 2 * self.paused() > self._stock.messages:
+            text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
+            self._owner.effects.alarm("paused", text)
         if not self._lanes:
             return
         self._learn(now)
@@ -249,6 +255,12 @@ class Isolation:
 
 _NEVER: Final = Isolate(1.0, 1, "pending")
 _WAITS_FOR_TURN: Final = frozenset({Place.QUEUED, Place.GATED})
+
+
+def _reachable(policy: Policy) -> Isolate:
+    """What is declared, with a least number of messages that a tenant can have."""
+    isolate = policy.isolate or _NEVER
+    return replace(isolate, least=min(isolate.least, max(1, int(isolate.share * policy.max_held))))
 
 
 def _has_way_out(policy: Policy, lane: LaneState) -> bool:

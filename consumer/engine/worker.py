@@ -288,7 +288,11 @@ class Worker:
     def share_limits(self, workers: int) -> None:
         """So many workers live on this subscription."""
         with self._lock:
-            self.engine.limits.share_out(workers)
+            changed = self.engine.limits.share_out(workers)
+        if changed and self.engine.limits.borrower is None:
+            for limit in self.engine.limits.too_small:
+                text = f"{limit} is less than one for each of {workers} workers: each takes one, together more than declared"
+                self.alarm(Alarm("limits", text))
 
     def borrow(self, step: Callable[[float], Sequence[Gate]]) -> None:
         """A step in borrowing from a store what workers share, at a moment when nobody uses it: it is told the time and

@@ -1,7 +1,7 @@
 """All limits of a subscription together: which gates a message has to pass, when it may, all tokens taken together or none.
 
-A limit of the whole subscription is shared out by live workers: limit ÷ workers, never above it, at least one. With a
-store each worker borrows of the whole instead.
+A limit of the whole subscription is shared out by live workers: limit ÷ workers, at least one: never above the
+limit where that (of a rate: its burst) is at least the number of workers. With a store each worker borrows of the whole instead.
 """
 
 from __future__ import annotations
@@ -128,15 +128,18 @@ class Limits:
                 gate.start(now)
         return None
 
-    def share_out(self, workers: int) -> None:
-        """So many workers live: each takes its part from now on. What was promised stays promised."""
+    def share_out(self, workers: int) -> bool:
+        """So many workers live: each takes its part from now on. What was promised stays promised. True: that is another
+        number than before.
+        """
         if workers == self._workers:
-            return
+            return False
         self._workers = workers
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             if limit.shared:
                 for value, gate in gates.items():
                     _resize(gate, self._make(index, value))
+        return True
 
     def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
         """These limits count from now on. What was counted stays counted where kind and property are the same."""

@@ -62,6 +62,12 @@ class Scheduler:
             self._ask_again()
         self.version += 1
 
+    def paused_messages(self) -> int:
+        """Messages of paused tenants that wait for their turn."""
+        if not self._paused:
+            return 0
+        return sum(count for lane in self._lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
+
     def _ask_again(self) -> None:
         """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its turn comes."""
         for gate in self._shut:

@@ -82,12 +82,11 @@ def test_it_goes_where_the_file_says(levels: tuple[Level, ...], isolate: Isolate
     "of",
     [
         _policy(isolate=None),
-        _policy(isolate=Isolate(0.25, 5_000, "B1")),
         _policy(isolate=Isolate(1.0, 10, "B1")),
         _policy(draining=(B1,)),
         _policy(ordered=True),
     ],
-    ids=["off", "fewer than the least", "not more than its share", "nowhere to go", "an ordered lane"],
+    ids=["off", "not more than its share", "nowhere to go", "an ordered lane"],
 )
 def test_it_stays(of: Policy) -> None:
     bench = _flooded(of)
@@ -95,6 +94,32 @@ def test_it_stays(of: Policy) -> None:
     bench.later(2)
     assert bench.published() == []
     assert list(bench.engine.isolation.tenants) == []
+
+
+def test_a_few_large_messages_are_fewer_than_the_least() -> None:
+    bench = Bench(_policy(lookahead_bytes=1 << 20))
+    bench.give(*(delivery(number, b"x" * 20_000, u="noisy") for number in range(50)))
+    _full(bench)
+    assert bench.published() == []
+
+
+def test_a_least_beyond_what_may_be_held_keeps_nobody_from_being_isolated() -> None:
+    bench = _flooded(_policy(isolate=Isolate(0.25, 5_000, "B1")))
+    _full(bench)
+    assert list(bench.engine.isolation.tenants) == ["noisy"]
+
+
+def test_a_look_ahead_full_of_a_paused_tenant_that_has_no_way_out_is_told() -> None:
+    of = _policy(isolate=None)
+    bench = _flooded(of, quiet=3)
+    bench.engine.adopt(of, paused=frozenset({"noisy"}))
+    _full(bench)
+    bench.later(2)
+    assert set(bench.alarms()) == {"paused"}
+    told = len(bench.alarms())
+    bench.engine.adopt(of)
+    bench.later(2)
+    assert len(bench.alarms()) == told
 
 
 def test_nobody_is_isolated_while_there_is_room() -> None:

@@ -115,6 +115,17 @@ def test_what_a_handler_raises_is_where_the_message_goes(tmp_path: Path, verdict
     assert harness.waiting("L1", "ready") == []
 
 
+def test_a_limit_smaller_than_the_number_of_workers_is_told_whenever_that_changes(tmp_path: Path) -> None:
+    consumer = _consumer(tmp_path)
+    consumer.handler(lambda message: None)
+    worker = Harness(consumer).worker
+    worker.share_limits(10)
+    assert worker.alarms["limits"] == 0
+    for workers in (11, 11, 12):
+        worker.share_limits(workers)
+    assert worker.alarms["limits"] == 2
+
+
 def test_a_discarded_message_is_gone(tmp_path: Path) -> None:
     consumer = _consumer(tmp_path)
 
