@@ -44,7 +44,8 @@ class MemoryBroker:
             self.create(topic)
 
     def send(self, message: Outgoing) -> StoredMessage:
-        """Stores a message as a producer would. Raises ClusterError for an unknown topic."""
+        """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for what no client sends."""
+        _check(message)
         return self._topic(message.topic).store(message, self._clock.wall())
 
     def send_batch(self, messages: Sequence[Outgoing]) -> list[StoredMessage]:
@@ -167,14 +168,33 @@ class MemoryBroker:
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
         if not isinstance(receipt, NeverTaken):
-            stored = self.send(message)
-            receipt = receipt or Stored(self._topic(message.topic).token(stored))
+            try:
+                stored = self.send(message)
+            except TypeError as problem:
+                receipt = NeverTaken(f"TypeError: {problem}")
+            else:
+                receipt = receipt or Stored(self._topic(message.topic).token(stored))
         self._receipts.append((publisher, ticket, receipt))
 
     def _topic(self, name: str) -> Topic:
         if name not in self._topics:
             raise ClusterError(error("K710", "topic missing", name))
         return self._topics[name]
+
+
+def _check(message: Outgoing) -> None:
+    """The client of a real broker takes bytes and text that can be encoded, and nothing else."""
+    payload: object = message.payload
+    if not (payload is None or isinstance(payload, bytes)):
+        raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
+    for text in (message.key, message.ordering_key, *message.properties, *message.properties.values()):
+        if not isinstance(text, str):
+            raise TypeError(f"keys and properties are text, not {text!r}")
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise TypeError(f"keys and properties are text without lone surrogates, unlike {text!r}") from None
 
 
 class MemoryPublisher:

@@ -30,7 +30,7 @@ class Isolate(FileModel):
     share: Share = Field(default="25%", examples=["25%"])
     """A tenant that holds more of the look-ahead than this is isolated."""
     min: PositiveInt = Field(default=1000, examples=[1000])
-    """…but only from this many messages on."""
+    """…but only from this many messages on; with a small look-ahead its share alone decides."""
     to: Literal["B1", "pending"] | None = Field(default=None, examples=["B1"])
     """Where to; left out: B1 if there is one, else pending."""
 

@@ -277,6 +277,28 @@ def test_what_the_broker_will_never_take_is_told_as_such(world: World) -> None:
     assert isinstance(world.receipts[-1][1], Stored)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"payload": "text"},
+        {"payload": {"a": 1}},
+        {"properties": {"n": 1}},
+        {"properties": {1: "n"}},
+        {"properties": {"a": "\ud800"}},
+        {"properties": {"\ud800": "a"}},
+        {"key": 5},
+    ],
+    ids=str,
+)
+def test_what_no_client_can_build_is_never_taken_and_holds_up_nothing(world: World, wrong: dict[str, Any]) -> None:
+    topic = world.create("t", "s")
+    world.publish(Outgoing(topic, b"x", {})._replace(**wrong))
+    ((_, receipt),) = world.receipts
+    assert isinstance(receipt, NeverTaken)
+    world.publish(Outgoing(topic, b"x", {"a": "\u00e9\U0001f600"}))
+    assert isinstance(world.receipts[-1][1], Stored)
+
+
 def test_a_topic_that_is_missing_cannot_be_opened_nor_published_to(world: World) -> None:
     with pytest.raises(ClusterError):
         world.open(world.topic("missing"), Sink())
