@@ -78,7 +78,7 @@ class ThreadRunner:
     def wake(self) -> None:
         """See Runner."""
         with self._lock:
-            if sum(self._in_handlers()) == len(self._slots) - self._parked:
+            if sum(self._in_handlers()) >= len(self._slots) - self._parked:
                 self._wake_one()
 
     @property
@@ -165,7 +165,7 @@ class ThreadRunner:
             slot.message = finished
             outcome = self._run(finished)
             slot.message = None
-            if self._excess and self._step_back(desk, finished, outcome):
+            if self._excess and self._step_back(desk, slot, finished, outcome):
                 finished = outcome = None
 
     def _run(self, message: Message) -> Outcome:
@@ -189,9 +189,11 @@ class ThreadRunner:
             time.sleep(_BREATH)
         return not self._stopping
 
-    def _step_back(self, desk: Desk, finished: Message, outcome: Outcome) -> bool:
+    def _step_back(self, desk: Desk, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
         """Hands the message back and sleeps until woken, where there are more threads than are of use."""
         with self._lock:
+            if slot.replaced:  # it is counted no more
+                return False
             if not self._excess or self._stopping or len(self._slots) - self._parked < 2:
                 self._excess = 0
                 return False
@@ -215,11 +217,11 @@ class ThreadRunner:
         pause, calm = _LOOK, 0
         busy, awake = self._look()
         while not self._stopping and desk.version != self._dry:
-            started, were_busy = self._started, busy == awake
+            started, were_busy = self._started, busy >= awake
             time.sleep(pause)
             busy, awake = self._look()
             quick = self._started - started > _QUICK * awake * pause / _LOOK
-            if were_busy and busy == awake and not quick:
+            if were_busy and busy >= awake and not quick:
                 with self._lock:
                     for _ in range(max(1, awake)):
                         self._wake_one()

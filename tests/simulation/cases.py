@@ -33,9 +33,10 @@ _DRAW = [kind for kind, weight in _KINDS.items() for _ in range(weight)]
 class Case:
     """`ended`: done, discarded, dead or transferred, so often. `excuses`: faults that may have made it end once more.
     `forged`: it came with control properties of somebody's making. `foreign`: meant for another subscription.
+    `transferred_as`: the identity of the message that replaced it.
     """
 
-    __slots__ = ("dead", "ended", "excuses", "foreign", "forged", "kind", "name", "runs", "times")
+    __slots__ = ("dead", "ended", "excuses", "foreign", "forged", "kind", "name", "runs", "times", "transferred_as")
 
     def __init__(self, name: str, rng: Random) -> None:
         self.name = name
@@ -43,6 +44,7 @@ class Case:
         self.times = rng.randint(1, 6)
         self.forged = self.foreign = False
         self.runs = self.ended = self.dead = self.excuses = 0
+        self.transferred_as = ""
 
     def __repr__(self) -> str:
         return f"message {self.name} ({self.kind} {self.times}, run {self.runs} times)"

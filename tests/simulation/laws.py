@@ -94,8 +94,12 @@ class _Move:
         return int(properties.get(name, 0))  # type: ignore[attr-defined]
 
     def _transferred(self) -> str:
-        own = [name for name in self.new if name.startswith(names.PREFIX) and name != names.PARENT]
-        return f"a new message with {own}" if own or names.PARENT not in self.new else ""
+        own = {name for name in self.new if name.startswith(names.PREFIX)}
+        case = self.work.case
+        case.transferred_as = case.transferred_as or self.new.get(names.ID, "")
+        if own != {names.PARENT, names.ID}:
+            return f"a new message with {sorted(own)}"
+        return "" if self.new[names.ID] == case.transferred_as else f"it was {case.transferred_as} before"
 
     def _altered(self) -> str:
         was, now = self.work.stored.message, self.to

@@ -216,6 +216,31 @@ def test_a_hanging_thread_is_replaced_and_ends_when_it_comes_back(caplog: pytest
     runner.stop()
 
 
+def test_threads_that_come_back_after_they_were_replaced_are_counted_no_more() -> None:
+    desk, hold = TestDesk(), threading.Event()
+
+    def wait(_message: Message) -> None:
+        assert hold.wait(30)
+
+    runner = ThreadRunner(wait, 3)
+    runner.start(desk)
+    held = desk.put(3)
+    runner.wake()
+    eventually(lambda: desk.out == 3)
+    for message in held:
+        runner.abandon(message)
+    runner._excess = 3  # as if there had been more threads than work just before
+    hold.set()
+    eventually(lambda: not runner.hanging)
+    eventually(lambda: runner.asleep == 3)
+    runner._excess = 0
+    desk.put(50)
+    runner.wake()
+    eventually(lambda: len(desk.ended) == 50)  # what was given up is not handed back
+    eventually(lambda: runner.asleep == 3)
+    runner.stop()
+
+
 def test_a_hanging_coroutine_is_cancelled() -> None:
     async def handle(message: Message) -> None:
         if message.id == "7:0:0:-1":
