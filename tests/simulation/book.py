@@ -34,6 +34,7 @@ class Work:
     case: Case
     generation: int
     wall: int  # of the process, when it came
+    epoch: int  # of its topic, when it came
     started: int = 0
     began: float = 0.0
     running: bool = False
@@ -116,8 +117,9 @@ class Book:
         if work is None or not known:
             stored = self.world.broker.at(self.policy.lanes[lane].topic, number)
             finished_before = work is not None and (work.known or work.finished is not None)
+            epoch = self.world.epochs[self.policy.lanes[lane].topic]
             works[number] = work = Work(
-                stored, self._case(stored), generation, process.clock.wall(), known=finished_before
+                stored, self._case(stored), generation, process.clock.wall(), epoch, known=finished_before
             )
         work.generation = generation
 
@@ -161,7 +163,9 @@ class Book:
             earlier = before[0]
             if earlier.finished is None:
                 self.world.fail("I6 order", f"{work.case} of {key} starts before {earlier.case} is finished with")
-            if earlier.stored.number > stored.number and message.deliver_at is None and not work.case.ended:
+            handed_over = earlier.epoch != work.epoch  # the later one came before whoever had the earlier one was gone
+            late = earlier.stored.number > stored.number and not handed_over
+            if late and message.deliver_at is None and not work.case.ended:
                 self.world.fail("I6 order", f"{work.case} of {key} starts after the later {earlier.case}")
         self._order[process, lane, key] = (work, epoch, stored.number)
 
