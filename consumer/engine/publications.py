@@ -148,6 +148,8 @@ class Publications:
         effects = self._owner.effects
         effects.alarm("hanging", "sends are without receipts for too long: publishing starts afresh")
         effects.renew_publishing = True
+        # What nobody has fetched yet is not out at all: with the rest sent again, it would be stored twice.
+        effects.publish = [(ticket, message) for ticket, message in effects.publish if ticket not in self._out]
         hanging = list(self._out.values())
         self._out.clear()
         for publication in hanging:

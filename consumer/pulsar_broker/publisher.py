@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections import deque
@@ -27,6 +28,8 @@ _GATHER: Final = 0.003  # seconds a receipt waits for others
 _CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is tried again
 _ANY_SIZE: Final = 1 << 62
 _FRAME: Final = 8  # bytes around each text of a message's metadata, at most
+_BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingType.Default}
+_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
 _NEVER: Final = {
     pulsar.Result.MessageTooBig: "too big",
     pulsar.Result.IncompatibleSchema: "its schema does not fit",
@@ -44,6 +47,11 @@ _NEVER_RAISED: Final = {
     pulsar.AuthorizationError: "not authorised",
     pulsar.InvalidMessage: "invalid message",
 }
+
+
+def _whole(topic: str) -> str:
+    """The topic that this is, or is a partition of: producers of ours choose the partition themselves."""
+    return _PARTITION.sub("", topic)
 
 
 class PulsarPublisher:
@@ -152,11 +160,11 @@ class _Line:
                 send_timeout_millis=int(SEND_TIMEOUT * 1000),
                 max_pending_messages=_PENDING,
                 block_if_queue_full=True,
-                batching_enabled=topic not in self._largest,
+                batching_enabled=_whole(topic) not in self._largest,
                 batching_max_messages=1000,
                 batching_max_allowed_size_in_bytes=_BATCH_BYTES,
                 batching_max_publish_delay_ms=_BATCH_DELAY,
-                batching_type=pulsar.BatchingType.KeyBased if topic in self._by_key else pulsar.BatchingType.Default,
+                batching_type=_BATCHING[_whole(topic) in self._by_key],
             )
         return self._producers[key]
 
@@ -215,7 +223,7 @@ class _Line:
         if self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
-        if self._largest and _size(message) > self._largest.get(message.topic, _ANY_SIZE):
+        if self._largest and _size(message) > self._largest.get(_whole(message.topic), _ANY_SIZE):
             self._on_receipt(ticket, NeverTaken("too big"))
             return
         if topic in self._broken:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pulsar
 import pytest
 
-from consumer.broker import LaneRequest
+from consumer.broker import LaneRequest, NeverTaken, Receipt
 from consumer.envelope import Outgoing
 from consumer.pulsar_broker.connection import PulsarBroker
 from consumer.pulsar_broker.lanes import PulsarLane, _copied
@@ -152,6 +152,33 @@ def test_closing_a_lane_is_no_lost_connection(lane: Any) -> None:
     reader.close()
     assert sink.lost == 0
     assert not reader._thread.is_alive()
+
+
+@pytest.mark.parametrize("topic", ["t", "t-partition-11"])
+def test_what_holds_for_a_topic_holds_for_its_partitions(topic: str) -> None:
+    asked: list[dict[str, Any]] = []
+
+    class Recording(Client):
+        def create_producer(self, *names: Any, **given: Any) -> Client:
+            asked.append(given)
+            return super().create_producer(*names, **given)
+
+    client = Recording()
+    client.gate.set()
+    found: list[Receipt] = []
+    publisher = PulsarPublisher(
+        lambda: client,
+        [topic],
+        lambda receipts: found.extend(one for _, one in receipts),
+        by_key={"t"},
+        largest={"t": 9},
+    )
+    publisher.publish([(1, Outgoing(topic, b"x" * 100, {}))])
+    eventually(lambda: found)
+    publisher.close()
+    assert isinstance(found[0], NeverTaken)
+    assert asked[0]["batching_type"] is pulsar.BatchingType.KeyBased
+    assert asked[0]["batching_enabled"] is False
 
 
 def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_client() -> None:

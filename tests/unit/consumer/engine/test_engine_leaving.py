@@ -119,6 +119,24 @@ def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     assert bench.acknowledged() == [1]
 
 
+def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent_once() -> None:
+    bench = Bench(policy(in_place=()))
+    bench.give(delivery(1), delivery(2))
+    first, second = bench.take_all()
+    bench.engine.finish(first, FAILED)
+    ((old, _),) = bench.published()
+    bench.clock.advance(31)
+    bench.engine.finish(second, FAILED)
+    bench.engine.tick()
+    assert bench.engine.effects.renew_publishing
+    sent = bench.published()
+    assert len(sent) == 2
+    assert old not in dict(sent)
+    for ticket, _ in sent:
+        bench.engine.receipt(ticket, Stored("x"))
+    assert sorted(bench.acknowledged()) == [1, 2]
+
+
 def test_a_message_its_target_will_never_take_dies_with_the_reason() -> None:
     bench = Bench(policy(in_place=()))
     bench.give(delivery(1))
