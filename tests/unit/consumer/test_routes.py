@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from consumer.envelope import Level, State
+from consumer.form import Form
+from consumer.payloads.reading import Payloads
 from consumer.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
 from consumer.routes import load, outlet_of, policy_of
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
@@ -208,3 +210,19 @@ def test_delays_by_code_are_known_and_part_of_the_horizon(tmp_path: Path) -> Non
     assert [policy.delay_of("bank-busy", attempt) for attempt in (1, 2, 3)] == [30_000, 7_200_000, 7_200_000]
     assert policy.delay_of("other", 1) is None
     assert policy.horizon >= 7_200_000
+
+
+def test_a_namespace_that_requires_encryption_is_refused(tmp_path: Path) -> None:
+    more = "namespace_policies: {encryption_required: true}\n"
+    with pytest.raises(KodoctlError, match="K757"):
+        policy_of(load(write(tmp_path, "  J: {subscriptions: {s: {}}}\n", more), None), "J", "s")
+
+
+def test_a_route_to_a_level_that_is_not_there_is_none(tmp_path: Path) -> None:
+    routes = "[{when: {property: a, equals: b}, to: L2}]"
+    assert _policy(tmp_path, f"  J: {{subscriptions: {{s: {{routes: {routes}}}}}}}\n").routes == ()
+
+
+def test_an_avro_payload_is_encoded_by_its_form() -> None:
+    form = Form(Payloads("avro", {"type": "record", "name": "R", "fields": [{"name": "n", "type": "int"}]}))
+    assert (form.encoded({"n": 1}), form.encoded(None)) == (b"\x02", None)
