@@ -14,6 +14,7 @@ from typing import Final
 
 from consumer.envelope import CONTROL_NAMES, FRESH, MAX_REASON, BrokenControlError, Control, Delivery, State
 from consumer.policy import Lane
+from kodoctl.topology.names import whole_topic
 
 ORIGIN_ID: Final = "X-ORIGIN-MESSAGE-ID"
 ORIGIN_TOPIC: Final = "X-ORIGIN-TOPIC"
@@ -34,7 +35,6 @@ NAMES: Final = frozenset({
 """Every header it writes."""
 _TIME: Final = re.compile(r"(\d{14})(?:\.(\d{1,3}))?", re.ASCII)
 _COUNTS: Final = re.compile(r"(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re.ASCII)
-_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
 _MOST: Final = 1_000_000
 
 
@@ -64,7 +64,7 @@ def read(delivery: Delivery, lane: Lane) -> Control:
         hop=1 if was_moved else 0,
         reason=properties[PREVIOUS_ERROR][:MAX_REASON] if PREVIOUS_ERROR in properties else None,
         origin_id=delivery.position if was_moved else None,
-        origin_topic=_PARTITION.sub("", properties.get(ORIGIN_TOPIC, lane.topic)) if was_moved else None,
+        origin_topic=whole_topic(properties.get(ORIGIN_TOPIC, lane.topic)) if was_moved else None,
         origin_time=(_time(properties, ORIGIN_TIME) or delivery.publish_time) if was_moved else None,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections import deque
@@ -18,6 +17,7 @@ from consumer.engine.publications import SEND_TIMEOUT
 from consumer.envelope import Outgoing
 from consumer.pulsar_broker.schemas import Key, Outlets
 from kodoctl.errors import ClusterError, error
+from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
 _PENDING: Final = 20_000  # messages on the way to a partition before sending blocks
@@ -29,7 +29,6 @@ _CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is
 _ANY_SIZE: Final = 1 << 62
 _FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingType.Default}
-_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
 _NEVER: Final = {
     pulsar.Result.MessageTooBig: "too big",
     pulsar.Result.IncompatibleSchema: "its schema does not fit",
@@ -47,11 +46,6 @@ _NEVER_RAISED: Final = {
     pulsar.AuthorizationError: "not authorised",
     pulsar.InvalidMessage: "invalid message",
 }
-
-
-def _whole(topic: str) -> str:
-    """The topic that this is, or is a partition of: producers of ours choose the partition themselves."""
-    return _PARTITION.sub("", topic)
 
 
 class PulsarPublisher:
@@ -160,11 +154,11 @@ class _Line:
                 send_timeout_millis=int(SEND_TIMEOUT * 1000),
                 max_pending_messages=_PENDING,
                 block_if_queue_full=True,
-                batching_enabled=_whole(topic) not in self._largest,
+                batching_enabled=whole_topic(topic) not in self._largest,
                 batching_max_messages=1000,
                 batching_max_allowed_size_in_bytes=_BATCH_BYTES,
                 batching_max_publish_delay_ms=_BATCH_DELAY,
-                batching_type=_BATCHING[_whole(topic) in self._by_key],
+                batching_type=_BATCHING[whole_topic(topic) in self._by_key],
             )
         return self._producers[key]
 
@@ -223,7 +217,7 @@ class _Line:
         if self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
-        if self._largest and _size(message) > self._largest.get(_whole(message.topic), _ANY_SIZE):
+        if self._largest and _size(message) > self._largest.get(whole_topic(message.topic), _ANY_SIZE):
             self._on_receipt(ticket, NeverTaken("too big"))
             return
         if topic in self._broken:

@@ -8,6 +8,8 @@ from typing import Any
 import pulsar
 from pulsar.schema import Schema
 
+from kodoctl.topology.names import whole_topic
+
 Key = str | tuple[str, str]
 """A producer: its topic, and where it publishes with a schema the version of that (empty: the declared one)."""
 
@@ -42,7 +44,7 @@ class Outlets:
 
     def key(self, topic: str, version: str) -> Key:
         """The producer for a message."""
-        base = _whole(topic)
+        base = whole_topic(topic)
         if version and base in self._versioned:
             return topic, version
         return (topic, "") if base in self._declared else topic
@@ -52,11 +54,5 @@ class Outlets:
         if isinstance(key, str):
             return None
         topic, version = key
-        definition = self._definition(version) if version else self._declared[_whole(topic)]
+        definition = self._definition(version) if version else self._declared[whole_topic(topic)]
         return None if definition is None else PassThrough(definition)
-
-
-def _whole(topic: str) -> str:
-    """The topic that a partition belongs to: it has the schema."""
-    base, _, number = topic.rpartition("-partition-")
-    return base if base and number.isdigit() else topic

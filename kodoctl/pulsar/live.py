@@ -25,7 +25,7 @@ from kodoctl.pulsar.server import Server, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
 from kodoctl.topology.control import LEDGER_PREFIX
-from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.policies import Policies
 from kodoctl.topology.resources import (
     Address,
@@ -212,8 +212,8 @@ def _list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName
     names = must(admin.call("GET", f"persistent/{namespace}"), doing)
     plain = set()
     for name in names:
-        base, mark, number = name.rpartition("-partition-")
-        if not mark or not number.isdigit() or TopicName.parse(base) not in partitioned:
+        whole = whole_topic(name)
+        if whole == name or TopicName.parse(whole) not in partitioned:
             plain.add(TopicName.parse(name))
     return sorted(t for t in partitioned if not _is_system(t)), sorted(t for t in plain if not _is_system(t))
 

@@ -14,6 +14,7 @@ from typing import Final
 # Pulsar's own rule for tenant, namespace and local topic names (NamedEntity.checkName), without the empty name.
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"-partition-\d+", re.ASCII)
+_LAST_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
 HOLDER: Final = "kodo-hold"
 AUDIT_SUFFIX: Final = "-AUDIT"
 
@@ -144,6 +145,11 @@ class TopicName:
 
     def __str__(self) -> str:
         return self.full
+
+
+def whole_topic(name: str) -> str:
+    """The topic that `name` is, or is a partition of: without `-partition-<number>` at its end."""
+    return _LAST_PARTITION.sub("", name)
 
 
 def ready_name(ground: str, level: Level) -> str:

@@ -8,17 +8,16 @@ the payload and every `kodo-` property, so that none of them can be changed, lef
 from __future__ import annotations
 
 import hmac
-import re
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
 from kodoctl.topology.control import PREFIX, SIGNATURE
+from kodoctl.topology.names import whole_topic
 
 MIN_KEY: Final = 16  # characters of a key
 _FORM: Final = "1."  # names the way a signature is made
-_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
 
 
 class Signer:
@@ -78,6 +77,6 @@ def _text(topic: str, payload: bytes | None, properties: Mapping[str, str]) -> b
     """What is signed: fields with their lengths, so that no two messages have one text. A partition is its topic."""
     control = sorted((k, v) for k, v in properties.items() if k.startswith(PREFIX) and k != SIGNATURE)
     digest = "none" if payload is None else sha256(payload).hexdigest()
-    fields = [_PARTITION.sub("", topic), digest, *(field for pair in control for field in pair)]
+    fields = [whole_topic(topic), digest, *(field for pair in control for field in pair)]
     encoded = [field.encode("utf-8", "surrogatepass") for field in fields]
     return b"".join(b"%d:%b" % (len(field), field) for field in encoded)

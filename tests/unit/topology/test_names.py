@@ -12,6 +12,7 @@ from kodoctl.topology.names import (
     ready_name,
     reserved_suffix,
     state_name,
+    whole_topic,
     why_not_pulsar_name,
 )
 
@@ -52,6 +53,19 @@ def test_topics_read_long_and_short(text: str) -> None:
     assert str(topic) == topic.full == "persistent://kodo/trade/orders"
     assert topic.partition(3) == "persistent://kodo/trade/orders-partition-3"
     assert {topic: 1}[TopicName(TRADE, "orders")] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("persistent://kodo/trade/orders-partition-12", "persistent://kodo/trade/orders"),
+        ("persistent://kodo/trade/orders", "persistent://kodo/trade/orders"),
+        ("orders-partition-x", "orders-partition-x"),
+        ("orders-partition-1-L2", "orders-partition-1-L2"),
+    ],
+)
+def test_a_partition_belongs_to_its_whole_topic(name: str, whole: str) -> None:
+    assert whole_topic(name) == whole
 
 
 @pytest.mark.parametrize(
