@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from consumer.broker import Broker, LaneReader, Publisher, Receipt
 from consumer.clock import Clock
 from consumer.counts import Counts
 from consumer.effects import Alarm, Effects
 from consumer.engine.core import Engine
+from consumer.engine.desk import Runner
 from consumer.engine.reach import request_of
 from consumer.envelope import Delivery
 from consumer.live.steering import paused_lanes, paused_tenants, steered
@@ -32,39 +33,6 @@ _BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathere
 _GATHER: Final = 0.005  # seconds they are gathered at most
 OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
 _QUIET: Final = 30.0  # seconds between two alarms of one kind
-
-
-class Desk(Protocol):
-    """Where handlers fetch work and hand it back."""
-
-    @property
-    def version(self) -> int:
-        """Changes whenever there may be more to take: read it before `turn`, compare before going to sleep."""
-
-    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
-        """Hands back a message with its outcome and takes the next; None when there is none now. Never blocks for long."""
-
-    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
-        """The same for many at once: hands back what ended and takes up to `most`."""
-
-    def broke(self, problem: BaseException) -> None:
-        """The worker itself has failed."""
-
-
-class Runner(Protocol):
-    """Runs handlers: at most as many at once as it has slots."""
-
-    def start(self, desk: Desk) -> None:
-        """Begins to take turns."""
-
-    def wake(self) -> None:
-        """There may be something to take. Called often, from any thread; returns at once."""
-
-    def abandon(self, message: Message) -> None:
-        """This message's handler took too long: its slot is needed, its outcome is not."""
-
-    def stop(self) -> None:
-        """Takes no more turns; handlers still running are left alone."""
 
 
 @dataclass(slots=True)

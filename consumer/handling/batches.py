@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from consumer.engine.worker import Desk, Runner
+from consumer.engine.desk import Desk, Runner
 from consumer.message import Message
 from consumer.outcomes import DONE, Failed, Outcome, Verdict, asked_by
 
@@ -164,7 +164,7 @@ class Gatherer:
 
 
 class BatchRunner:
-    """consumer.engine.worker.Runner: `inner` runs batches where others run messages."""
+    """consumer.engine.desk.Runner: `inner` runs batches where others run messages."""
 
     def __init__(self, inner: Runner, batching: Batching) -> None:
         self._inner, self._batching = inner, batching

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from consumer.engine.worker import Runner
+from consumer.engine.desk import Runner
 from consumer.envelope import Duration, UnitError
 from consumer.handling.batches import Batching, BatchRunner, on_batches, on_batches_later
 from consumer.handling.middleware import Hooks

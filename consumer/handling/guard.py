@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, assert_never
 
 from consumer.clock import Clock
-from consumer.engine.worker import Desk
+from consumer.engine.desk import Desk
 from consumer.message import Message
 from consumer.outcomes import DONE, Died, Outcome, Postponed, Repeated
 from consumer.policy import Policy

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from consumer.clock import Clock
-from consumer.engine.worker import Desk, Runner
+from consumer.engine.desk import Desk, Runner
 from consumer.handling.guard import Guard
 from consumer.message import Message
 from consumer.policy import Policy

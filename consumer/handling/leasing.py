@@ -7,7 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from consumer.engine.worker import Runner, Worker
+from consumer.engine.desk import Runner
+from consumer.engine.worker import Worker
 from consumer.handling.guarded import GuardedRunner
 from consumer.scheduling.limits import Gate
 from consumer.stores.leases import Ask, Loan

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from consumer.engine.worker import Desk
+from consumer.engine.desk import Desk
 from consumer.handling.complaints import Complaints
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome

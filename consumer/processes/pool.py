@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from consumer.engine.worker import Desk
+from consumer.engine.desk import Desk
 from consumer.message import Message
 from consumer.outcomes import TOOK_TOO_LONG, Died
 from consumer.processes.child import Job
@@ -33,7 +33,7 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
 
 class ProcessRunner:
-    """consumer.engine.worker.Runner over `size` processes, each with one message at work.
+    """consumer.engine.desk.Runner over `size` processes, each with one message at work.
 
     Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a process
     gets its next message when the last one is done: spans begin when handlers do.

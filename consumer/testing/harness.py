@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 
 from consumer.application import Consumer
 from consumer.counts import Counts
-from consumer.engine.worker import Desk, Worker
+from consumer.engine.desk import Desk
+from consumer.engine.worker import Worker
 from consumer.envelope import Duration, Level, Outgoing, State
 from consumer.handling.batches import Batching, Gatherer
 from consumer.handling.complaints import Complaints

@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from consumer.engine.worker import Desk, Worker
+from consumer.engine.desk import Desk
+from consumer.engine.worker import Worker
 from consumer.message import Message
 from consumer.outcomes import Outcome
 from consumer.testing.clock import START_WALL
@@ -100,7 +101,7 @@ class Process:
 
 
 class Slots:
-    """consumer.engine.worker.Runner: sleeps and is woken as the runners with threads and tasks are."""
+    """consumer.engine.desk.Runner: sleeps and is woken as the runners with threads and tasks are."""
 
     def __init__(self, process: Process, most: int, *, frozen: bool) -> None:
         self.process, self.world, self._most = process, process.world, most

@@ -5,7 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from consumer.engine.worker import Desk, Worker
+from consumer.engine.desk import Desk
+from consumer.engine.worker import Worker
 from consumer.envelope import Outgoing
 from consumer.handling.guard import Guard
 from consumer.message import Message

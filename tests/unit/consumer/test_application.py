@@ -11,7 +11,7 @@ import pytest
 import consumer
 from consumer import Consumer
 from consumer.cli.worker_commands import load_handler
-from consumer.engine.worker import Runner
+from consumer.engine.desk import Runner
 from consumer.handling.middleware import Hooks
 from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.settings import Settings, read_settings

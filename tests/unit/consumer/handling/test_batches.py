@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from consumer import Dead, Retry
-from consumer.engine.worker import Runner
+from consumer.engine.desk import Runner
 from consumer.handling.batches import Batching
 from consumer.handling.declared import Handling
 from consumer.handling.middleware import Hooks

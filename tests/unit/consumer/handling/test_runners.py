@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from consumer.engine.worker import Runner
+from consumer.engine.desk import Runner
 from consumer.envelope import FRESH
 from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.message import Message
