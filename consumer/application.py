@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
@@ -27,12 +27,12 @@ from consumer.message import Check
 from consumer.payloads.reading import Payloads
 from consumer.payloads.schemas import SchemaVersions
 from consumer.policy import Policy
-from consumer.routes import policy_of
+from consumer.routes import judged, policy_of
 from consumer.settings import Settings, read_settings
 from consumer.together import run_all
 from consumer.traces.opening import runs_of
 from consumer.wiring import Place, Surroundings, reach
-from kodoctl.errors import UsageError, error
+from kodoctl.errors import Diagnostic, UsageError, error
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop as Loop
@@ -76,8 +76,10 @@ class Consumer:
         *,
         settings: Settings | None = None,
         source: tuple[Path, Callable[[], Policy], bytes | None] | None = None,
+        warnings: Sequence[Diagnostic] = (),
     ) -> None:
         self.policy = policy
+        self._warnings = warnings  # of the file, told when it starts
         self._source = source  # the file, how it is read again, and what it held
         self.settings = settings or Settings()
         self._connect = connect
@@ -89,23 +91,26 @@ class Consumer:
     def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[Place]) -> Consumer:
         """A consumer as the topology file declares it. Nothing is connected before `start`.
 
-        Raises KodoctlError with every finding: the file is wrong, has no such topic or subscription, or names a
-        payload schema that cannot be read. Environment and connection are found as by kodoctl: `env`, `context`, `admin_url`,
+        Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it has no
+        such topic or subscription, or names a payload schema that cannot be read. Environment and connection are found as by kodoctl: `env`, `context`, `admin_url`,
         `broker_url`, `token_file`; KODOCTL_ variables; a context.
         """
         surroundings = Surroundings.of(**place)
 
-        def read() -> Policy:
+        def read() -> tuple[Policy, list[Diagnostic]]:
             keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
-            return replace(policy_of(surroundings.topology(path), topic, subscription), signer=keys)
+            loaded = surroundings.topology(path)
+            warnings = judged(loaded)
+            return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
 
         text = contents(Path(path))  # before it is read: what is saved from here on is followed
-        policy = read()
+        policy, warnings = read()
         return cls(
             policy,
             lambda: reach(surroundings.connection(), policy),
             settings=read_settings(surroundings.environ, surroundings.folder),
-            source=(Path(path), read, text),
+            source=(Path(path), lambda: read()[0], text),
+            warnings=warnings,
         )
 
     @overload
@@ -240,6 +245,8 @@ class Consumer:
         that processes cannot import.
         """
         handling, check, traces = self.handling, self.payload_check, self._traces
+        for finding in self._warnings:
+            _warn(str(finding))
         policy = handling.scheduled(self.policy)
         broker, cluster = self._connect()
         if isinstance(check, Payloads):
@@ -336,6 +343,12 @@ class Consumer:
         on standard error. Several at once: `consumer.run_all`.
         """
         run_all(self, say=say)
+
+
+@lru_cache(maxsize=1_000)
+def _warn(text: str) -> None:
+    """Once in a process, however many consumers have the file."""
+    log.warning("%s", text)
 
 
 def _rng() -> Random:

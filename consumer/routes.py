@@ -25,16 +25,18 @@ from consumer.policy import (
     Waits,
 )
 from consumer.scheduling.adaptive import MOST
-from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, UsageError, error
+from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import holds
 from kodoctl.topology.expand import expand, produced_topic
+from kodoctl.topology.lint import check_loaded
 from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
 from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
 from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
 from kodoctl.topology.units import Rate as FileRate
 
 WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
+_OF_SEVERAL: Final = frozenset({"K302"})  # lint rules that need all files at once
 
 
 def load(path: str, environment: str | None) -> LoadedTopology:
@@ -51,6 +53,17 @@ def load(path: str, environment: str | None) -> LoadedTopology:
     if loaded.findings or not loaded.topologies:
         raise InvalidFileError(*loaded.findings)
     return loaded.topologies[0]
+
+
+def judged(topology: LoadedTopology) -> list[Diagnostic]:
+    """What `kodoctl lint` warns of in this environment. Raises InvalidFileError with every error that nobody allowed.
+
+    Whether other files declare what this one produces to cannot be told from one file.
+    """
+    found = [finding for finding in check_loaded(topology) if finding.allowed_because is None]
+    if errors := [finding for finding in found if finding.severity is Severity.ERROR]:
+        raise InvalidFileError(*errors)
+    return [finding for finding in found if finding.severity is Severity.WARNING and finding.code not in _OF_SEVERAL]
 
 
 def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from kodoctl.errors import Diagnostic, Severity, Where, has_errors
 from kodoctl.topology.allow import apply_allows
 from kodoctl.topology.expand import Expansion, expand
-from kodoctl.topology.load import SourceFile, TopologySet, environments_of, load_set
+from kodoctl.topology.load import LoadedTopology, SourceFile, TopologySet, environments_of, load_set
 from kodoctl.topology.overlay import changes_nothing
 from kodoctl.topology.payloads import PayloadFile
 from kodoctl.topology.rules import flow, keeping, lanes, naming, payloads
@@ -50,9 +50,18 @@ def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tupl
 def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
     """Expansions and findings of one environment, allow-comments applied: what plan and apply start from."""
     expansions, judged = judge(load_set(files, environment))
-    findings = [one.finding for one in judged]
-    allowed, _ = apply_allows(findings, [allow for file in files for allow in file.allows])
-    return expansions, in_order(allowed)
+    return expansions, _allowed(judged, files)
+
+
+def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
+    """Findings of one topology in the environment it was loaded in, allow-comments applied."""
+    _, judged = judge(TopologySet((topology,), topology.environment, ()))
+    return _allowed(judged, [topology.source])
+
+
+def _allowed(judged: Iterable[Judged], files: Sequence[SourceFile]) -> list[Diagnostic]:
+    allowed, _ = apply_allows([one.finding for one in judged], [allow for file in files for allow in file.allows])
+    return in_order(allowed)
 
 
 def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintReport:

@@ -177,3 +177,27 @@ def _unacknowledged(setting: Setting) -> int:
     path = f"{setting.topic.replace('://', '/')}/partitioned-stats"
     answer = setting.broker.admin("GET", path, perPartition="false").json()
     return int(answer["subscriptions"]["work"]["unackedMessages"])
+
+
+def test_a_file_with_lint_errors_starts_no_worker_and_changes_none_that_runs(
+    setting: Setting, capfd: pytest.CaptureFixture[str]
+) -> None:
+    create_topics(setting.broker, str(setting.file))
+    setting.send(200)
+    good = setting.file.read_text(encoding="utf-8")
+    bad = good.replace("work: {", "work: {weights: {ready: 300}, ")
+    said = ""
+    with setting.run() as process:
+        eventually(setting.done)
+        setting.file.write_text(bad, encoding="utf-8")
+        while "is refused, everything stays as it was" not in said:
+            said += capfd.readouterr().err
+            assert process.poll() is None
+            time.sleep(0.05)
+        eventually(lambda: not setting.left(), within=60)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert "K104 error weights or waits that cannot work" in said
+    with setting.run() as process:
+        assert process.wait(30) == 1
+    assert "[K104]" in capfd.readouterr().err

@@ -15,7 +15,9 @@ from consumer.engine.desk import Runner
 from consumer.handling.middleware import Hooks
 from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.settings import Settings, read_settings
-from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
+from kodoctl.topology.lint import lint
+from kodoctl.topology.load import read_files
 from tests.unit.consumer.topologies import DOUBLE, write
 
 SMALL = "  J: {subscriptions: {s: {}}}\n"
@@ -41,6 +43,47 @@ def test_the_environment_is_the_argument_else_the_variable_else_the_contexts(tmp
     for place in ({"environ": environ, "admin_url": "http://127.0.0.1:1"}, {"environ": none}):
         with pytest.raises(UsageError, match="K017"):
             _namespace(tmp_path, **place)
+
+
+MISTAKEN = """
+  J:
+    subscriptions:
+      s: {retrying: {delays: [1m, 30s]}, weights: {ready: 300}}
+"""
+
+
+def test_a_file_with_lint_errors_is_refused_with_all_of_them_and_what_is_allowed_is_not(tmp_path: Path) -> None:
+    path = write(tmp_path, MISTAKEN)
+    with pytest.raises(InvalidFileError) as refused:
+        Consumer.load(path, topic="J", subscription="s", environ={})
+    assert refused.value.diagnostics == lint(read_files([path])).findings
+    assert [(finding.code, finding.where.line) for finding in refused.value.diagnostics if finding.where] == [
+        ("K104", 9),
+        ("K104", 9),
+    ]
+    allowed = MISTAKEN.replace("300}}", "300}}  # kodoctl: allow K104 because tried")
+    assert Consumer.load(write(tmp_path, allowed), topic="J", subscription="s", environ={}).lanes()
+
+
+def test_lint_errors_count_in_the_environment_that_is_run(tmp_path: Path) -> None:
+    overlay = "environments: {prod: {topics: {J: {subscriptions: {s: {weights: {ready: 300}}}}}}, test: {}}\n"
+    path = write(tmp_path, SMALL, overlay)
+    Consumer.load(path, topic="J", subscription="s", environ={}, env="test")
+    with pytest.raises(InvalidFileError, match="K104"):
+        Consumer.load(path, topic="J", subscription="s", environ={}, env="prod")
+
+
+def test_warnings_of_lint_are_told_at_the_start_and_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    topics = "  J: {fair_by: uid, subscriptions: {s: {produces: [elsewhere]}}}\n"
+    path = write(tmp_path, topics)
+    for _ in range(2):
+        found = Consumer.load(path, topic="J", subscription="s", environ={"KODOCTL_CONFIG": str(tmp_path / "none")})
+        found.handler(lambda message: None)
+        assert caplog.messages == [] or _ == 1
+        with pytest.raises(UsageError, match="K503"):
+            found.start()
+    (told,) = caplog.messages
+    assert told.startswith(f"{path}:6:16 K209 warning"), "whether another file has `elsewhere` is not known"
 
 
 def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ TOPICS = """
         retrying: {attempts: 3, delays: [10s, 1m]}
         produces: [shipments, "persistent://p/n/elsewhere"]
         routes:
-          - {when: {property: size, equals: large}, to: L2}
+          - {when: {property: size, equals: large}, to: L2}  # kodoctl: allow K103 because it is what is tried here
           - {when: {property: size, exists: true}, to: B1}
   shipments:
     message_properties: {uid: required, from: required}

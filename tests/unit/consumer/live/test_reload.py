@@ -10,7 +10,7 @@ import pytest
 from consumer.envelope import State
 from consumer.live.reload import Reloader, contents, structural
 from consumer.policy import Policy
-from consumer.routes import load, policy_of
+from consumer.routes import judged, load, policy_of
 from kodoctl.topology.signing import Signer
 from tests.support import eventually
 from tests.unit.consumer.making import L2, policy
@@ -38,7 +38,9 @@ class World:
         return write(self.folder, TOPICS.format(settings))
 
     def read(self) -> Policy:
-        return policy_of(load(str(self.folder / "t.yaml"), "base"), "orders", "billing")
+        loaded = load(str(self.folder / "t.yaml"), "base")
+        judged(loaded)
+        return policy_of(loaded, "orders", "billing")
 
 
 @pytest.fixture
@@ -70,7 +72,7 @@ def test_weights_limits_delays_and_routes_are_followed(world: World, settings: s
     ("settings", "said"),
     [
         ("states: [retrying], tenant_weights: {u1: 3}", "levels or states"),
-        ("draining: [blocking]", "levels or states, draining or levels"),
+        ("states: [retrying, pending], draining: [blocking]", "levels or states, draining or levels"),
         ("type: key_shared", "subscription_type"),
         ("concurrency: 7", "concurrency"),
         ("audit: true", "audit"),
