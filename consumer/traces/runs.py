@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, assert_never
 
 from opentelemetry.context import Context, attach, detach
@@ -17,17 +18,7 @@ from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_cu
 from consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why
 from consumer.envelope import identity
 from consumer.message import Message, parts_of
-from consumer.outcomes import (
-    DONE,
-    TOOK_TOO_LONG,
-    DependencyDown,
-    Died,
-    Failed,
-    Outcome,
-    RetryAsked,
-    StateAsked,
-    Verdict,
-)
+from consumer.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Died, Failed, Outcome, Verdict, failure
 from consumer.policy import Policy
 from consumer.scheduling.held import Held
 from consumer.traces.carried import HARMLESS, read, written
@@ -78,38 +69,32 @@ class Runs:
         begin = self._begin_batch if batches else self.begin
 
         def run(unit: Any) -> None:
-            begun: Run | None = None
-            with HARMLESS:
-                begun = begin(unit)
-            token = None if begun is None else attach(begun.context)
-            try:
+            with self._within(begin, unit):
                 function(unit)
-            except BaseException as problem:
-                self._raised(begun, problem)
-                raise
-            else:
-                self._returned(begun, unit)
-            finally:
-                if token is not None:
-                    detach(token)
 
         async def run_later(unit: Any) -> None:
-            begun: Run | None = None
-            with HARMLESS:
-                begun = begin(unit)
-            token = None if begun is None else attach(begun.context)
-            try:
+            with self._within(begin, unit):
                 await function(unit)
-            except BaseException as problem:
-                self._raised(begun, problem)
-                raise
-            else:
-                self._returned(begun, unit)
-            finally:
-                if token is not None:
-                    detach(token)
 
         return run_later if is_async else run
+
+    @contextmanager
+    def _within(self, begin: Callable[[Any], Run], unit: Any) -> Iterator[None]:
+        """A handler's call, in its span."""
+        begun: Run | None = None
+        with HARMLESS:
+            begun = begin(unit)
+        token = None if begun is None else attach(begun.context)
+        try:
+            yield
+        except BaseException as problem:
+            self._raised(begun, problem)
+            raise
+        else:
+            self._returned(begun, unit)
+        finally:
+            if token is not None:
+                detach(token)
 
     # ---- the start
 
@@ -286,16 +271,12 @@ def _error_type(outcome: Outcome) -> str | None:
     match outcome:
         case Failed(reason):
             return "timeout" if outcome is TOOK_TOO_LONG else reason
-        case RetryAsked():
-            return "Retry"
-        case StateAsked(state):
-            return state.value.capitalize()
         case Died():
             return "Dead"
         case DependencyDown():
             return "Unavailable"
         case _:
-            return None
+            return failure(outcome)
 
 
 def _key(message: Message) -> object:
