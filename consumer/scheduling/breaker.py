@@ -25,7 +25,7 @@ _DOWN_TENANTS: Final = 2
 _DOWN_MESSAGES: Final = 3
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-_PROBES: Final = 3
+PROBES: Final = 3
 _FIRST_STARTS: Final = 2  # at once, after a probe that ended well
 
 
@@ -75,7 +75,7 @@ class Breaker:
             self._since, self._probes, self._ended = now, 0, 0
         match self.state:
             case BreakerState.PROBING:
-                return self._probes < _PROBES
+                return self._probes < PROBES
             case BreakerState.RESUMING:
                 return running < self.starts
             case _:
@@ -154,14 +154,14 @@ class Breaker:
         if not bad:
             self.state, self.starts, self._well = BreakerState.RESUMING, _FIRST_STARTS, 0
             return True
-        if self._ended == _PROBES:
+        if self._ended == PROBES:
             self._open(now)
             return True
         return False
 
     def _resumed(self, now: float, *, bad: bool) -> bool:
         self._well += -1 if bad else 1
-        if self._well < -_PROBES:
+        if self._well < -PROBES:
             self._open(now)
         elif not bad:
             self.starts += 1

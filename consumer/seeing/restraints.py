@@ -7,12 +7,10 @@ from typing import Final
 
 from consumer.counts import Counts
 from consumer.live.steering import paused_tenants
-from consumer.scheduling.breaker import BreakerState
+from consumer.scheduling.breaker import PROBES, BreakerState
 from consumer.seeing.exported import LANE, Labels, Read, counter, gauge, of_lane, plain
 from consumer.seeing.sight import Sight
 from kodoctl.topology.steer import What
-
-_PROBES: Final = 3.0  # handlers that the breaker tries
 
 
 def _breaker(sight: Sight) -> Iterator[tuple[Labels, float]]:
@@ -28,7 +26,7 @@ def _may_run(sight: Sight) -> float:
         case BreakerState.OPEN:
             return 0.0
         case BreakerState.PROBING:
-            return min(most, _PROBES)
+            return min(most, float(PROBES))
         case BreakerState.RESUMING:
             return min(most, float(throttle.breaker.starts))
         case _:
