@@ -273,8 +273,9 @@ def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision
 
 def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:
     target = policy.targets.get((level, State.READY))
-    if target is None or obstacle(envelope, level, policy):
-        return _failed(envelope, f"MoveTo: {obstacle(envelope, level, policy)}", policy, now)
+    problem = obstacle(envelope, level, policy)
+    if target is None or problem:
+        return _failed(envelope, f"MoveTo: {problem}", policy, now)
     return _move(envelope, target, envelope.control, policy, why, due=None)
 
 
