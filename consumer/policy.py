@@ -19,9 +19,8 @@ NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
 HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
 _SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
 MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
-LANE_FLOOR: Final = (
-    200  # messages every lane may hold, however full the look-ahead is; together a quarter of it at most
-)
+# Messages every lane may hold, however full the look-ahead is; together a quarter of it at most.
+LANE_FLOOR: Final = 200
 _QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues: fairness works on what is held
 _MAX_QUEUE: Final = 2_000
 

@@ -64,9 +64,8 @@ def _problems(policy: Policy, lane: Lane, limits: UnackedLimits) -> Iterator[str
             f"the broker sends a worker no more than {held}, the look-ahead is {wanted}:"
             f" write `policies: {{max_unacked_per_consumer: {max(wanted, 50_000)}}}`, or a smaller `lookahead`"
         )
-    together = (
-        2 * wanted * policy.expected_workers
-    )  # once beyond it the broker sends nothing until half is acknowledged
+    # Once beyond it the broker sends nothing until half is acknowledged.
+    together = 2 * wanted * policy.expected_workers
     if limits.subscription and limits.subscription <= policy.lane_most * policy.expected_workers:
         workers = f"{policy.expected_workers} worker{'s' if policy.expected_workers > 1 else ''} together"
         yield (

@@ -53,9 +53,8 @@ class Service:
         self._worker, self._cluster = worker, cluster
         self.name, self._drain_timeout = consumer_name, drain_timeout
         self.last_beat: float | None = None  # of the timekeeper
-        self.companions: list[
-            Callable[[threading.Event], None]
-        ] = []  # started and ended with the worker, each a thread
+        # Started and ended with the worker, each a thread.
+        self.companions: list[Callable[[threading.Event], None]] = []
         self._bell = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []

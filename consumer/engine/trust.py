@@ -22,8 +22,7 @@ def believed(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, 
     if (ready and unmarked(properties)) or signer.genuine(lane.topic, delivery.payload, properties):
         return delivery, ""
     kept = stripped(properties)
-    if (
-        ready and properties.get(FOR) == NOBODY
-    ):  # a producer's mark: unsigned it proves nothing, and is no message either
+    # A producer's mark: unsigned it proves nothing, and is no message either.
+    if ready and properties.get(FOR) == NOBODY:
         kept[FOR] = NOBODY
     return delivery._replace(properties=kept), "" if ready else UNSIGNED

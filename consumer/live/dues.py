@@ -6,9 +6,8 @@ from typing import Final
 
 from consumer.envelope import Outgoing
 
-_MOST: Final = (
-    4_096  # seconds remembered for a topic: more than an hour's, and beyond that the nearest that were told first
-)
+# Seconds remembered for a topic: more than an hour's, and beyond that the nearest that were told first.
+_MOST: Final = 4_096
 _PAST: Final = 300  # seconds after which nobody asks
 
 
