@@ -26,24 +26,24 @@ _LONGEST_NAP: Final = 5.0
 _LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
 
 
-def missing(policy: Policy, cluster: Cluster, partitions: dict[str, int] | None = None) -> list[Diagnostic]:
-    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
+def missing(policy: Policy, cluster: Cluster) -> tuple[list[Diagnostic], dict[str, int]]:
+    """What the cluster lacks for this subscription, one finding a topic, and how many partitions each topic has that is
+    there. Raises ClusterError when it cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
-    `partitions` is told how many each topic has.
     """
-    found = []
-    counts = {} if partitions is None else partitions
+    found: list[Diagnostic] = []
+    partitions: dict[str, int] = {}
     read = {lane.topic for lane in policy.lanes}
     for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
         if (count := cluster.partitions(topic)) is None:
             found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
             continue
-        counts[topic] = count
+        partitions[topic] = count
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
             detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
             found.append(error("K711", "subscription missing", detail))
-    return found
+    return found, partitions
 
 
 class Service:
@@ -79,8 +79,8 @@ class Service:
     def start(self) -> None:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
         if self._cluster is not None:
-            partitions: dict[str, int] = {}
-            if findings := missing(self._worker.policy, self._cluster, partitions):
+            findings, partitions = missing(self._worker.policy, self._cluster)
+            if findings:
                 raise KodoctlError(*findings)
             for lane in self._worker.engine.lanes:  # the file's number is not what connections are lost by
                 lane.has_partitions(partitions[lane.lane.topic])

@@ -215,7 +215,8 @@ def test_everything_missing_is_named_before_anything_is_opened(place: Place) -> 
         place.service.start()
     assert sorted(found.code for found in refused.value.diagnostics) == ["K710", "K710", "K711"]
     assert "kodoctl apply" in str(refused.value)
-    assert missing(policy(dead=False), place.cluster)
+    findings, _ = missing(policy(dead=False), place.cluster)
+    assert findings
 
 
 def test_limits_are_shared_by_live_workers_and_by_expected_ones_when_that_cannot_be_read(
