@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from consumer.cli.wiring import Topology, connects
+from consumer.cli.wiring import Port, Topology, connects
 from consumer.outbox.choice import Choice, Status
 from consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import command, one_line, say
@@ -82,16 +82,7 @@ def run(
         str | None, typer.Option("--app", help="Only rows that this application wrote.", metavar="NAME")
     ] = None,
     until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no row is left to send.")] = False,
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="Serve /metrics, /healthz and /readyz here; 0: any free one.",
-        ),
-    ] = None,
+    port: Port = None,
     *,
     place: Place,
 ) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from consumer.cli.wiring import Topology, connects
+from consumer.cli.wiring import Port, Topology, connects
 from consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import command, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
@@ -40,23 +40,14 @@ def run(
     ],
     subscription: Annotated[list[str], typer.Option("--subscription", help="Its subscription.", metavar="NAME")],
     handler: Annotated[list[str], typer.Option("--handler", help="What handles messages.", metavar="MODULE:FUNCTION")],
-    port: Annotated[
-        int | None,
-        typer.Option(
-            "--port",
-            min=0,
-            max=65535,
-            metavar="PORT",
-            help="Serve /metrics, /healthz and /readyz here; 0: any free one. Of several handlers the next has the next port.",
-        ),
-    ] = None,
+    port: Port = None,
     *,
     place: Place,
 ) -> None:
     """Run a handler until SIGTERM; then drain and exit 0. A second signal ends it at once.
 
-    Several in one process: repeat --subscription and --handler, in the same order. They drain together; when one cannot go
-    on, all end.
+    Several in one process: repeat --subscription and --handler, in the same order; the next handler has the next
+    --port. They drain together; when one cannot go on, all end.
     """
     from consumer.together import run_all
 
