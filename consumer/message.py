@@ -24,7 +24,7 @@ else:
 
 
 class Check(Protocol):
-    """Reads payloads and holds them against what is declared: consumer.payloads. All raise InvalidPayloadError."""
+    """Reads payloads and holds them against what is declared: consumer.payloads.reading. All raise InvalidPayloadError."""
 
     def __call__(self, value: Any) -> None:
         """Holds a JSON value against the declared schema."""

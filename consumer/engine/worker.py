@@ -279,7 +279,7 @@ class Worker:
         self._adopt()
 
     def adopt(self, policy: Policy) -> None:
-        """The file says otherwise now: a policy with the same structure (consumer.reload tells)."""
+        """The file says otherwise now: a policy with the same structure (consumer.live.reload tells)."""
         self.policy = policy
         self._adopt()
 

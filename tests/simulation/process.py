@@ -1,4 +1,4 @@
-"""One process: a worker, its slots, its timekeeper and its clock, as consumer.service and consumer.handlers drive them."""
+"""One process: a worker, its slots, its timekeeper and its clock, as consumer.engine.service and consumer.handling drive them."""
 
 from __future__ import annotations
 
