@@ -18,6 +18,11 @@ from consumer.testing.harness import InlineRunner
 from tests.unit.consumer.making import policy
 
 
+def names(count: int) -> list[str]:
+    """Of so many messages: m0, m1 and so on."""
+    return [f"m{number}" for number in range(count)]
+
+
 class FragileStore(MemoryStore):
     """A store in memory that is down when told to be."""
 

@@ -5,64 +5,22 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from opentelemetry import trace
-from opentelemetry.sdk.trace import SpanProcessor, sampling
+from opentelemetry.sdk.trace import sampling
 from opentelemetry.trace import SpanKind, StatusCode
 
-from consumer import Blocking, Consumer, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
+from consumer import Blocking, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
 from consumer.clock import SystemClock
 from consumer.producer import Producer
-from consumer.settings import Settings
 from consumer.testing import Harness, MemoryBroker
 from tests.support import eventually
 from tests.unit.consumer.pump import Pump
-from tests.unit.consumer.topologies import write
+from tests.unit.consumer.traced_runs import PARENT, SPAN, TRACE, both, failing, load
 from tests.unit.consumer.tracing import Spans, context, events, exported, facts, short
-
-TOPICS = """
-  orders:
-    levels: double
-    backup: true
-    fair_by: uid
-    subscriptions:
-      billing: {in_place: [], retrying: {delays: [10s], attempts: 3}, produces: [shipments]}
-      patient: {in_place: [1s], retrying: {delays: [10s], attempts: 3}}
-      strict: {handler_timeout: 1s, in_place: [], retrying: {delays: [10s]}}
-  shipments: {}
-"""
-PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-TRACE, SPAN = 0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331
-both = pytest.mark.parametrize("later", [False, True], ids=["plain", "async"])
-
-
-@pytest.fixture
-def spans() -> Iterator[Spans]:
-    with exported() as found:
-        yield found
-
-
-def load(folder: Path, subscription: str = "billing", **settings: Any) -> Consumer:
-    found = Consumer.load(write(folder, TOPICS), topic="orders", subscription=subscription, environ={})
-    found.settings = Settings(**settings)
-    return found
-
-
-def failing(consumer: Consumer, problem: BaseException, times: int = 1) -> list[int]:
-    """A handler that raises so many times."""
-    runs: list[int] = []
-
-    def handle(message: Message) -> None:
-        runs.append(1)
-        if len(runs) <= times:
-            raise problem
-
-    consumer.handler(handle)
-    return runs
 
 
 def test_a_run_says_what_was_handled_and_where_and_continues_the_message_s_trace(tmp_path: Path, spans: Spans) -> None:
@@ -277,44 +235,6 @@ def test_a_batch_of_several_lanes_names_none(tmp_path: Path, spans: Spans) -> No
     assert spans.names == ["process"]
 
 
-def test_a_handler_that_takes_too_long_ends_its_span_when_it_is_given_up(tmp_path: Path, spans: Spans) -> None:
-    consumer = load(tmp_path, "strict")
-    consumer.handler(lambda message: None)
-    harness = Harness(consumer)
-    harness.send(b"x")
-    harness.worker.tick()
-    harness.broker.step()
-    message = harness.worker.turn(None, None)
-    assert message is not None
-    traces = consumer._traces
-    assert traces is not None
-    run = traces.begin(message)
-
-    harness.clock.advance(2)
-    harness.worker.tick()
-    (span,) = spans.all
-    assert facts(span)["error.type"] == "timeout"
-    assert facts(span)["kodo.outcome"] == "retrying"
-    traces._returned(run, message)  # it comes back after all
-    assert len(spans.all) == 1
-
-
-def test_what_still_runs_at_the_end_is_told_as_let_go(tmp_path: Path, spans: Spans) -> None:
-    consumer = load(tmp_path)
-    consumer.handler(lambda message: None)
-    harness = Harness(consumer)
-    harness.send(b"x")
-    harness.worker.tick()
-    harness.broker.step()
-    message = harness.worker.turn(None, None)
-    traces = consumer._traces
-    assert traces is not None
-    assert message is not None
-    traces.begin(message)
-    traces.close()
-    assert facts(spans.all[0])["error.type"] == "let go"
-
-
 def test_what_is_not_sampled_costs_no_attributes_and_still_travels(tmp_path: Path) -> None:
     with exported(sampling.ParentBased(sampling.ALWAYS_OFF)) as spans:
         consumer = load(tmp_path)
@@ -363,70 +283,3 @@ def test_threads_of_real_runners_each_have_their_own_context(tmp_path: Path, spa
         (inside,) = [span for span in spans.all if span.name == f"inside {name}"]
         family = [span for span in spans.all if context(span).trace_id == context(inside).trace_id]
         assert sorted(short(span.name) for span in family) == [f"inside {name}", "process orders", "send orders"]
-
-
-class _Broken(SpanProcessor):
-    """An application's own processor that fails at the start of spans, or at their end."""
-
-    def __init__(self, at: str) -> None:
-        self.at = at
-
-    def on_start(self, span: Any, parent_context: Any = None) -> None:
-        if self.at == "start":
-            raise RuntimeError("no disk")
-
-    def on_end(self, span: Any) -> None:
-        if self.at == "end":
-            raise RuntimeError("no disk")
-
-
-@both
-@pytest.mark.parametrize("at", ["start", "end"])
-def test_spans_that_fail_cost_no_message_anything(
-    tmp_path: Path,
-    spans: Spans,
-    later: bool,
-    at: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("consumer.traces.carried.HARMLESS.told", float("-inf"))
-    spans.provider.add_span_processor(_Broken(at))
-    consumer = load(tmp_path)
-
-    def handle(message: Message) -> None:
-        if message.data == b"bad":
-            raise ValueError
-
-    async def handle_later(message: Message) -> None:
-        handle(message)
-
-    consumer.handler(handle_later if later else handle)
-    harness = Harness(consumer)
-    harness.send(b"x")
-    harness.send(b"bad")
-    harness.run()
-    assert (harness.counts.done, harness.counts.finished["retrying"]) == (1, 1)
-    assert harness.worker.problem is None
-    assert caplog.text.count("a span could not be made or ended") == 1
-
-    traces = consumer._traces
-    assert traces is not None
-    traces.began(_message(harness))
-    traces.close()
-    clock = SystemClock()
-    broker = MemoryBroker(clock)
-    broker.create("persistent://p/n/orders")
-    pump = Pump(broker)
-    with Producer("persistent://p/n/orders", broker) as producer:
-        producer.send(b"x")
-    pump.stop()
-
-
-def _message(harness: Harness) -> Message:
-    harness.send(b"one more")
-    harness.worker.tick()
-    harness.broker.step()
-    message = harness.worker.turn(None, None)
-    assert message is not None
-    return message

@@ -27,16 +27,10 @@ from consumer.traces import opening
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import write
-from tests.unit.consumer.tracing import Spans, context, exported, facts
+from tests.unit.consumer.tracing import Spans, context, facts
 
 TOPIC = "persistent://p/n/orders"
 MINE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-@pytest.fixture
-def spans() -> Iterator[Spans]:
-    with exported() as found:
-        yield found
 
 
 @pytest.fixture

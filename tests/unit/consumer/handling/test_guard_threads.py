@@ -1,0 +1,85 @@
+"""The guard at work with threads: those of handlers and the one that asks the store."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from random import Random
+
+import pytest
+
+from consumer.clock import SystemClock
+from consumer.engine.worker import Worker
+from consumer.envelope import Outgoing
+from consumer.handling.guard import Guard
+from consumer.handling.guarded import GuardedRunner
+from consumer.handling.runners import ThreadRunner
+from consumer.stores.memory import MemoryStore, Shelf
+from consumer.testing import MemoryBroker
+from tests.support import eventually
+from tests.unit.consumer.guarding import FragileStore, names
+from tests.unit.consumer.making import policy
+from tests.unit.consumer.pump import Pump
+
+
+@pytest.mark.parametrize("slots", [1, 8])
+def test_threads_of_handlers_and_of_the_store_work_together(slots: int) -> None:
+    seen: list[str] = []
+    of = policy(concurrency=slots, in_place=())
+    clock, shelf = SystemClock(), Shelf()
+    broker = MemoryBroker(clock)
+    broker.create_for(of)
+    store = MemoryStore("a", shelf)
+    runner = GuardedRunner(
+        ThreadRunner(lambda message: seen.append(message.text()), slots), Guard(store, of, clock, go_on=False), store
+    )
+    worker = Worker(of, broker, runner, clock, Random(1))
+    worker.open("w")
+    pump = Pump(broker)
+    for name in names(500):
+        broker.send(Outgoing(of.lanes[0].topic, name.encode(), {"kodo-id": name}))
+    eventually(lambda: len(shelf.done) == 500)
+    eventually(lambda: not broker.backlog(of.lanes[0].topic, "s"))
+    pump.stop()
+    worker.drain()
+    worker.close()
+    assert sorted(seen) == sorted(names(500))
+    assert (shelf.marks, shelf.beats) == ({}, {})
+
+
+def test_a_failure_of_the_stores_own_code_ends_the_worker() -> None:
+    of = policy()
+    broker = MemoryBroker(SystemClock())
+    broker.create_for(of)
+    store = MemoryStore("a")
+    guard = Guard(store, of, SystemClock(), go_on=False)
+    worker = Worker(of, broker, GuardedRunner(ThreadRunner(print, 1), guard, store), SystemClock(), Random(1))
+    worker.open("w")
+    store.exchange = None  # type: ignore[assignment, method-assign]
+    broker.send(Outgoing(of.lanes[0].topic, b"m1", {"kodo-id": "m1"}))
+    pump = Pump(broker)
+    eventually(lambda: isinstance(worker.problem, TypeError))
+    pump.stop()
+    worker.close()
+
+
+def test_a_store_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr("consumer.handling.guarded._HANGS", 0.0)
+    monkeypatch.setattr("consumer.handling.guarded._BEAT", 0.02)
+    cut = threading.Event()
+    store = FragileStore("a")
+    of = policy()
+
+    class Hanging(Guard):
+        def step(self) -> bool:
+            return not cut.wait(10)
+
+    store.interrupt = cut.set  # type: ignore[method-assign]
+    guard = Hanging(store, of, SystemClock(), go_on=False)
+    runner = GuardedRunner(ThreadRunner(print, 1), guard, store)
+    with caplog.at_level(logging.ERROR):
+        runner.start(None)  # type: ignore[arg-type]
+        runner.wake()
+        assert cut.wait(10)
+    runner.stop()
+    assert "the store does not answer" in caplog.text
