@@ -73,6 +73,13 @@ bench: $(READY) ## Measure against what a user would pick instead (needs a broke
 	$(BIN)/python benchmarks/lint/measure.py
 	$(BIN)/python benchmarks/plan_apply/measure.py
 	$(BIN)/python benchmarks/consumer/throughput.py
+	$(BIN)/python benchmarks/consumer/fairness.py
+	$(BIN)/python benchmarks/consumer/lateness.py
+	$(BIN)/python benchmarks/consumer/footprint.py
+	$(BIN)/python benchmarks/consumer/limits.py
+	$(BIN)/python benchmarks/consumer/effects.py
+	$(BIN)/python benchmarks/consumer/scheduler.py
+	$(BIN)/python benchmarks/consumer/traces.py
 	$(BIN)/python benchmarks/outbox/relay.py
 
 format: $(READY) ## Rewrite sources as the style asks

@@ -1,4 +1,4 @@
-"""What the measurements share: the broker they run against, and raw clients of it.
+"""What the measurements share: the broker they run against, raw clients of it, and consumers of a topology written for it.
 
 The broker is the one named by KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else by the current context.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pulsar
 import requests
@@ -17,11 +18,22 @@ import requests
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.connection import Flags, connect
 
+if TYPE_CHECKING:  # imported where it is used: some measure what Python takes without it
+    from consumer import Consumer
+
 try:
     CLUSTER = connect(Flags(), os.environ, Path.cwd())
 except KodoctlError as problem:
     sys.exit(str(problem))
+PLACE: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
 EARLIEST = {"ledgerId": -1, "entryId": -1}
+HEAD = """
+version: 1
+name: bench
+tenant: {tenant}
+namespace: ns
+topics:
+"""
 
 
 def admin(method: str, path: str, body: Any = None) -> requests.Response:
@@ -43,6 +55,29 @@ def create_topic(tenant: str, topic: str, *subscriptions: str) -> None:
 
 def client() -> pulsar.Client:
     return pulsar.Client(CLUSTER.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def batched(with_broker: pulsar.Client, tenant: str, topic: str = "flow") -> pulsar.Producer:
+    """A producer that fills a topic fast."""
+    return with_broker.create_producer(
+        f"persistent://{tenant}/ns/{topic}", batching_enabled=True, batching_max_messages=1000,
+        batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
+    )  # fmt: skip
+
+
+def topology(tenant: str, topics: str) -> str:
+    """The file's text; `topics`: what stands below `topics:`, indented."""
+    return HEAD.format(tenant=tenant) + topics.lstrip("\n")
+
+
+def loaded(text: str, topic: str = "flow", subscription: str = "s") -> Consumer:
+    """The consumer of a topology, on this broker."""
+    from consumer import Consumer
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "t.yaml"
+        file.write_text(text, encoding="utf-8")
+        return Consumer.load(file, topic=topic, subscription=subscription, **PLACE)
 
 
 def cpu() -> float:

@@ -34,17 +34,12 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import CLUSTER, admin, client, cpu, create_tenant, create_topic
+from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
 
 HERE = Path(__file__).parent
 QUIET_BEFORE = 12.0  # seconds without the noisy tenant: what the machine and the arm do by themselves
 SLOTS = 16
-TOPOLOGY = """
-version: 1
-name: bench
-tenant: {tenant}
-namespace: ns
-topics:
+TOPICS = """
   {topic}:
     backup: true
     fair_by: uid
@@ -109,7 +104,7 @@ class Journal:
 
 
 def ours(load: Load, tenant: str, topic: str, journal: Journal) -> None:
-    from consumer import Consumer, Message
+    from consumer import Message
 
     runs: dict[str, int] = {}
 
@@ -121,12 +116,8 @@ def ours(load: Load, tenant: str, topic: str, journal: Journal) -> None:
             if number % 100 < load.failing * 100 and runs[message.id] < 3:
                 raise ValueError("one of those that fail")
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "t.yaml"
-        text = TOPOLOGY.format(tenant=tenant, topic=topic, messages=load.lookahead, isolate=load.isolate)
-        file.write_text(text, encoding="utf-8")
-        place: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
-        consumer = Consumer.load(file, topic=topic, subscription="s", **place)
+    topics = TOPICS.format(topic=topic, messages=load.lookahead, isolate=load.isolate)
+    consumer = loaded(topology(tenant, topics), topic)
     consumer.handler(handle)
     consumer.start()
 
@@ -205,10 +196,7 @@ def produce(load: Load, tenant: str, topic: str, out: Path) -> None:
     quiet = with_broker.create_producer(
         f"persistent://{tenant}/ns/{topic}", block_if_queue_full=True, batching_enabled=False
     )
-    flood = with_broker.create_producer(
-        f"persistent://{tenant}/ns/{topic}", batching_enabled=True, batching_max_messages=1000,
-        batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
-    )  # fmt: skip
+    flood = batched(with_broker, tenant, topic)
     begin = time.time() + 0.5
     until = begin + QUIET_BEFORE + load.watch
     sent: list[str] = []

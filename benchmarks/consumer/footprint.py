@@ -16,40 +16,28 @@ import os
 import platform
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import CLUSTER, admin, client, cpu, create_tenant, create_topic, rss_mib
+from cluster import admin, batched, client, cpu, create_tenant, create_topic, loaded, rss_mib, topology
 
 HERE = Path(__file__).parent
 STATES = ("RETRYING", "PENDING", "BLOCKING")
-TOPOLOGY = """
-version: 1
-name: bench
-tenant: {tenant}
-namespace: ns
-topics:
+TOPICS = """
   flow:
     levels: [L1, L2, L3]
     fair_by: uid
     subscriptions:
-      s: {{states: [retrying, pending, blocking], dead_letter: false, concurrency: 16, isolate: "off",
-           lookahead: {{messages: 50000, size: 128MiB}}}}
+      s: {states: [retrying, pending, blocking], dead_letter: false, concurrency: 16, isolate: "off",
+          lookahead: {messages: 50000, size: 128MiB}}
 """
 
 
 def consumer(tenant: str, handle: Any) -> Any:
-    from consumer import Consumer
-
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "t.yaml"
-        file.write_text(TOPOLOGY.format(tenant=tenant), encoding="utf-8")
-        place: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
-        found = Consumer.load(file, topic="flow", subscription="s", **place)
+    found = loaded(topology(tenant, TOPICS))
     found.handler(handle)
     found.start()
     return found
@@ -96,10 +84,7 @@ ARMS = {"bare": bare, "idle": idle, "full": full}
 
 def fill(tenant: str, tenants: int) -> None:
     with_broker = client()
-    producer = with_broker.create_producer(
-        f"persistent://{tenant}/ns/flow", batching_enabled=True, batching_max_messages=1000,
-        batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
-    )  # fmt: skip
+    producer = batched(with_broker, tenant)
     for number in range(tenants):
         producer.send_async(b"x" * 1024, lambda *_: None, properties={"uid": f"tenant-{number}"})
     producer.flush()

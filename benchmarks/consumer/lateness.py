@@ -13,26 +13,19 @@ import argparse
 import json
 import os
 import platform
-import tempfile
 import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pulsar
-from cluster import CLUSTER, client, create_tenant, create_topic
+from cluster import client, create_tenant, create_topic, loaded, topology
 
-from consumer import Consumer, Message, Retry
+from consumer import Message, Retry
 from consumer.message import parts_of
 
 HERE = Path(__file__).parent
-TOPOLOGY = """
-version: 1
-name: bench
-tenant: {tenant}
-namespace: ns
-topics:
+TOPICS = """
   flow:
     subscriptions:
       s: {{states: [retrying], dead_letter: false, in_place: [], concurrency: 16, retrying: {{delays: [{delay}]}}}}
@@ -40,11 +33,7 @@ topics:
 
 
 def ours(tenant: str, messages: int, delay: str) -> list[float]:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "t.yaml"
-        file.write_text(TOPOLOGY.format(tenant=tenant, delay=delay), encoding="utf-8")
-        place: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
-        consumer = Consumer.load(file, topic="flow", subscription="s", **place)
+    consumer = loaded(topology(tenant, TOPICS.format(delay=delay)))
     late: list[float] = []
     over = threading.Event()
 

@@ -30,17 +30,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from cluster import CLUSTER, create_tenant, create_topic
+from cluster import CLUSTER, PLACE, create_tenant, create_topic, topology
 
 from consumer import Producer
 
 HERE = Path(__file__).parent
-TOPOLOGY = """
-version: 1
-name: bench
-tenant: {tenant}
-namespace: ns
-topics:
+TOPICS = """
   flow:
     subscriptions:
       s:
@@ -102,8 +97,7 @@ def workers(folder: Path, count: int, store: str) -> Iterator[list[subprocess.Po
 
 
 def fill(file: Path, messages: int) -> None:
-    place: dict[str, Any] = {"admin_url": CLUSTER.admin_url, "broker_url": CLUSTER.broker_url, "environ": {}}
-    with Producer.load(file, topic="flow", **place) as producer:
+    with Producer.load(file, topic="flow", **PLACE) as producer:
         for number in range(messages):
             producer.post(b"x")
             if number % 5 == 4:  # a batch goes to one worker as a whole
@@ -116,7 +110,8 @@ def measure(store: str, count: int, rate: int, seconds: float) -> dict[str, Any]
     create_topic(tenant, "flow", "s")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "t.yaml").write_text(TOPOLOGY.format(tenant=tenant, workers=count, rate=rate), encoding="utf-8")
+        text = topology(tenant, TOPICS.format(workers=count, rate=rate))
+        (folder / "t.yaml").write_text(text, encoding="utf-8")
         (folder / "app.py").write_text(APP, encoding="utf-8")
         fill(folder / "t.yaml", round(rate * (seconds + 40)))
         ledger = folder / "ledger"

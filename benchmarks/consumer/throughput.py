@@ -34,7 +34,6 @@ import resource
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from functools import partial
@@ -42,7 +41,7 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
-from cluster import CLUSTER, admin, client, cpu, create_tenant, create_topic
+from cluster import CLUSTER, admin, batched, client, cpu, create_tenant, create_topic, loaded, topology
 
 BASES = {
     "raw": None, "sync": "raw", "async": "raw", "sync-fair": "raw", "async-fair": "raw", "go": "raw", "failing": "sync",
@@ -52,12 +51,7 @@ BASES = {
 SLEEP = 0.010  # seconds, of the handlers of `slots`
 HERE = Path(__file__).parent
 HOUR = 3_600_000  # ms
-TOPOLOGY = """
-version: 1
-name: bench
-tenant: {tenant}
-namespace: ns
-topics:
+TOPICS = """
   flow:
     {fair}
     subscriptions:
@@ -70,10 +64,7 @@ def preload(tenant: str, messages: int, size: int) -> None:
     create_tenant(tenant)
     create_topic(tenant, "flow", "hold")
     with_broker = client()
-    producer = with_broker.create_producer(
-        f"persistent://{tenant}/ns/flow", batching_enabled=True, batching_max_messages=1000,
-        batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
-    )  # fmt: skip
+    producer = batched(with_broker, tenant)
     for number in range(messages):
         producer.send_async(b"x" * size, _ignore, properties={"uid": f"u{number % 100}", "number": str(number)})
     producer.flush()
@@ -106,10 +97,7 @@ def raw_reroute_arm(tenant: str, subscription: str, messages: int, *, due: bool)
         f"persistent://{tenant}/ns/flow", subscription, pulsar.ConsumerType.Shared, receiver_queue_size=2000,
         initial_position=pulsar.InitialPosition.Earliest, batch_index_ack_enabled=True,
     )  # fmt: skip
-    producer = with_broker_too.create_producer(
-        f"persistent://{tenant}/ns/{moved_to(subscription, due=due)}", batching_enabled=True, batching_max_messages=1000,
-        batching_max_publish_delay_ms=5, block_if_queue_full=True, max_pending_messages=20_000,
-    )  # fmt: skip
+    producer = batched(with_broker_too, tenant, moved_to(subscription, due=due))
     stored: queue.SimpleQueue[Any] = queue.SimpleQueue()
     began, used = time.perf_counter(), cpu()
     left = messages
@@ -188,20 +176,14 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
 
 def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> tuple[float, float]:
     import consumer.pulsar_broker  # noqa: F401  # its cost is not that of a message
-    from consumer import Consumer, Message, Retry, Transfer
+    from consumer import Message, Retry, Transfer
 
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "t.yaml"
-        text = TOPOLOGY.format(
-            tenant=tenant, subscription=subscription, produces="[elsewhere]" if arm == "route" else "[]",
-            fair="fair_by: uid" if arm.endswith("fair") else "description: none", slots=100 if arm == "slots" else 16,
-            states="[retrying]" if arm in ("reroute", "failing") else "[]",
-        )  # fmt: skip
-        file.write_text(text, encoding="utf-8")
-        worker = Consumer.load(
-            file, topic="flow", subscription=subscription, admin_url=CLUSTER.admin_url, broker_url=CLUSTER.broker_url,
-            environ={},
-        )  # fmt: skip
+    topics = TOPICS.format(
+        subscription=subscription, produces="[elsewhere]" if arm == "route" else "[]",
+        fair="fair_by: uid" if arm.endswith("fair") else "description: none", slots=100 if arm == "slots" else 16,
+        states="[retrying]" if arm in ("reroute", "failing") else "[]",
+    )  # fmt: skip
+    worker = loaded(topology(tenant, topics), subscription=subscription)
     left, over = [messages], threading.Event()
 
     def count() -> None:
