@@ -15,6 +15,7 @@ from consumer.scheduling.fairness import TenantRing
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
+_ENOUGH: Final = 2_000  # messages a lane looks ahead that has no tenants: more would only grow cold in memory
 OTHER: Final = "other"
 _MAX_COUNTED: Final = 60
 
@@ -214,10 +215,12 @@ class Stock:
     Bytes: those held and on their way stay below it. Receiver queues are counted in messages by the client, so their bytes
     can only be estimated: by the average size of what is held, for lanes that hold anything, and as half of the budget at
     most, for else large messages would leave nothing to work on.
+
+    Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until half is gone.
     """
 
     __slots__ = (
-        "_busy", "_floor", "_max_bytes", "_max_messages", "_queue", "_step", "_taken", "bytes", "messages",
+        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_queue", "_step", "_taken", "bytes", "messages",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -227,6 +230,7 @@ class Stock:
         self._floor = max(1, min(LANE_FLOOR, policy.max_held // (4 * lanes)))
         self._step = max(1, min(policy.batch, policy.max_held // 4))
         self._queue = policy.queue
+        self._enough = float("inf") if policy.fair_by else _ENOUGH
         self._taken = self._floor * lanes  # by each lane what it holds, or else its floor, which is kept for it
         self._busy = 0  # lanes that hold anything
         self.messages = 0
@@ -280,11 +284,15 @@ class Stock:
         """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
         if self._bytes >= self._max_bytes:
             return 0 if lane.held else 1
+        if len(lane.ring) >= self._enough:
+            return 0
         return max(self._floor - lane.held, 0) + max(self._max_messages - self._taken, 0)
 
     def worthwhile(self, lane: LaneState) -> bool:
         """Whether a lane that waits should go on: room for a batch, or the lane is running dry. A few at a time cost much."""
         room = self.room(lane)
+        if 2 * len(lane.ring) > self._enough:
+            return False
         return room >= self._step or (room > 0 and 2 * lane.held <= self._floor)
 
 

@@ -6,7 +6,7 @@ from consumer.envelope import State
 from consumer.outcomes import DONE
 from consumer.policy import Concurrency, Pace, Quota, Rate
 from consumer.testing.clock import START_WALL
-from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, policy
+from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy
 
 # ---- the look-ahead
 
@@ -30,6 +30,30 @@ def test_no_more_is_received_than_the_lookahead_holds_and_each_lanes_floor_is_ke
             break
     bench.engine.tick()
     assert bench.engine.effects.resume == [0]
+
+
+def test_without_tenants_a_lane_that_has_enough_to_start_rests_until_half_of_it_is_gone() -> None:
+    bench = Bench(policy())
+    ready = lane_of(bench.policy, L1, State.READY)
+    bench.give(*(delivery(number) for number in range(1_999)))
+    assert bench.engine.room(ready) > 1
+    bench.give(delivery(1_999))
+    assert bench.engine.room(ready) == 0
+    assert bench.engine.room(ready - 1) > 1, "others have not enough"
+    message = bench.engine.take()
+    for started in range(1, 1_000):
+        bench.engine.tick()
+        assert not bench.engine.effects.resume, f"{2_000 - started} are left to start"
+        message = bench.engine.turn(message, DONE)
+    bench.engine.tick()
+    assert bench.engine.effects.resume == [ready]
+
+
+def test_with_tenants_a_lane_looks_as_far_ahead_as_it_may() -> None:
+    bench = Bench(policy(fair_by="uid"))
+    ready = lane_of(bench.policy, L1, State.READY)
+    bench.give(*(delivery(number) for number in range(10_000)))
+    assert bench.engine.room(ready) > bench.policy.batch
 
 
 def test_beyond_the_bytes_only_empty_lanes_get_on() -> None:
