@@ -284,7 +284,7 @@ class Consumer:
             if window is not None:
                 window.close()
             raise
-        reloader = self._reloader(worker)
+        reloader = self._reloader(service)
         if reloader is not None:
             reloader.start()
         return _Running(worker, service, broker, cluster, window, reloader, self._traces)
@@ -308,11 +308,11 @@ class Consumer:
         """`host:port` of metrics and health, while they are served."""
         return self._running.window.address if self._running and self._running.window else None
 
-    def _reloader(self, worker: Worker) -> Reloader | None:
+    def _reloader(self, service: Service) -> Reloader | None:
         if self._source is None:
             return None
         file, read, text = self._source
-        return Reloader(file, read, self.policy, lambda policy: worker.adopt(self.handling.scheduled(policy)), text)
+        return Reloader(file, read, self.policy, lambda policy: service.adopt(self.handling.scheduled(policy)), text)
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""

@@ -122,8 +122,13 @@ class Broker(Protocol):
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Reads a topic from the earliest unacknowledged message on. Raises ClusterError."""
 
-    def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> Publisher:
-        """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError."""
+    def publisher(
+        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+    ) -> Publisher:
+        """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError.
+
+        `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is never taken.
+        """
 
     def partitions(self, topic: str) -> Sequence[str]:
         """The topics that a topic consists of, in order: what is sent to one of them stays there. Raises ClusterError."""
@@ -168,6 +173,16 @@ class UnackedLimits:
     subscription: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Delays:
+    """What the broker does with messages that are due later. `on`: it keeps them until then; `longest`: ms that it keeps them at
+    most, and it cuts the connection of whoever asks for more, again and again; 0: any time.
+    """
+
+    on: bool = True
+    longest: int = 0
+
+
 class Cluster(Protocol):
     """What a worker asks the admin API. Each call is one request or two."""
 
@@ -182,6 +197,14 @@ class Cluster(Protocol):
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """The limits in force, wherever they are set; None: this role may not ask, or the broker does not say."""
+
+    def delays(self, topic: str) -> Delays | None:
+        """What is in force, wherever it is set; None: this role may not ask, or there is no such topic."""
+
+    def largest(self, topic: str) -> int | None:
+        """Bytes that a message of the topic may have, if the topic has a limit of its own, else 0: the broker's is known to
+        clients. None: this role may not ask, or there is no such topic.
+        """
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """The Avro definition of a schema version; None: there is none. Raises ClusterError."""

@@ -115,8 +115,10 @@ def check(
 ) -> None:
     """Compare the topology with the live cluster: exit 1 and what is missing, or exit 0.
 
-    Warns of limits of the broker that leave less than the declared look-ahead, where the role may read them.
+    Warns of limits of the broker that leave less than the declared look-ahead, waits or message
+    sizes, where the role may read them.
     """
+    from consumer.engine.allowance import allowance, beyond
     from consumer.engine.reach import starved, unacked_limits
     from consumer.engine.service import missing
     from consumer.pulsar_broker import AdminCluster
@@ -130,7 +132,7 @@ def check(
             policy = policy_of(loaded, ground, name)
             findings, _ = missing(policy, cluster)
             found += findings
-            report(starved(policy, unacked_limits(policy, cluster)))
+            report([*starved(policy, unacked_limits(policy, cluster)), *beyond(policy, allowance(policy, cluster))])
             say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")
     if found:
         raise KodoctlError(*dict.fromkeys(found))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from consumer.broker import MOST_CONSUMERS, Cluster, LaneRequest, UnackedLimits
+from consumer.engine.allowance import named
 from consumer.envelope import State
 from consumer.policy import Lane, Policy
 from kodoctl.errors import Diagnostic, warning
@@ -49,7 +50,7 @@ def starved(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnos
     for index, limit in limits.items():
         for problem in _problems(policy, policy.lanes[index], limit):
             lanes.setdefault(problem, []).append(policy.lanes[index].topic)
-    return [warning("K719", "look-ahead beyond the broker's limits", f"{_named(topics)}: {problem}")
+    return [warning("K719", "look-ahead beyond the broker's limits", f"{named(topics)}: {problem}")
             for problem, topics in lanes.items()]  # fmt: skip
 
 
@@ -72,7 +73,3 @@ def _problems(policy: Policy, lane: Lane, limits: UnackedLimits) -> Iterator[str
             f"the broker sends {workers} no more than {limits.subscription} unacknowledged messages, the look-ahead is {wanted}"
             f" each: write `policies: {{max_unacked_per_subscription: {max(together, 200_000)}}}`, or a smaller `lookahead`"
         )
-
-
-def _named(topics: list[str]) -> str:
-    return topics[0] if len(topics) == 1 else f"{topics[0]} and {len(topics) - 1} more"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
 from consumer.broker import Cluster, LaneStats
 from consumer.effects import Alarm
+from consumer.engine.allowance import Allowance, allowance, beyond, within
 from consumer.engine.reach import UNLIMITED, starved, unacked_limits
 from consumer.engine.worker import Worker
 from consumer.live.sharing import Sharers
@@ -55,6 +56,7 @@ class Service:
         self.last_beat: float | None = None  # of the timekeeper
         # Started and ended with the worker, each a thread.
         self.companions: list[Callable[[threading.Event], None]] = []
+        self._allowed = Allowance()
         self._bell = threading.Event()
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -84,12 +86,19 @@ class Service:
                 raise KodoctlError(*findings)
             for lane in self._worker.engine.lanes:  # the file's number is not what connections are lost by
                 lane.has_partitions(partitions[lane.lane.topic])
+            self._allowed = allowance(self._worker.policy, self._cluster)
+            _warn(beyond(self._worker.policy, self._allowed))
+            self.adopt(self._worker.policy)
         self._worker.open(self.name, self._unacked())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
         for companion in self.companions:
             self._run(partial(companion, self._over), "kodo-companion")
+
+    def adopt(self, policy: Policy) -> None:
+        """The worker goes by this policy now, as far as the broker allows what it says."""
+        self._worker.adopt(within(policy, self._allowed))
 
     def wait(self, seconds: float | None = None) -> bool:
         """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
@@ -172,8 +181,7 @@ class Service:
             return {}
         policy = self._worker.policy
         limits = unacked_limits(policy, self._cluster)
-        for finding in starved(policy, limits):
-            log.warning("%s [%s]: %s", finding.summary, finding.code, finding.detail)
+        _warn(starved(policy, limits))
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
 
     def _count_partitions(self, lane: Lane, stats: LaneStats | None) -> None:
@@ -199,6 +207,11 @@ class Service:
                 reader.widen()
             text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
             self._worker.alarm(Alarm("blocked", text))
+
+
+def _warn(findings: Iterable[Diagnostic]) -> None:
+    for finding in findings:
+        log.warning("%s [%s]: %s", finding.summary, finding.code, finding.detail)
 
 
 def summary(worker: Worker) -> Sequence[str]:

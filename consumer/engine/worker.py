@@ -95,7 +95,7 @@ class Worker:
         if self.engine.recorder is not None:
             self.engine.recorder.run = consumer_name
         try:
-            self._publisher = self._broker.publisher(sorted(policy.written), self.receipts)
+            self._publisher = self._broker.publisher(sorted(policy.written), self.receipts, policy.largest)
             for lane in policy.lanes:
                 request = request_of(policy, lane, consumer_name, (unacked or {}).get(lane.index, 0))
                 self._readers.append(self._broker.open(request, _Sink(self, lane.index)))
@@ -288,6 +288,8 @@ class Worker:
             with self._lock:
                 orders, policy = self._orders, self.policy
                 self.engine.adopt(steered(policy, orders), paused_lanes(policy, orders), paused_tenants(orders))
+                if not self._opened:  # what it brings about is carried out with what the first messages do
+                    return
                 todo = self._collect(flush=True)
             self._runner.wake()
             if todo is not None:

@@ -68,7 +68,7 @@ class Reloader:
     ) -> None:
         self._file, self._read, self._present, self._adopt = file, read, present, adopt
         self._text = contents(file) if text is None else text
-        self._horizon = present.horizon  # nobody compares longer waits with what the broker allows while a worker runs
+        self._horizon = present.horizon  # what the broker allows of longer ones is asked at the start
         self._over = threading.Event()
         self._asked = threading.Lock()
         self._thread = threading.Thread(target=self._watch, name="kodo-reload", daemon=True)
@@ -101,9 +101,7 @@ class Reloader:
                 return
             needs = structural(self._present, policy)
             if policy.horizon > self._horizon:  # a broker that allows less cuts the connection, again and again
-                needs.append(
-                    "a longer wait than any at the start (`kodoctl plan` compares it with what the broker allows)"
-                )
+                needs.append("a longer wait than any at the start (what the broker allows is asked then)")
             if needs:
                 log.warning("reload: restart for %s; until then nothing of the new file counts", ", ".join(needs))
                 return

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from consumer.broker import LaneStats, UnackedLimits
+from consumer.broker import Delays, LaneStats, UnackedLimits
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -54,6 +54,26 @@ class AdminCluster:
         if not all(reply.ok for reply in found):
             return None
         return UnackedLimits(*(int(reply.data or 0) for reply in found))
+
+    def delays(self, topic: str) -> Delays | None:
+        """See Cluster."""
+        path = f"{topic_path(TopicName.parse(topic))}/delayedDelivery"
+        reply = self._admin.call("GET", path, query={"applied": "true"})
+        if not reply.ok:
+            return None
+        found = reply.data if isinstance(reply.data, dict) else {}
+        return Delays(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
+
+    def largest(self, topic: str) -> int | None:
+        """See Cluster. A limit for all clusters is in force and not part of the answer without `isGlobal` (measured)."""
+        path = f"{topic_path(TopicName.parse(topic))}/maxMessageSize"
+        found = 0
+        for query in ({}, {"isGlobal": "true"}):
+            reply = self._admin.call("GET", path, query=query)
+            if not reply.ok:
+                return None
+            found = found or int(reply.data or 0)
+        return found
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """See Cluster."""

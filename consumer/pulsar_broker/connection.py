@@ -57,10 +57,13 @@ class PulsarBroker:
             self._watcher.start()
         return lane
 
-    def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> PulsarPublisher:
+    def publisher(
+        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+    ) -> PulsarPublisher:
         """See Broker."""
+        known = {**(self._largest or {}), **(largest or {})}
         return PulsarPublisher(
-            self._new_client, topics, on_receipts, by_key=self._by_key, outlets=self._outlets, largest=self._largest
+            self._new_client, topics, on_receipts, by_key=self._by_key, outlets=self._outlets, largest=known
         )
 
     def partitions(self, topic: str) -> Sequence[str]:

@@ -6,8 +6,9 @@ broken connections, early delivery. What a step costs depends on what it deliver
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappush
+from typing import Final
 
 from consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
 from consumer.clock import Clock
@@ -15,6 +16,8 @@ from consumer.envelope import Outgoing
 from consumer.policy import Policy
 from consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
 from kodoctl.errors import ClusterError, error
+
+_ANY_SIZE: Final = 1 << 62
 
 
 class MemoryBroker:
@@ -116,11 +119,13 @@ class MemoryBroker:
         subscription.lanes.append(lane)
         return lane
 
-    def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> MemoryPublisher:
+    def publisher(
+        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+    ) -> MemoryPublisher:
         """See Broker."""
         for topic in topics:
             self._topic(topic)
-        return MemoryPublisher(self, on_receipts)
+        return MemoryPublisher(self, on_receipts, largest or {})
 
     def partitions(self, topic: str) -> Sequence[str]:
         """See Broker. Topics in memory are in one piece."""
@@ -167,6 +172,8 @@ class MemoryBroker:
         """One send."""
         faults = self._faults.get(message.topic)
         receipt: Receipt | None = faults.pop(0) if faults else None
+        if len(message.payload or b"") > publisher.largest.get(message.topic, _ANY_SIZE):
+            receipt = NeverTaken("too big")
         if not isinstance(receipt, NeverTaken):
             try:
                 stored = self.send(message)
@@ -200,8 +207,8 @@ def _check(message: Outgoing) -> None:
 class MemoryPublisher:
     """See Publisher."""
 
-    def __init__(self, broker: MemoryBroker, on_receipts: OnReceipts) -> None:
-        self.on_receipts = on_receipts
+    def __init__(self, broker: MemoryBroker, on_receipts: OnReceipts, largest: Mapping[str, int]) -> None:
+        self.on_receipts, self.largest = on_receipts, largest
         self.closed = False
         self._broker = broker
 

@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from consumer.broker import LaneStats, UnackedLimits
+from consumer.broker import Delays, LaneStats, UnackedLimits
 from consumer.clock import SystemClock
 from consumer.engine.service import Service, missing, summary
 from consumer.engine.worker import Worker
@@ -35,6 +35,8 @@ class MemoryCluster:
         self.live: int | None = 1
         self.blocked: frozenset[str] = frozenset()
         self.limits: UnackedLimits | None = None
+        self.rules: Delays | None = None
+        self.sizes: dict[str, int] | None = None
         self.asked = 0
         self.count = 1  # of partitions of each topic
         self.answers = threading.Event()
@@ -49,6 +51,12 @@ class MemoryCluster:
 
     def unacked_limits(self, name: str) -> UnackedLimits | None:
         return self.limits
+
+    def delays(self, name: str) -> Delays | None:
+        return self.rules
+
+    def largest(self, name: str) -> int | None:
+        return None if self.sizes is None else self.sizes.get(name, 0)
 
     def close(self) -> None:
         pass
@@ -278,3 +286,24 @@ def test_the_watchdog_logs_a_contradiction(place: Place, caplog: pytest.LogCaptu
     place.worker.engine.running[object()] = 0.0  # type: ignore[index]
     place.worker.watch()
     assert "0 running by record, 1 by structure" in caplog.text
+
+
+def test_what_the_broker_allows_less_is_told_at_the_start_and_kept_to_then_and_after_a_reload(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    place = Place(policy(horizon=3_600_000, in_place=()))
+    place.cluster.rules = Delays(True, 60_000)
+    place.cluster.sizes = {topic(Level.L1, State.RETRYING): 3}
+    place.service.start()
+    try:
+        assert place.worker.policy.horizon == 57_000
+        for code in ("K726", "K728"):
+            assert f"[{code}]: persistent://p/n/" in caplog.text
+        place.service.adopt(policy(horizon=3_000_000, tenant_weights={"u": 3}))
+        assert (place.worker.policy.horizon, place.worker.policy.tenant_weights) == (57_000, {"u": 3})
+        place.send(b"fail")
+        eventually(lambda: place.broker.messages(topic(Level.L1, State.DEAD)))
+        assert not place.broker.messages(topic(Level.L1, State.RETRYING))
+    finally:
+        place.pump.stop()
+        place.service.stop()

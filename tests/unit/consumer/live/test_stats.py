@@ -28,7 +28,7 @@ class Said:
         raise NotImplementedError
 
     subscriptions = partitions  # type: ignore[assignment]
-    unacked_limits = partitions  # type: ignore[assignment]
+    unacked_limits = delays = largest = partitions  # type: ignore[assignment]
 
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         self.asked.append(topic)
