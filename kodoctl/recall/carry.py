@@ -68,13 +68,24 @@ class Carrier:
         with ExitStack() as open_ends:
             holders = {number: self._hold(number, open_ends) for number in self._partitions()}
             self._known = standings(self._ledger.entries(self._plan.dead_topic))
+            own = [one for one in self._plan.letters if self._settled(one)]
+            self.report.already = sum(self._known[one.recall_id].run == self._plan.run for one in own)
             self._open_lanes(open_ends)
             for number, holder in holders.items():
                 self._partition(number, holder)
         self.report.unacknowledged = self._still_held()
         if not self.report.interrupted:
-            self.report.gone = sum(position not in self._met for position in self._chosen)
+            self._count_unmet()
         return self.report
+
+    def _count_unmet(self) -> None:
+        """Letters that the holder has no more: the book says which of them a recall moved; of the others nobody knows."""
+        for position, one in self._chosen.items():
+            if position not in self._met:
+                if self._settled(one):
+                    self.report.before += 1
+                else:
+                    self.report.gone += 1
 
     def _still_held(self) -> int:
         """Letters that the holder has although they were acknowledged; single ones only, a batch tells nothing of its parts."""

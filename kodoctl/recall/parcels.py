@@ -15,12 +15,15 @@ from kodoctl.topology.signing import Signer
 
 @dataclass
 class Report:
-    """What became of a plan's letters. `before`: settled by an earlier attempt, or by another run."""
+    """What became of a plan's letters. `before`: settled by an earlier attempt, or by another run; `already`: those of them
+    that an attempt at this very plan settled. `gone`: acknowledged by nobody this ledger knows.
+    """
 
     sent: int = 0
     had_already: int = 0
     discarded: int = 0
     before: int = 0
+    already: int = 0
     acknowledged: int = 0
     unacknowledged: int = 0
     gone: int = 0

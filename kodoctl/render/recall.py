@@ -114,6 +114,10 @@ def recall_report_lines(document: Json) -> Iterator[Line]:
     ):
         for one in document[word][:_SHOWN]:
             yield Line(f"  {title}: {one_line(one)}", "red", hang=4)
+    if document["already"]:
+        verb = "recalled" if document["action"] == "send" else "discarded"
+        text = f"  {_many(document['already'], 'letter')} of the plan were {verb} by an earlier attempt at this plan"
+        yield Line(text, hang=4)
     if document["gone"]:
         yield Line(
             f"  {_many(document['gone'], 'letter')} of the plan were acknowledged by somebody else meanwhile",
