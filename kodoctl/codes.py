@@ -92,6 +92,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Raise the retention of the audit topic."),
         "K213": Code("a reroute would not fit",
                      "Allow 4 KiB more on the topic it names: moved messages carry properties."),
+        "K214": Code("isolation that never looks at its least number",
+                     "Lower `isolate.min`, or raise `lookahead.messages`: until then the share alone decides."),
+        "K215": Code("a limit too small to be shared out",
+                     "Raise the limit, expect fewer workers, or give the consumers a store: it lends what there is."),
     },
     "Flow and payloads": {
         "K301": Code("a ring in the flow of messages", "Break the cycle it shows: a flow is a tree or a DAG."),

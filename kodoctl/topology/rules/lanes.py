@@ -1,4 +1,4 @@
-"""K103, K104, K204, K208: levels, routes, weights and waits that contradict themselves or each other."""
+"""K103, K104, K204, K208, K214, K215: levels, routes, weights, waits and limits that contradict themselves or each other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,15 @@ from kodoctl.topology import settings
 from kodoctl.topology.conditions import covers
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.findings import LEVELS_CONTRADICT
-from kodoctl.topology.model import ROUTE_OPERATORS, GroundTopic, Isolate, Subscription
+from kodoctl.topology.model import (
+    ROUTE_OPERATORS,
+    ConcurrencyLimit,
+    GroundTopic,
+    Isolate,
+    Limit,
+    RateLimit,
+    Subscription,
+)
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.rules.registry import Found, Scope, rule
 from kodoctl.topology.units import UNLIMITED
@@ -206,3 +214,44 @@ def starved(scope: Scope) -> Iterator[Found]:
                         " raise it, or lower `lookahead.messages`"
                     )
                     yield Found(scope.where(expansion, topic, policy), detail, topic.name.local)
+
+
+@rule("K214", Severity.WARNING, "isolation that never looks at its least number")
+def unreachable_least(scope: Scope) -> Iterator[Found]:
+    """A tenant cannot hold more than the look-ahead does: consumers then go by the share alone."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        isolate = settings.isolation(ground, subscription)
+        if isolate is None or "min" not in isolate.model_fields_set:
+            continue
+        most = int(float(isolate.share.rstrip("%")) / 100 * subscription.lookahead.messages)
+        if isolate.min > most:
+            detail = (
+                f"min {isolate.min} is more than {isolate.share} of a look-ahead of {subscription.lookahead.messages} messages:"
+                f" a tenant is isolated from its share on; write a min of at most {max(1, most)}, or raise `lookahead.messages`"
+            )
+            yield Found(expansion.topology.where(*path, "isolate", "min"), detail)
+
+
+@rule("K215", Severity.WARNING, "a limit too small to be shared out")
+def indivisible_limits(scope: Scope) -> Iterator[Found]:
+    """Without a store the workers of a subscription divide its limits, and each takes at least one."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        workers = subscription.expected_workers
+        for index, limit in enumerate(subscription.limits):
+            what, least = _least(limit)
+            if limit.scope == "subscription" and least < workers:
+                detail = (
+                    f"{what} {least} is less than the {workers} workers expected: without a store each takes one, together more"
+                    f" than declared; write {workers} or more, give the consumers a store, or expect fewer workers"
+                )
+                yield Found(expansion.topology.where_key(*path, "limits", index, "limit"), detail)
+
+
+def _least(limit: Limit) -> tuple[str, int]:
+    """What is divided, by its name and its smallest value: of a rate what may start at once, the rate itself divides exactly."""
+    if isinstance(limit, RateLimit):
+        rates = (limit.limit, *limit.overrides.values())
+        return "a burst of", limit.burst or min(max(1, int(rate.per_second)) for rate in rates)
+    if isinstance(limit, ConcurrencyLimit):
+        return "a concurrency of", min((limit.limit, *limit.overrides.values()))
+    return "a quota of", min(rate.amount for rate in (limit.limit, *limit.overrides.values()))

@@ -125,6 +125,12 @@ CASES = [
     # K208
     ("K208", sub("lookahead: {messages: 1000}, " + NO_DLQ, "policies: {max_unacked_per_consumer: §999}, "), "orders: max_unacked_per_consumer 999 is less than the 1000 messages the look-ahead holds", sub("lookahead: {messages: 1000}, " + NO_DLQ, "policies: {max_unacked_per_consumer: 1000}, ")),
     ("K208", sub("lookahead: {messages: 1000}, expected_workers: 3, " + NO_DLQ, "policies: {max_unacked_per_subscription: §2999}, "), "max_unacked_per_subscription 2999 is less than the 3000", sub("lookahead: {messages: 1000}, expected_workers: 3, " + NO_DLQ, "policies: {max_unacked_per_subscription: unlimited}, ")),
+    # K214, K215
+    ("K214", sub("lookahead: {messages: 2000}, isolate: {min: §501}", "fair_by: key, "), "min 501 is more than 25% of a look-ahead of 2000 messages", sub("lookahead: {messages: 2000}, isolate: {min: 500}", "fair_by: key, ")),
+    ("K214", sub("lookahead: {messages: 2000}, isolate: {share: 50%, min: §1001}", "fair_by: key, "), "min of at most 1000", sub("lookahead: {messages: 2000}, isolate: {share: 50%}", "fair_by: key, ")),
+    ("K215", sub("expected_workers: 4, limits: [{kind: concurrency, §limit: 3}]"), "a concurrency of 3 is less than the 4 workers expected", sub("expected_workers: 4, limits: [{kind: concurrency, limit: 4}]")),
+    ("K215", sub("expected_workers: 4, limits: [{kind: rate, §limit: 3/s}]"), "a burst of 3 is", sub("expected_workers: 4, limits: [{kind: rate, limit: 3/s, burst: 4}]")),
+    ("K215", sub("expected_workers: 4, limits: [{kind: quota, §limit: 9/h, by: key, overrides: {u: 3/h}}]"), "a quota of 3 is", sub("expected_workers: 4, limits: [{kind: quota, limit: 3/h, scope: worker}]")),
     # K209
     ("K209", "topics: {orders: {fair_by: §uid}}", "fair_by goes by 'uid': write `message_properties: {uid: required}`", "topics: {orders: {fair_by: uid, message_properties: {uid: required}}}"),
     ("K209", "topics: {orders: {fair_by: §uid, message_properties: {uid: optional}}}", "fair_by goes by 'uid'", "topics: {orders: {fair_by: key}}"),
