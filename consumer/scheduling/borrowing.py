@@ -29,6 +29,7 @@ class Borrower:
     def __init__(self, ring: Callable[[], object]) -> None:
         self.ring = ring
         self.down = False
+        self.failed = 0  # times the store could not be asked: outages, not attempts
         self.active: dict[LeasedGate, None] = {}
         self.due = NEVER  # when to collect again
         self._asked: dict[str, LeasedGate] = {}
@@ -63,6 +64,7 @@ class Borrower:
     def fall_back(self, now: float) -> list[LeasedGate]:
         """The store cannot be asked. Answers the gates whose waiters should look again."""
         self.down = True
+        self.failed += 1
         for gate in self.active:
             gate.lose(now)
         return [gate for gate in self.active if gate.waiters]

@@ -38,6 +38,17 @@ def _orders(sight: Sight) -> Iterator[tuple[Labels, float]]:
     return (((what.value,), float(sum(order.what is what for order in orders))) for what in What)
 
 
+def _failed_loans(sight: Sight) -> float | None:
+    """None where nothing is borrowed."""
+    borrower = sight.engine.limits.borrower
+    return float(borrower.failed) if borrower is not None else None
+
+
+def _borrowed(sight: Sight) -> float | None:
+    borrower = sight.engine.limits.borrower
+    return float(len(borrower.active)) if borrower is not None else None
+
+
 def _numbers(name: str) -> Read:
     """Only where one worker gets all there is: others cannot know."""
     count = _count(name)
@@ -67,6 +78,10 @@ RESTRAINTS: Final = (
             _count("isolated")),
     gauge("leaving_messages", "Messages of isolated tenants that are about to be moved.", (),
           plain(lambda sight: float(len(sight.engine.isolation)))),
+    gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
+          (), plain(_borrowed)),
+    counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
+            plain(_failed_loans)),
     gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),
     gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.resting))),
     gauge("paused_tenants", "Tenants that rest because somebody ordered it.", (),

@@ -201,6 +201,7 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
     loans = [_tokens(rate, 5), _tokens(quota, 5), Loan(asks[2].gate, permits=4, fair=4)]
     desk.borrower.accept(loans, 0.0, 0.0)
     assert desk.borrower.fall_back(1.0) == list(desk.gates)
+    assert (desk.borrower.failed, len(desk.borrower.active)) == (1, 3)
     for gate in desk.gates:
         gate.waiters.clear()
     started = 0
