@@ -228,6 +228,16 @@ def test_a_tenant_that_is_isolated_is_seen() -> None:
         assert place.value("kodo_consumer_leaving_messages") == 0
 
 
+def test_what_is_borrowed_of_a_store_is_shown_only_where_something_is() -> None:
+    with watched(policy(levels=(L1,))) as place:
+        assert place.value("kodo_consumer_limits_borrowed") is None
+        assert place.value("kodo_consumer_limits_borrowing_failed_total") is None
+        borrower = place.worker.engine.limits.borrow(lambda: None)
+        borrower.fall_back(0.0)
+        assert place.value("kodo_consumer_limits_borrowed") == 0
+        assert place.value("kodo_consumer_limits_borrowing_failed_total") == 1
+
+
 def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are_any() -> None:
     with watched(policy(levels=(L1,), states=())) as place:
         assert place.value("kodo_consumer_numbers_missing_total") is None
