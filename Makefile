@@ -42,7 +42,7 @@ $(READY): requirements/dev.txt pyproject.toml
 
 test: $(READY) check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
-	$(BIN)/pytest -q --tb=short -n $(WORKERS) --dist loadfile --cov --cov-report=
+	$(BIN)/pytest -q --tb=short --durations=12 -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(THREADED)'
 
