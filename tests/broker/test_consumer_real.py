@@ -28,9 +28,9 @@ class Setting:
         self.file = folder / "t.yaml"
         self.place: dict[str, Any] = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
 
-    def declare(self, subscription: str, ground: str = "fair_by: uid") -> None:
+    def declare(self, subscription: str, ground: str = "fair_by: uid", comment: str = "") -> None:
         text = f"version: 1\nname: r\ntenant: {self.tenant}\nnamespace: ns\ntopics:\n  J:\n    {ground}\n"
-        self.file.write_text(f"{text}    subscriptions: {{s: {{{subscription}}}}}\n", encoding="utf-8")
+        self.file.write_text(f"{text}    subscriptions: {{s: {{{subscription}}}}}{comment}\n", encoding="utf-8")
         create_topics(self.broker, str(self.file))
 
     def producer(self) -> Producer:
