@@ -134,6 +134,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
+class DelayedDelivery:
+    """Whether a broker keeps messages until they are due, and how long (ms) at most; 0: as long as anyone asks."""
+
+    on: bool = True
+    longest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterIdentity:
     """Which cluster this is: its name, and a UUID for each Pulsar tenant (None until a first apply stores one)."""
 
@@ -150,6 +158,8 @@ class Live:
     ledgers: Mapping[NamespaceName, Mapping[str, Ledger]] = field(default_factory=dict, repr=False)
     namespace_policies: Mapping[NamespaceName, Policies] = field(default_factory=dict)
     broker_defaults: Policies = field(default_factory=dict)
+    delays: Mapping[NamespaceName, DelayedDelivery] = field(default_factory=dict)  # in force there, where it is known
+    default_delays: DelayedDelivery | None = None  # where a namespace says nothing; None: only super-users may ask
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed

@@ -9,6 +9,7 @@ from kodoctl.errors import Diagnostic, Severity, error
 from kodoctl.plan import codec
 from kodoctl.plan.changes import Action, Change, action_of
 from kodoctl.plan.danger import Judge
+from kodoctl.plan.delays import undelivered
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.evidence import Evidence
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live
@@ -92,6 +93,7 @@ def make_plan(  # the parts of a plan are what they are
             *difference.conflicts,
             *_absent_tenants(desired, live),
             *ledgers_fit(desired, owners, live),
+            *undelivered(desired, live),
             *steered(live, now),
         ),
         unchanged=difference.unchanged,

@@ -14,7 +14,7 @@ from typing import Any
 
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.compare import validates
-from kodoctl.plan.inventory import ClusterIdentity, Found, Live
+from kodoctl.plan.inventory import ClusterIdentity, DelayedDelivery, Found, Live
 from kodoctl.plan.ledger import Ledger
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
@@ -63,6 +63,7 @@ class _Reading:
     objects: dict[Address, Found] = field(default_factory=dict)
     ledgers: dict[NamespaceName, dict[str, Ledger]] = field(default_factory=dict)
     policies: dict[NamespaceName, Policies] = field(default_factory=dict)
+    delays: dict[NamespaceName, DelayedDelivery] = field(default_factory=dict)
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
@@ -91,6 +92,8 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Repor
         ledgers=reading.ledgers,
         namespace_policies=reading.policies,
         broker_defaults=server.defaults,
+        delays=reading.delays,
+        default_delays=server.delays,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
         policies_read=" and ".join(sorted(reading.how)) or "none",
@@ -150,6 +153,9 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, rea
     dump = must(reply, f"reading namespace {namespace}")
     policies = read_namespace_policies(dump, reader.server.cluster)
     reading.policies[namespace] = policies
+    if delays := dump.get("delayed_delivery_policies"):
+        longest = int(delays.get("maxDeliveryDelayInMillis") or 0)
+        reading.delays[namespace] = DelayedDelivery(delays.get("active") is not False, longest)
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
     _add(reading, [Found(NamespaceResource(namespace, policies))])
     _add(reading, (Found(grant) for grant in grants_of(namespace, dump)))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.plan.inventory import DelayedDelivery
 from kodoctl.pulsar.admin import Admin, must
 from kodoctl.topology.policies import BacklogQuota, InactiveTopic, Policies, Retention
 from kodoctl.topology.units import UNLIMITED, Duration, Size
@@ -14,12 +15,13 @@ from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """`defaults` is empty where the broker's configuration may not be read (super-users only)."""
+    """`defaults` is empty and `delays` None where the broker's configuration may not be read (super-users only)."""
 
     cluster: str
     version: tuple[int, ...]
     defaults: Policies
     unsupported: frozenset[str] = frozenset()
+    delays: DelayedDelivery | None = None
 
 
 def read_server(admin: Admin) -> Server:
@@ -32,7 +34,13 @@ def read_server(admin: Admin) -> Server:
     runtime = admin.call("GET", "brokers/configuration/runtime")
     configuration = runtime.data if runtime.ok and isinstance(runtime.data, dict) else {}
     version = read_version(admin)
-    return Server(_local_cluster(clusters, configuration), version, _defaults(configuration), _unsupported(version))
+    return Server(
+        _local_cluster(clusters, configuration),
+        version,
+        _defaults(configuration),
+        _unsupported(version),
+        _delays(configuration) if configuration else None,
+    )
 
 
 def read_version(admin: Admin) -> tuple[int, ...]:
@@ -58,6 +66,11 @@ def _local_cluster(clusters: list[str], configuration: dict[str, Any]) -> str:
 def _unsupported(version: tuple[int, ...]) -> frozenset[str]:
     """4.0.7 answers 404 for a topic's subscription expiration, 4.2.4 takes it (pulsar-measured §6)."""
     return frozenset({"subscription_expiry"}) if version and version < (4, 2) else frozenset()
+
+
+def _delays(configuration: dict[str, Any]) -> DelayedDelivery:
+    on = str(configuration.get("delayedDeliveryEnabled", "true")).lower() == "true"
+    return DelayedDelivery(on, int(configuration.get("delayedDeliveryMaxDelayInMillis") or 0))
 
 
 def _defaults(configuration: dict[str, Any]) -> Policies:

@@ -1,0 +1,58 @@
+"""Whether the broker keeps messages as long as the files have them wait (K211)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.inventory import Desired, Live
+from kodoctl.topology import settings
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import WAITING_STATES, State
+from kodoctl.topology.units import Duration
+
+_DELAYED: Final = ("shared", "key_shared")  # to readers of other types all comes at once, in order
+_SUMMARY: Final = "the broker does not keep messages until they are due"
+
+
+def undelivered(desired: Desired, live: Live) -> Iterator[Diagnostic]:
+    """A warning for each namespace whose broker delivers at once what is to wait, or cuts off whoever asks for such a wait
+    (more-measured.md: the client connects again, for ever). Nothing is said where the broker's configuration is unknown.
+    """
+    for namespace in desired.namespaces:
+        delays = live.delays.get(namespace, live.default_delays)
+        longest, topic = _longest(desired.by_namespace(namespace))
+        if delays is None or topic is None:
+            continue
+        whose = f"{namespace}'s own setting" if namespace in live.delays else f"the broker's default, in {namespace}"
+        if not delays.on:
+            detail = (
+                f"delayed delivery is off ({whose}): what waits in {topic.name.local} comes at once and holds it up"
+            )
+            yield warning("K211", _SUMMARY, detail)
+        elif delays.longest and delays.longest < longest + settings.JITTER:
+            detail = (
+                f"it keeps them {Duration(delays.longest)} at most ({whose}), those of {topic.name.local} wait up to"
+                f" {longest}, and {Duration(settings.JITTER)} more at random: workers cut longer waits"
+            )
+            yield warning("K211", _SUMMARY, detail)
+
+
+def _longest(expansions: tuple[Expansion, ...]) -> tuple[Duration, FamilyTopic | None]:
+    """The longest wait (ms) that is left to the broker, and where; no topic: nothing is."""
+    waits = [(wait, topic) for one in expansions for topic in one.topics if (wait := _wait(one, topic)) is not None]
+    return max(waits, key=lambda found: found[0], default=(Duration(0), None))
+
+
+def _wait(expansion: Expansion, topic: FamilyTopic) -> Duration | None:
+    """The longest wait in a topic; None: none there is left to the broker."""
+    ground = expansion.topology.spec.topics[topic.ground]
+    readers = expansion.readers(topic)
+    if topic.state is State.READY:  # the waits of a backup level, of which the short ones are sat out in memory
+        backup = topic.level is not None and topic.level.is_backup
+        found = [settings.waits(one, None).delays[-1] for one in readers if backup and one.type in _DELAYED]
+        return max((wait for wait in found if wait > settings.MAX_IN_MEMORY_WAIT), default=None)
+    if topic.state not in WAITING_STATES:
+        return None
+    return max((settings.horizon(ground, one) for one in readers), default=None)
