@@ -6,7 +6,7 @@ of which it is, without looking into the worker.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
@@ -35,7 +35,9 @@ class Connection:
         self.readers.append(Reader(self.process, len(self.readers), request, sink))
         return self.readers[-1]
 
-    def publisher(self, topics: Sequence[str], on_receipts: OnReceipts) -> Sender:
+    def publisher(
+        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+    ) -> Sender:
         self.senders.append(Sender(self.process, on_receipts))
         return self.senders[-1]
 
