@@ -67,13 +67,15 @@ class ThreadRunner:
         self._started = 0  # turns that brought a message, more or less: threads do not wait for one another to count
         self._dry = -1  # the desk's version when nothing was left to take
         self._work = threading.Event()
+        self._scout_thread: threading.Thread | None = None
         self._scouting = False
         self._excess = 0  # threads that are to step back
 
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._desk = desk
-        threading.Thread(target=self._guarded, args=(self._scout,), name="kodo-scout", daemon=True).start()
+        self._scout_thread = threading.Thread(target=self._guarded, args=(self._scout,), name="kodo-scout", daemon=True)
+        self._scout_thread.start()
 
     def wake(self) -> None:
         """See Runner."""
@@ -115,7 +117,7 @@ class ThreadRunner:
         """See Runner."""
         with self._lock:
             self._stopping = True
-            waiting = [slot.thread for slot in self._slots if slot.message is None]
+            waiting = [self._scout_thread, *(slot.thread for slot in self._slots if slot.message is None)]
             for _ in range(self._parked):
                 self._bells.put(None)
             self._parked = 0
