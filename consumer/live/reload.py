@@ -13,6 +13,7 @@ from consumer.policy import Lane, Policy
 from kodoctl.errors import Diagnostic, KodoctlError
 
 log = logging.getLogger("kodo.consumer")
+_WATCHER: Final = logging.getLogger("watchfiles.main")
 LIVE: Final = frozenset(
     {
         "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
@@ -113,6 +114,8 @@ class Reloader:
         """The folder, not the file: editors and orchestrators put another file, or another link, in its place."""
         from watchfiles import watch
 
+        if not _WATCHER.level:  # it tells of every change in the folder: a log that is kept there would feed itself
+            _WATCHER.setLevel(logging.WARNING)
         options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _LOOK, "yield_on_timeout": True}
         try:
             self.look()

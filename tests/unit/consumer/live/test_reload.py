@@ -169,3 +169,19 @@ def test_signing_may_be_rotated_but_not_begun_or_ended_on_the_way() -> None:
     lanes = tuple(replace(lane, weight=9) if lane.level is L2 else lane for lane in plain.lanes)
     assert structural(plain, replace(plain, lanes=lanes)) == []
     assert structural(plain, policy(states=(State.RETRYING,))) == ["levels or states", "draining or levels"]
+
+
+def test_the_watcher_of_files_is_quiet_or_a_log_in_the_folder_would_feed_itself(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    world.reloader.start()
+    try:
+        for number in (1, 2):  # the first may have been seen before the folder was watched
+            (world.folder / "worker.log").write_text(f"line {number}\n", encoding="utf-8")
+            world.write(f"tenant_weights: {{u1: {number + 2}}}")
+            eventually(lambda seen=number: len(world.followed) == seen)  # type: ignore[misc]
+    finally:
+        world.reloader.stop()
+    assert "t.yaml is followed" in caplog.text
+    assert not [record for record in caplog.records if record.name.startswith("watchfiles")]
