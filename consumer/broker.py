@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from consumer.envelope import Delivery, Outgoing
+from kodoctl.topology.policies import DelayedDelivery
 
 MOST_CONSUMERS: Final = 64
 """Broker consumers by which one lane is read at most: each is a thread."""
@@ -173,16 +174,6 @@ class UnackedLimits:
     subscription: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Delays:
-    """What the broker does with messages that are due later. `on`: it keeps them until then; `longest`: ms that it keeps them at
-    most, and it cuts the connection of whoever asks for more, again and again; 0: any time.
-    """
-
-    on: bool = True
-    longest: int = 0
-
-
 class Cluster(Protocol):
     """What a worker asks the admin API. Each call is one request or two."""
 
@@ -198,7 +189,7 @@ class Cluster(Protocol):
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """The limits in force, wherever they are set; None: this role may not ask, or the broker does not say."""
 
-    def delays(self, topic: str) -> Delays | None:
+    def delays(self, topic: str) -> DelayedDelivery | None:
         """What is in force, wherever it is set; None: this role may not ask, or there is no such topic."""
 
     def largest(self, topic: str) -> int | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from consumer.broker import Cluster, Delays
+from consumer.broker import Cluster
 from consumer.envelope import State
 from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from kodoctl.errors import Diagnostic, warning
+from kodoctl.topology.policies import DelayedDelivery
 from kodoctl.topology.units import Duration
 
 
@@ -20,13 +21,13 @@ from kodoctl.topology.units import Duration
 class Allowance:
     """By topic, what is known; nothing of topics that this role may not ask about."""
 
-    delays: Mapping[str, Delays] = field(default_factory=dict)
+    delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
     largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
 
 
 def allowance(policy: Policy, cluster: Cluster) -> Allowance:
     """What is in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
-    delays: dict[str, Delays] = {}
+    delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
     for topic in _waiting(policy):
         if (found := cluster.delays(topic)) is None:  # no rights: for one topic as for the next
@@ -81,7 +82,7 @@ def _horizon(longest: int) -> int:
     return max(longest - JITTER, min(longest, MAX_MEMORY_WAIT))
 
 
-def _delays(policy: Policy, delays: Delays) -> Iterator[Diagnostic]:
+def _delays(policy: Policy, delays: DelayedDelivery) -> Iterator[Diagnostic]:
     if not delays.on:
         detail = (
             "what waits there is delivered at once, and holds up its lane until it is due: turn `delayedDelivery` on"

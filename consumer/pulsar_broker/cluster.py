@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from consumer.broker import Delays, LaneStats, UnackedLimits
+from consumer.broker import LaneStats, UnackedLimits
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import DelayedDelivery
 
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
@@ -55,14 +57,11 @@ class AdminCluster:
             return None
         return UnackedLimits(*(int(reply.data or 0) for reply in found))
 
-    def delays(self, topic: str) -> Delays | None:
+    def delays(self, topic: str) -> DelayedDelivery | None:
         """See Cluster."""
-        path = f"{topic_path(TopicName.parse(topic))}/delayedDelivery"
+        path = f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}"
         reply = self._admin.call("GET", path, query={"applied": "true"})
-        if not reply.ok:
-            return None
-        found = reply.data if isinstance(reply.data, dict) else {}
-        return Delays(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
+        return read_delayed_delivery(reply.data) if reply.ok else None
 
     def largest(self, topic: str) -> int | None:
         """See Cluster. A limit for all clusters is in force and not part of the answer without `isGlobal` (measured)."""

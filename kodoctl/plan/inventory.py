@@ -10,7 +10,7 @@ from kodoctl.errors import Where
 from kodoctl.plan.ledger import Ledger, Source
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.policies import Policies
+from kodoctl.topology.policies import DelayedDelivery, Policies
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
 
 
@@ -131,14 +131,6 @@ class Found:
     marker: str | None = None
     facts: TopicFacts | SubscriptionFacts | None = None
     stalls_delivery: bool = False  # a topic-level delayed-delivery value stands on it: always ours to remove
-
-
-@dataclass(frozen=True, slots=True)
-class DelayedDelivery:
-    """Whether a broker keeps messages until they are due, and how long (ms) at most; 0: as long as anyone asks."""
-
-    on: bool = True
-    longest: int = 0
 
 
 @dataclass(frozen=True, slots=True)

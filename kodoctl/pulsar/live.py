@@ -14,19 +14,19 @@ from typing import Any
 
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.compare import validates
-from kodoctl.plan.inventory import ClusterIdentity, DelayedDelivery, Found, Live
+from kodoctl.plan.inventory import ClusterIdentity, Found, Live
 from kodoctl.plan.ledger import Ledger
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import read_control
-from kodoctl.pulsar.policies import read_namespace_policies
+from kodoctl.pulsar.policies import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.server import Server, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
 from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
-from kodoctl.topology.policies import Policies
+from kodoctl.topology.policies import DelayedDelivery, Policies
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -154,8 +154,7 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, rea
     policies = read_namespace_policies(dump, reader.server.cluster)
     reading.policies[namespace] = policies
     if delays := dump.get("delayed_delivery_policies"):
-        longest = int(delays.get("maxDeliveryDelayInMillis") or 0)
-        reading.delays[namespace] = DelayedDelivery(delays.get("active") is not False, longest)
+        reading.delays[namespace] = read_delayed_delivery(delays)
     reading.ledgers[namespace] = read_ledgers(namespace, dump)
     _add(reading, [Found(NamespaceResource(namespace, policies))])
     _add(reading, (Found(grant) for grant in grants_of(namespace, dump)))

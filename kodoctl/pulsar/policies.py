@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from kodoctl.pulsar import policy_shapes as shapes
 from kodoctl.pulsar.policy_shapes import QUOTA_BY_SIZE, QUOTA_BY_TIME, Json, Shape
-from kodoctl.topology.policies import BacklogQuota, Policies, PolicyValue
+from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, Policies, PolicyValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +122,12 @@ NAMESPACE_CODECS: Final = tuple(codec for codec in CODECS if codec.namespace)
 DELAYED_DELIVERY: Final = "delayedDelivery"  # never written on a topic: it stalls delivery until the topic is unloaded
 NO_DELETE_ON_TOPIC: Final = frozenset({"schema_validation"})  # DELETE answers 405; null is stored as false
 _POST_NULL: Final = frozenset({"deduplication_snapshot"})  # namespaces: DELETE does not exist, a null body unsets
+
+
+def read_delayed_delivery(raw: Any) -> DelayedDelivery:
+    """From what a broker answers or a namespace's dump holds; empty: as if nothing were set."""
+    found = raw if isinstance(raw, dict) else {}
+    return DelayedDelivery(found.get("active") is not False, int(found.get("maxDeliveryDelayInMillis") or 0))
 
 
 def topic_writes(name: str, value: PolicyValue | None, before: PolicyValue | None = None) -> Iterator[Write]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.plan.inventory import DelayedDelivery
 from kodoctl.pulsar.admin import Admin, must
-from kodoctl.topology.policies import BacklogQuota, InactiveTopic, Policies, Retention
+from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, InactiveTopic, Policies, Retention
 from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 

@@ -208,6 +208,16 @@ class NamespacePolicies(SharedPolicies):
 
 
 @dataclass(frozen=True, slots=True)
+class DelayedDelivery:
+    """What a broker does with messages that are due later; no file declares it. `on`: it keeps them until then; `longest`: ms
+    that it keeps them at most, and it cuts the connection of whoever asks for more, again and again (more-measured.md); 0: any time.
+    """
+
+    on: bool = True
+    longest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Foreign:
     """A live value that the format cannot express, as the JSON text Pulsar answered. Never equal to a declared value."""
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.broker import Delays
 from consumer.engine.allowance import Allowance, allowance, beyond, within
 from consumer.envelope import Level, State
 from consumer.policy import JITTER, Policy, Waits
+from kodoctl.topology.policies import DelayedDelivery
 from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import L1, policy, topic
 
 RETRYING = topic(Level.L1, State.RETRYING)
 
 
-def _allowed(of: Policy, delays: Delays | None = None, sizes: dict[str, int] | None = None) -> Allowance:
+def _allowed(of: Policy, delays: DelayedDelivery | None = None, sizes: dict[str, int] | None = None) -> Allowance:
     cluster = MemoryCluster(of)
     cluster.rules, cluster.sizes = delays, sizes
     return allowance(of, cluster)
@@ -37,7 +37,7 @@ def test_where_the_role_may_not_ask_the_file_counts() -> None:
 )
 def test_waits_and_their_jitter_stay_within_what_the_broker_keeps(longest: int, horizon: int) -> None:
     of = policy((L1,), horizon=60_000)
-    allowed = _allowed(of, Delays(True, longest))
+    allowed = _allowed(of, DelayedDelivery(True, longest))
     assert within(of, allowed).horizon == horizon
     assert [code for code, _ in _told(of, allowed)] == (["K726"] if horizon < 60_000 else [])
     assert horizon <= 5_000 or not longest or horizon + JITTER <= longest
@@ -45,7 +45,7 @@ def test_waits_and_their_jitter_stay_within_what_the_broker_keeps(longest: int, 
 
 def test_waits_that_are_cut_are_told_once_for_all_topics() -> None:
     of = policy((L1,), horizon=3_600_000)
-    ((_, said),) = _told(of, _allowed(of, Delays(True, 60_000)))
+    ((_, said),) = _told(of, _allowed(of, DelayedDelivery(True, 60_000)))
     assert said == (
         f"{RETRYING} and 2 more: the broker keeps messages 1m at most, the file's waits need 3603s: longer ones are cut to"
         " 57s; raise `maxDeliveryDelayInMillis`, or shorten the waits"
@@ -54,7 +54,7 @@ def test_waits_that_are_cut_are_told_once_for_all_topics() -> None:
 
 def test_delayed_delivery_that_is_off_is_told_and_cuts_nothing() -> None:
     of = policy((L1,), horizon=60_000)
-    allowed = _allowed(of, Delays(False, 0))
+    allowed = _allowed(of, DelayedDelivery(False, 0))
     assert within(of, allowed) == of
     ((code, said),) = _told(of, allowed)
     assert code == "K727"
@@ -64,7 +64,7 @@ def test_delayed_delivery_that_is_off_is_told_and_cuts_nothing() -> None:
 def test_backup_levels_are_asked_about_where_they_wait_longer_than_in_memory() -> None:
     def asked(delay: int) -> set[str]:
         of = policy((Level.L1, Level.B1), (), waits={None: Waits((delay,), 3)})
-        return set(_allowed(of, Delays()).delays)
+        return set(_allowed(of, DelayedDelivery()).delays)
 
     assert asked(5_000) == set()
     assert asked(5_001) == {topic(Level.B1, State.READY)}
@@ -73,7 +73,7 @@ def test_backup_levels_are_asked_about_where_they_wait_longer_than_in_memory() -
 def test_the_smaller_limit_on_sizes_counts_and_only_one_the_file_does_not_have_is_told() -> None:
     ready, pending = topic(Level.L1, State.READY), topic(Level.L1, State.PENDING)
     of = policy((L1,), largest={RETRYING: 100, ready: 100})
-    allowed = _allowed(of, Delays(), {RETRYING: 80, ready: 200, pending: 80})
+    allowed = _allowed(of, DelayedDelivery(), {RETRYING: 80, ready: 200, pending: 80})
     assert within(of, allowed).largest == {RETRYING: 80, ready: 100, pending: 80}
     ((code, said),) = _told(of, allowed)
     assert code == "K728"

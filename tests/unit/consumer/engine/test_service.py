@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from consumer.broker import Delays, LaneStats, UnackedLimits
+from consumer.broker import LaneStats, UnackedLimits
 from consumer.clock import SystemClock
 from consumer.engine.service import Service, missing, summary
 from consumer.engine.worker import Worker
@@ -20,6 +20,7 @@ from consumer.policy import Concurrency, Policy
 from consumer.testing import MemoryBroker
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.topology.control import STEER_PROPERTY
+from kodoctl.topology.policies import DelayedDelivery
 from kodoctl.topology.steer import Order, What, printed
 from tests.support import eventually
 from tests.unit.consumer.making import policy, topic
@@ -35,7 +36,7 @@ class MemoryCluster:
         self.live: int | None = 1
         self.blocked: frozenset[str] = frozenset()
         self.limits: UnackedLimits | None = None
-        self.rules: Delays | None = None
+        self.rules: DelayedDelivery | None = None
         self.sizes: dict[str, int] | None = None
         self.asked = 0
         self.count = 1  # of partitions of each topic
@@ -52,7 +53,7 @@ class MemoryCluster:
     def unacked_limits(self, name: str) -> UnackedLimits | None:
         return self.limits
 
-    def delays(self, name: str) -> Delays | None:
+    def delays(self, name: str) -> DelayedDelivery | None:
         return self.rules
 
     def largest(self, name: str) -> int | None:
@@ -292,7 +293,7 @@ def test_what_the_broker_allows_less_is_told_at_the_start_and_kept_to_then_and_a
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     place = Place(policy(horizon=3_600_000, in_place=()))
-    place.cluster.rules = Delays(True, 60_000)
+    place.cluster.rules = DelayedDelivery(True, 60_000)
     place.cluster.sizes = {topic(Level.L1, State.RETRYING): 3}
     place.service.start()
     try:
