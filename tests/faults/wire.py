@@ -73,7 +73,9 @@ class Wire:
     async def _cut(self, *, rst: bool) -> None:
         for pair in list(self._open):
             for writer in pair:
-                if rst:
+                if writer.is_closing():  # its socket may be gone already
+                    writer.transport.abort()
+                elif rst:
                     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_OFF)
                     writer.transport.abort()
                 else:
