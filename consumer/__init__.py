@@ -20,7 +20,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from consumer.application import Consumer
     from consumer.message import Message
-    from consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
+    from consumer.outcomes import (
+        Blocking,
+        Dead,
+        Discard,
+        HandlerFailedError,
+        MoveTo,
+        Pending,
+        Repeat,
+        Retry,
+        Transfer,
+        Unavailable,
+    )
     from consumer.producer import Producer
     from consumer.together import run_all
 
@@ -28,11 +39,11 @@ _HOMES = {
     "Consumer": "application", "Message": "message", "Producer": "producer",
     "Retry": "outcomes", "Pending": "outcomes", "Blocking": "outcomes", "Dead": "outcomes", "Discard": "outcomes",
     "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes", "Repeat": "outcomes",
-    "run_all": "together",
+    "HandlerFailedError": "outcomes", "run_all": "together",
 }  # fmt: skip
 __all__ = [
-    "Blocking", "Consumer", "Dead", "Discard", "Message", "MoveTo", "Pending", "Producer", "Repeat", "Retry",
-    "Transfer", "Unavailable", "run_all",
+    "Blocking", "Consumer", "Dead", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
+    "Repeat", "Retry", "Transfer", "Unavailable", "run_all",
 ]  # fmt: skip
 
 

@@ -247,7 +247,7 @@ class Consumer:
         handling, check, traces = self.handling, self.payload_check, self._traces
         for finding in self._warnings:
             _warn(str(finding))
-        policy = handling.scheduled(self.policy)
+        policy = handling.scheduled(self.policy, self._hooks)
         broker, cluster = self._connect()
         if isinstance(check, Payloads):
             check.schema_of = SchemaVersions(policy, cluster).definition
@@ -312,7 +312,8 @@ class Consumer:
         if self._source is None:
             return None
         file, read, text = self._source
-        return Reloader(file, read, self.policy, lambda policy: service.adopt(self.handling.scheduled(policy)), text)
+        follow: Callable[[Policy], None] = lambda policy: service.adopt(self.handling.scheduled(policy, self._hooks))  # noqa: E731
+        return Reloader(file, read, self.policy, follow, text)
 
     def reload(self) -> None:
         """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""

@@ -209,6 +209,24 @@ def asked_by(verdict: Verdict) -> Outcome:
     raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
 
 
+class HandlerFailedError(Verdict):
+    """Failed in a process: what hooks see there of an exception that is no verdict. Its text is the exception's class."""
+
+    def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
+        super().__init__(reason)
+        self._outcome = outcome or Failed(reason)
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> HandlerFailedError:
+        """For what came of it."""
+        return cls(outcome.reason if isinstance(outcome, Failed) else type(outcome).__name__, outcome)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed."""
+        return self._outcome
+
+
 class Retry(Verdict):
     """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
 

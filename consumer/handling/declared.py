@@ -17,6 +17,7 @@ from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.message import Check
 from consumer.payloads.reading import Payloads, model_of
 from consumer.policy import Policy
+from consumer.stores.poison import MAX_CRASHES
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
+_RESTART: Final = 60_000  # ms that a process in place of another one may take to start
 
 
 @dataclass(frozen=True)
@@ -102,10 +104,13 @@ class Handling:
 
     # ---- how it is run
 
-    def scheduled(self, policy: Policy) -> Policy:
+    def scheduled(self, policy: Policy, hooks: Hooks) -> Policy:
         """What the worker goes by: how many messages are at work at a time, and who keeps time-outs."""
         if self.processes:
-            return replace(policy, concurrency=self.processes, handler_timeout=_NO_TIMEOUT)
+            timeout = _NO_TIMEOUT
+            if hooks.any_around_handling:  # they may hang: longer than its runs can take no message is waited for
+                timeout = MAX_CRASHES * (policy.handler_timeout + _RESTART)
+            return replace(policy, concurrency=self.processes, handler_timeout=timeout)
         if self.batching:
             if 2 * self.batching.wait * 1000 > policy.handler_timeout:
                 detail = (
@@ -118,30 +123,35 @@ class Handling:
     def runner(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None = None) -> Runner:
         """The runner, ready to start. Raises KodoctlError when processes cannot import the handler."""
         if self.processes:
-            if hooks.any_around_handling:
-                detail = f"{self.name} has middleware around handle or decide, which stays behind: decorate the function itself"
-                raise UsageError(error("K752", "handler cannot run in a process", detail))
-            return self._pool(policy, check, traces)
+            return self._pool(policy, check, hooks, traces)
         function = self.called(hooks, traces)
         inner = (LoopRunner if self.is_async else ThreadRunner)(function, policy.concurrency)
         return BatchRunner(inner, self.batching) if self.batching else inner
 
     def called(self, hooks: Hooks, traces: Runs | None = None) -> Callable[[Any], Any]:
         """The function as runners call it: with messages, or with batches; with what the user put around it, and in spans."""
-        function = hooks.around(self.function, is_async=self.is_async)
+        return self._surrounded(self.function, hooks, traces)
+
+    def _surrounded(self, function: Callable[[Any], Any], hooks: Hooks, traces: Runs | None) -> Callable[[Any], Any]:
+        function = hooks.around(function, is_async=self.is_async)
         if self.batching is not None:
             function = on_batches_later(function) if self.is_async else on_batches(function)
         if traces is None:
             return function
         return traces.around(function, is_async=self.is_async, batches=self.batching is not None)
 
-    def _pool(self, policy: Policy, check: Check | None, traces: Runs | None) -> Runner:
+    def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None) -> Runner:
         from consumer.processes.child import Job
         from consumer.processes.pool import ProcessRunner
 
         module, _, path = self.name.partition(":")
-        job = Job(module, path, policy.lanes, check)
-        pool = ProcessRunner(job, self.processes, policy.handler_timeout / 1000, traces)
+        job, timeout = Job(module, path, policy.lanes, check), policy.handler_timeout / 1000
+        if hooks.any_around_handling:
+            from consumer.processes.surrounded import surrounded
+
+            carry = None if traces is None else traces.carrier
+            return surrounded(job, self.processes, timeout, lambda call: self._surrounded(call, hooks, traces), carry)
+        pool = ProcessRunner(job, self.processes, timeout, traces)
         pool.launch()
         return pool
 

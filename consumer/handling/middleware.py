@@ -127,38 +127,49 @@ class NotHandledError(RuntimeError):
 def _inside(hook: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def run(message: Any) -> Any:
         call = _Call(function)
-        result = hook(message, call)
-        call.check(hook)
-        return result
+        return call.checked(hook, hook(message, call))
 
     return run
 
 
 def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     async def run(message: Any) -> Any:
-        call = _Call(function)
-        result = await hook(message, call)
-        call.check(hook)
-        return result
+        call = _CallLater(function)
+        return call.checked(hook, await hook(message, call))
 
     return run
 
 
 class _Call:
-    """The handler, knowing whether it was called."""
+    """The handler, knowing whether it was called and what it answered."""
 
-    __slots__ = ("called", "function")
+    __slots__ = ("called", "function", "result")
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function, self.called = function, False
+        self.result: Any = None
 
     def __call__(self, message: Any) -> Any:
         self.called = True
-        return self.function(message)
+        self.result = self.function(message)
+        return self.result
 
-    def check(self, hook: object) -> None:
+    def checked(self, hook: object, result: Any) -> Any:
+        """What came of it: of a hook that answers nothing what the handler did, or failures in a batch would count as done."""
         if not self.called:
             raise NotHandledError(_name(hook))
+        return self.result if result is None else result
+
+
+class _CallLater(_Call):
+    """The same for coroutines."""
+
+    __slots__ = ()
+
+    async def __call__(self, message: Any) -> Any:
+        self.called = True
+        self.result = await self.function(message)
+        return self.result
 
 
 def _name(hook: object) -> str:

@@ -10,16 +10,13 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from consumer.message import Message, parts_of
 from consumer.outcomes import DONE, Outcome, Unavailable
 from consumer.payloads.reading import Payloads
 from consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
 from consumer.processes.wire import Frames, framed, packed, unpacked_outcome
-
-if TYPE_CHECKING:
-    from consumer.traces.runs import Runs
 
 CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
 _AHEAD: Final = 0.004  # seconds of work sent before it is asked for
@@ -28,6 +25,19 @@ _SLOW: Final = 0.002  # seconds: of handlers that take longer, no message waits 
 _AHEAD_BYTES: Final = 1 << 18
 _LOCK_WAIT: Final = 0.2  # seconds; the other end holds it for a microsecond, unless it was stopped just then
 _READ: Final = 1 << 18
+
+
+class Spans(Protocol):
+    """What is told of messages that are at work in processes, where there are traces: consumer.traces.runs.Runs, mostly."""
+
+    def began(self, message: Message) -> dict[str, str]:
+        """A message is handed to a process; answers what carries its span's context there."""
+
+    def handled(self, message: Message, outcome: Outcome) -> None:
+        """What came of it."""
+
+    def vain(self, message: Message, why: str) -> None:
+        """This run came to nothing: the message is handled anew."""
 
 
 @dataclass(slots=True)
@@ -49,7 +59,7 @@ class Remains:
 class Line:
     """One process. Not thread-safe: one thread writes and reads."""
 
-    def __init__(self, job: Job, traces: Runs | None = None) -> None:
+    def __init__(self, job: Job, traces: Spans | None = None) -> None:
         self._traces = traces
         self.ready = False
         self.broken: str | None = None  # why the handler cannot be imported

@@ -10,18 +10,15 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from consumer.engine.desk import Desk
 from consumer.message import Message
 from consumer.outcomes import TOOK_TOO_LONG, Died
 from consumer.processes.child import Job
-from consumer.processes.line import Ended, Line
+from consumer.processes.line import Ended, Line, Spans
 from consumer.stores.poison import MAX_CRASHES, Crashes, Standing
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
-
-if TYPE_CHECKING:
-    from consumer.traces.runs import Runs
 
 log = logging.getLogger("kodo.consumer")
 _START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
@@ -39,7 +36,7 @@ class ProcessRunner:
     gets its next message when the last one is done: spans begin when handlers do.
     """
 
-    def __init__(self, job: Job, size: int, timeout: float, traces: Runs | None = None) -> None:
+    def __init__(self, job: Job, size: int, timeout: float, traces: Spans | None = None) -> None:
         self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
         self._lines: list[Line] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere

@@ -118,6 +118,12 @@ class Runs:
             return written(self.begin(message).context)
         return {}
 
+    def carrier(self) -> dict[str, str]:
+        """What carries the context of the span that the caller is in."""
+        with HARMLESS:
+            return written()
+        return {}
+
     def _begin_batch(self, batch: Any) -> Run:
         messages: Sequence[Message] = batch.messages
         lanes = {parts_of(message)[1].index for message in messages}

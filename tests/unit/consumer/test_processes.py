@@ -263,7 +263,7 @@ def test_what_cannot_run_in_a_process_is_refused_with_everything_that_is_wrong()
 def test_a_declared_handler_becomes_a_pool() -> None:
     of = policy()
     handling = Handling(pool_handlers.handle, 2).check()
-    assert handling.scheduled(of).concurrency == 2
+    assert handling.scheduled(of, Hooks()).concurrency == 2
     runner = handling.runner(of, None, Hooks())
     assert isinstance(runner, ProcessRunner)
     runner.stop()

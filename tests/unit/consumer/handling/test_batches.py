@@ -172,5 +172,5 @@ def test_a_batch_that_cannot_be_is_refused(most: int, wait: float) -> None:
 def test_a_batch_that_waits_as_long_as_handlers_may_run_is_refused() -> None:
     handling = Handling(lambda messages: None, batching=Batching(2, 16.0)).check()
     with pytest.raises(KodoctlError, match="K754"):
-        handling.scheduled(policy())
-    assert Handling(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4)).concurrency == 200
+        handling.scheduled(policy(), Hooks())
+    assert Handling(print, batching=Batching(50, 1.0)).scheduled(policy(concurrency=4), Hooks()).concurrency == 200

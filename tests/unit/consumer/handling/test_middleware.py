@@ -11,7 +11,6 @@ import pytest
 from consumer import Consumer, Dead, Discard, Message
 from consumer.testing import Harness
 from kodoctl.errors import KodoctlError
-from tests.unit.consumer import pool_handlers
 from tests.unit.consumer.topologies import write
 
 SMALL = "  J: {subscriptions: {s: {in_place: [], retrying: {attempts: 3}}}}\n"
@@ -167,8 +166,45 @@ def test_a_place_that_is_none_is_refused(consumer: Consumer) -> None:
         consumer.middleware("publish")  # type: ignore[call-overload]
 
 
-def test_hooks_around_a_handler_that_runs_elsewhere_are_refused_not_forgotten(consumer: Consumer) -> None:
-    consumer.handler(process=1)(pool_handlers.handle)
-    consumer.middleware(lambda message, handle: handle(message))
-    with pytest.raises(KodoctlError, match="K752"):
-        consumer.handling.runner(consumer.policy, None, consumer._hooks)
+@both
+def test_what_a_batch_handler_answers_passes_through_a_hook_that_answers_nothing(
+    consumer: Consumer, later: bool
+) -> None:
+    answers: list[Any] = []
+
+    def handle(messages: list[Message]) -> list[Exception | None]:
+        return [None if message.text() == "good" else Dead("bad") for message in messages]
+
+    async def handle_later(messages: list[Message]) -> list[Exception | None]:
+        return handle(messages)
+
+    def forgets(messages: list[Message], handle: Any) -> None:
+        answers.append(handle(messages))
+
+    async def forgets_later(messages: list[Message], handle: Any) -> None:
+        answers.append(await handle(messages))
+
+    consumer.batch_handler(handle_later if later else handle)
+    consumer.middleware(forgets_later if later else forgets)
+    harness = Harness(consumer)
+    harness.send(b"good")
+    harness.send(b"bad")
+    harness.run()
+    assert {type(answer) for found in answers for answer in found} == {type(None), Dead}
+    assert harness.counts.done == 1
+    assert [letter.properties["kodo-reason"] for letter in harness.dead_letters] == ["bad"]
+
+
+def test_a_coroutine_that_a_hook_forgets_to_await_is_not_done(consumer: Consumer) -> None:
+    seen: list[Any] = []
+    handled(consumer, seen, later=True)
+
+    async def forgets(message: Message, handle: Any) -> None:
+        handle(message).close()
+
+    consumer.middleware(forgets)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert seen == []
+    assert harness.counts.failed["NotHandledError"] == 1

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from consumer import Consumer
+from opentelemetry.trace import get_current_span
+
+from consumer import Consumer, Message
 from consumer.clock import SystemClock
 from consumer.engine.worker import Worker
 from consumer.envelope import Outgoing
@@ -24,12 +27,14 @@ TOPICS = "  J: {subscriptions: {s: {in_place: [], retrying: {delays: [10s]}}}}\n
 
 
 @contextmanager
-def working(folder: Path) -> Iterator[tuple[MemoryBroker, Worker, Spans]]:
+def working(folder: Path, *hooks: Callable[..., object]) -> Iterator[tuple[MemoryBroker, Worker, Spans]]:
     """A worker with one process, on a broker in memory."""
     with exported() as spans:
         consumer = Consumer.load(write(folder, TOPICS), topic="J", subscription="s", environ={})
         consumer.handler(process=1)(traced_handlers.handle)
-        policy = consumer.handling.scheduled(consumer.policy)
+        for hook in hooks:
+            consumer.middleware(hook)
+        policy = consumer.handling.scheduled(consumer.policy, consumer._hooks)
         clock = SystemClock()
         broker = MemoryBroker(clock)
         broker.create_for(policy)
@@ -61,3 +66,22 @@ def test_a_handler_in_a_process_runs_in_the_span_that_the_worker_made(tmp_path: 
     assert ends == {"discarded": 2, "ValueError": 1, "process ended": 1, "done": 2}
     times = [(span.start_time or 0, span.end_time or 0) for span in spans.all]
     assert all(ended <= began for (_, ended), (began, _) in pairwise(times)), "one begins when the other has ended"
+
+
+def test_hooks_around_it_are_in_the_same_span_which_goes_on_through_a_crash(tmp_path: Path) -> None:
+    crash, around = f"once:{tmp_path / 'crashed'}", []
+
+    def look(message: Message, handle: Any) -> None:
+        around.append(get_current_span().get_span_context().span_id)
+        handle(message)
+
+    with working(tmp_path, look) as (broker, worker, spans):
+        for text in ("where", "fail", crash):
+            broker.send(Outgoing("persistent://p/n/J", text.encode(), {}))
+        eventually(lambda: len(spans.all) == 3 and worker.counts.done == 1)
+
+    assert sorted(context(span).span_id for span in spans.all) == sorted(around)
+    (where,) = [span for span in spans.all if facts(span).get("kodo.outcome") == "discarded"]
+    assert events(where)[0][1]["kodo.reason"] == f"{context(where).span_id:016x}", "the context was there"
+    ends = Counter(facts(span).get("error.type") or facts(span)["kodo.outcome"] for span in spans.all)
+    assert ends == {"discarded": 1, "ValueError": 1, "done": 1}, "no other than without hooks"
