@@ -1,0 +1,299 @@
+"""From counts and coverage to the verdict: no loss, loss or inconclusive, with every reason. Pure.
+
+*No loss* is claimed only when everything needed for it was seen; *loss* only when nothing else can explain what was seen;
+all the rest is *inconclusive*, and says what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, Literal
+
+from kodoctl.topology.units import Duration
+
+DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual
+SKEW: Final = 60_000  # ms that the clocks of broker and pipeline may differ
+_MOST_REASONS: Final = 5  # of one kind, told one by one; the rest is counted
+
+
+class Outcome(StrEnum):
+    """The verdict."""
+
+    NO_LOSS = "no loss"
+    LOSS = "loss"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Fate(StrEnum):
+    """What became of one message for one subscription. In the order of `RANKS`: of its places the worst one counts."""
+
+    MOVING = "moving"  # moved, and the next place was stored after the cut
+    NOT_FOR_ME = "not for me"  # meant for another subscription, or a producer's mark
+    DISCARDED = "discarded"
+    DONE = "done"
+    TWICE = "done twice"
+    DEAD = "dead"
+    WAITING = "waiting"  # unacknowledged in a waiting state
+    OPEN = "open"  # unacknowledged in a ready lane
+    OVERDUE = "overdue"  # unacknowledged for longer than its horizon
+    UNPROVED = "unproved"  # acknowledged, and what was seen does not prove that it was done
+    UNKNOWN = "unknown"  # a record of a message that was never stored where it says
+    LOST = "lost"
+
+
+RANKS: Final[Mapping[Fate, int]] = {fate: rank for rank, fate in enumerate(Fate)}
+
+
+class Cause(StrEnum):
+    """Why a fate is LOST or UNPROVED."""
+
+    GONE = "acknowledged without a record and without a next place"
+    VANISHED = "its record names a next place where nothing is stored"
+    LET_GO = "a dead letter was let go, and neither a recall nor the ledger of recalls knows it"
+    NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
+    NOWHERE = "acknowledged, and the next place that its record names cannot have been stored then"
+    UNRECORDED = "the next place is stored, the record of the move is missing"
+    NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
+    UNCOVERED = "what would prove it was not read completely"
+    BEFORE = "the subscription may have begun behind it"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One partition of one topic as far as it was read, over all runs. Times are ms.
+
+    `planned`, `seen`: entries. `problems`: what the reading says of itself, such as splits that ended early or ranges that
+    do not continue each other. `whole`: it was read from its creation on. `lags`: its end was fixed before the cursors were
+    read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the first), None: unknown.
+    """
+
+    topic: str
+    partition: int
+    planned: int = 0
+    seen: int = 0
+    problems: tuple[str, ...] = ()
+    read: bool = True
+    whole: bool = True
+    lags: bool = False
+    ttl: int = 0
+    unread: int | None = 0
+    without: tuple[str, ...] = ()  # subscriptions of the file that are not on it
+    audit: bool = False
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.topic}-partition-{self.partition}"
+
+    @property
+    def full(self) -> bool:
+        """Whether all of it was seen, as far as it was planned."""
+        return self.read and not self.problems and self.planned == self.seen
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Messages of one subscription by fate, and what its records say of themselves.
+
+    `missing`: numbers that no record of its worker runs has. `contradictions`: numbers with two different records.
+    `runs` names some of the worker runs with missing numbers.
+    """
+
+    topic: str
+    subscription: str
+    mode: Literal["wait", "best_effort", "none"]
+    fates: Mapping[Fate, int] = field(default_factory=dict)
+    missing: int = 0
+    contradictions: int = 0
+    runs: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.topic} / {self.subscription}"
+
+    @property
+    def judged(self) -> int:
+        """All of its messages."""
+        return sum(self.fates.values())
+
+    def count(self, fate: Fate) -> int:
+        """Messages with this fate."""
+        return self.fates.get(fate, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them, those
+    that the producer had told were sent, and had the time to take back; of the others nobody knows.
+    """
+
+    topic: str
+    partition: int
+    run: str
+    missing: int
+    told: int
+    firm: bool = True  # the partition was read completely, from its creation on
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything the verdict is made from. `skew`: ms that the newest message is ahead of the pipeline's clock."""
+
+    parts: tuple[Part, ...]
+    tallies: tuple[Tally, ...]
+    gaps: tuple[Gap, ...] = ()
+    skew: int = 0
+    unnumbered: int = 0  # first hops without a producer's number
+    numbered_twice: int = 0  # producers' numbers that two messages have
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why the verdict is not *no loss*. `kind` is for machines."""
+
+    kind: str
+    proves: Outcome  # never NO_LOSS
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`notes` change nothing."""
+
+    outcome: Outcome
+    reasons: tuple[Reason, ...]
+    notes: tuple[str, ...]
+
+
+def judge(evidence: Evidence) -> Verdict:
+    """The verdict, with its reasons: losses first."""
+    found = [
+        *_short(_unread(evidence.parts)),
+        *_short(_expired(evidence.parts)),
+        *(reason for tally in evidence.tallies for reason in _of_tally(tally)),
+        *_short(_of_gaps(evidence.gaps)),
+        *_clocks(evidence),
+    ]
+    if not evidence.parts:
+        found.append(_doubt("nothing read", "nothing was read yet: `kodoctl pipeline ingest` does"))
+    reasons = sorted(found, key=lambda reason: reason.proves is not Outcome.LOSS)
+    outcome = reasons[0].proves if reasons else Outcome.NO_LOSS
+    return Verdict(outcome, tuple(reasons), tuple(_notes(evidence)))
+
+
+def _doubt(kind: str, text: str) -> Reason:
+    return Reason(kind, Outcome.INCONCLUSIVE, text)
+
+
+def _unread(parts: Iterable[Part]) -> Iterator[Reason]:
+    for part in parts:
+        if not part.read:
+            yield _doubt("never read", f"{part.name} was never read")
+            continue
+        for problem in part.problems:
+            yield _doubt("coverage", f"{part.name}: {problem}")
+        if part.planned != part.seen:
+            yield _doubt("coverage", f"{part.name}: {part.seen:,} of {part.planned:,} entries were seen")
+        if not part.whole:
+            text = f"{part.name}: what was there before the first reading is unknown"
+            yield _doubt("beginning", text)
+        if part.lags:
+            text = f"{part.name} was read up to a moment before the cursors were: its last messages are missing"
+            yield _doubt("lag", text)
+        for name in part.without:
+            yield _doubt("no subscription", f"{part.name} has no subscription {name}")
+
+
+def _expired(parts: Iterable[Part]) -> Iterator[Reason]:
+    """A TTL makes readers skip, and what it deletes between two readings is never seen."""
+    for part in parts:
+        if part.ttl and (part.unread is None or part.unread > part.ttl - DAY):
+            since = "an unknown time" if part.unread is None else str(Duration(part.unread))
+            text = f"{part.name} has a TTL of {Duration(part.ttl)} and was not read for {since}"
+            yield _doubt("ttl", f"{text}: messages may have expired unseen (read a day before the TTL ends)")
+
+
+def _of_tally(tally: Tally) -> Iterator[Reason]:
+    lost = tally.count(Fate.LOST)
+    if lost > tally.missing:
+        yield Reason("lost", Outcome.LOSS, f"{tally.name}: {_messages(lost)} lost")
+    elif lost:
+        text = f"{tally.name}: {_messages(lost)} lost, or the records of them: {tally.missing:,} records are missing"
+        yield _doubt("lost or unrecorded", text)
+    yield from _mode(tally)
+    if tally.missing:
+        runs = f", of run {', '.join(tally.runs)}" if tally.runs else ""
+        yield _doubt("records", f"{tally.name}: {tally.missing:,} records of workers are missing{runs}")
+    if tally.contradictions:
+        text = f"{tally.name}: {tally.contradictions:,} numbers have two different records: not all are a worker's"
+        yield _doubt("forged records", text)
+    for fate, text in _DOUBTS.items():
+        if count := tally.count(fate):
+            yield _doubt(fate.value, f"{tally.name}: {_messages(count)} {text}")
+
+
+_DOUBTS: Final = {
+    Fate.UNPROVED: "acknowledged, not proved done",
+    Fate.UNKNOWN: "recorded that no topic has where the record says",
+    Fate.OVERDUE: "open for longer than the horizon: stuck, or on the way to being lost",
+}
+
+
+def _mode(tally: Tally) -> Iterator[Reason]:
+    if tally.mode == "none":
+        yield _doubt("no records", f"{tally.name} keeps no audit records: say `audit: true` in the file")
+    elif tally.mode == "best_effort":
+        text = f"{tally.name} keeps records with `audit: best_effort`: those missing prove nothing"
+        yield _doubt("best effort", text)
+
+
+def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
+    for gap in gaps:
+        where = f"{gap.topic}-partition-{gap.partition}, producer run {gap.run}"
+        if gap.told and gap.firm:
+            yield Reason("producer", Outcome.LOSS, f"{where}: {_messages(gap.told)} sent and stored nowhere")
+        elif gap.told:
+            text = f"{where}: {gap.told:,} numbers are missing, and the partition was not read completely"
+            yield _doubt("producer", text)
+        if rest := gap.missing - gap.told:
+            text = f"{where}: {rest:,} numbers are missing that the producer may still give up, or died over"
+            yield _doubt("producer", text)
+
+
+def _clocks(evidence: Evidence) -> Iterator[Reason]:
+    """Whether something is overdue is told by two clocks: only then they matter."""
+    open_ones = sum(tally.count(fate) for tally in evidence.tallies for fate in (Fate.OPEN, Fate.WAITING))
+    if evidence.skew > SKEW and open_ones:
+        text = f"this clock is {Duration(evidence.skew)} behind the broker's: what is overdue cannot be told"
+        yield _doubt("clock", text)
+
+
+def _notes(evidence: Evidence) -> Iterator[str]:
+    for tally in evidence.tallies:
+        if twice := tally.count(Fate.TWICE):
+            yield f"{tally.name}: {_messages(twice)} done twice; that is no loss"
+        if dead := tally.count(Fate.DEAD):
+            yield f"{tally.name}: {_messages(dead)} in the dead letters, kept for a recall"
+    if evidence.numbered_twice:
+        yield f"{evidence.numbered_twice:,} messages were stored twice with one producer's number"
+    if evidence.unnumbered:
+        text = "without a producer's number: what never reached the broker cannot be known"
+        yield f"{_messages(evidence.unnumbered)} {text}"
+
+
+def _short(reasons: Iterable[Reason]) -> Iterator[Reason]:
+    """At most five of a kind; how many more there are is told."""
+    kinds: dict[tuple[str, Outcome], list[Reason]] = {}
+    for reason in reasons:
+        kinds.setdefault((reason.kind, reason.proves), []).append(reason)
+    for (kind, proves), found in kinds.items():
+        yield from found[:_MOST_REASONS]
+        if (more := len(found) - _MOST_REASONS) > 0:
+            yield Reason(kind, proves, f"… and {more:,} more of this kind")
+
+
+def _messages(count: int) -> str:
+    return f"{count:,} message{'' if count == 1 else 's'}"
