@@ -89,7 +89,7 @@ format: $(READY) ## Rewrite sources as the style asks
 
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra draw --extra recall --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra draw --extra recall --extra spark --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/dev.txt
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov

@@ -205,6 +205,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K568": Code("a patch that cannot be used", "Write a JSON object: what to set, and null for what to remove."),
         "K569": Code("more than one file has the topic", "Name one topology file."),
     },
+    "The pipeline": {
+        "K570": Code("Spark is not installed", "Install `kodoctl[spark]`, and Java 17 or 21."),
+        "K571": Code("Spark does not start", "Look at Java's own words in the detail."),
+    },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),

@@ -14,6 +14,7 @@ import platformdirs
 import pytest
 import requests
 from hypothesis import HealthCheck, settings
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 from kodoctl.dev import jars, shared, versions
 from kodoctl.dev.instance import EngineName
@@ -73,6 +74,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     """Ends the run's broker, also when the run was interrupted."""
     if not hasattr(config, "workerinput") and (run := os.environ.pop(_RUN, None)):
         shared.close_run(Path(run), os.environ)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
+    """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte."""
+    return _OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+class _OneSession(LoadFileScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
 
 
 def _given() -> bool:

@@ -1,0 +1,259 @@
+"""The landing's tables, column by column: one list for what writes them, what reads them, and the documentation.
+
+`events` has one row for each message stored on a topic of the topology's, audit topics included; `transitions` one for each
+audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of a partition, as
+it stood *before* the run's topics were cut. A transition joins the event it is about by (msg_topic, id), and the event its
+message went on as by (target_topic, target_id): no other pair of columns is safe against forged identities.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+AUDIT: Final = "audit"  # stands in `state` for topics of audit records
+RANGES: Final = "array<struct<first:bigint,last:bigint>>"
+PLACES: Final = "array<struct<ledger:bigint,first:bigint,last:bigint>>"
+GAPS: Final = "array<string>"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """`kind` in Spark's words; `about` says what it means, units included. Null only where `null` says so."""
+
+    name: str
+    kind: str
+    about: str
+    null: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table of the landing."""
+
+    name: str
+    about: str
+    columns: tuple[Column, ...]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of its columns, in order."""
+        return [column.name for column in self.columns]
+
+    def arrow(self) -> pa.Schema:
+        """As Arrow has it. Everything is nullable there, as Spark reads Parquet."""
+        import pyarrow as pa
+
+        return pa.schema([pa.field(column.name, _arrow(column.kind)) for column in self.columns])
+
+    def spark(self) -> StructType:
+        """As Spark has it. Everything is nullable, as Spark reads Parquet."""
+        from pyspark.sql.types import StructField, StructType
+
+        return StructType([StructField(column.name, _spark(column.kind)) for column in self.columns])
+
+
+MESSAGES: Final = Table(
+    "messages",
+    "What `spark.read.format('pulsar')` gives: one row for each stored message.",
+    (
+        Column("topic", "string", "full name of the topic, without its partition: persistent://TENANT/NAMESPACE/TOPIC"),
+        Column("partition", "int", "number of the partition; -1 for a topic without partitions"),
+        Column("ledger", "bigint", "ledger the message is stored in"),
+        Column("entry", "bigint", "entry of the ledger; a producer's batch is one entry"),
+        Column("batch_index", "int", "place in the batch, from 0; -1 for a message alone in its entry"),
+        Column("key", "string", "the message's key", null=True),
+        Column("ordering_key", "string", "the message's ordering key", null=True),
+        Column("publish_ts", "timestamp", "when its producer published it, in ms"),
+        Column("event_ts", "timestamp", "event time its producer gave, in ms", null=True),
+        Column("properties", "map<string,string>", "all properties; empty where they are no text"),
+        Column("broken", "string", "why key and properties could not be read", null=True),
+        Column("size", "bigint", "bytes of the payload; 0 for a tombstone"),
+        Column(
+            "payload", "binary", "the payload; null for a tombstone, or where payloads are not asked for", null=True
+        ),
+        Column("split_id", "string", "the split that read it: its row in `coverage` says whether that was all"),
+    ),
+)
+
+EVENTS: Final = Table(
+    "events",
+    "One row for each message stored on a topic of the topology, messages of audit records included.",
+    (
+        Column("mid", "string", "`id` of the message's first hop (kodo-origin-id), else its own: the same on all hops"),
+        Column("id", "string", "ledger:entry:partition:batch index where this row is stored; unique with msg_topic"),
+        Column("kodo_id", "string", "identity that its producer or outbox gave (kodo-id)", null=True),
+        Column("msg_topic", "string", "full name of the topic it is stored on, without partition"),
+        Column("msg_partition", "int", "number of the partition"),
+        Column("ledger", "bigint", "ledger it is stored in"),
+        Column("entry", "bigint", "entry of the ledger"),
+        Column("batch_index", "int", "place in its producer's batch; -1: alone"),
+        Column("topic", "string", "ground topic, by its name in the topology file"),
+        Column("level", "string", "S3 … D1; null on dead letter and audit topics", null=True),
+        Column("state", "string", "ready, retrying, pending, blocking, dead; audit for messages of audit records"),
+        Column("subscription", "string", "whose state topic it is; null on ready topics", null=True),
+        Column("tenant", "string", "value of `fair_by`; (none) without; null on audit topics", null=True),
+        Column("hop", "int", "moves so far (kodo-hop); 0 on the first topic"),
+        Column(
+            "attempts",
+            "map<string,int>",
+            "attempts by state so far: retrying, pending, blocking, backup; only those counted",
+        ),
+        Column("reason", "string", "why it was moved last (kodo-reason)", null=True),
+        Column("died_in", "string", "level a dead letter died in (kodo-level)", null=True),
+        Column("parent", "string", "`mid` of the message whose handler transferred this one (kodo-parent)", null=True),
+        Column("recall", "string", "recall id of a letter that was sent again (kodo-recall)", null=True),
+        Column(
+            "for_subscription",
+            "string",
+            "the one subscription it is meant for (kodo-for); `(mark)` is nobody",
+            null=True,
+        ),
+        Column("seq_run", "string", "producer's run (kodo-seq); null without a readable number", null=True),
+        Column("seq_partition", "int", "partition the run counts", null=True),
+        Column(
+            "seq_number", "bigint", "the message's number in its run and partition, from 1; null on marks", null=True
+        ),
+        Column("seq_high", "bigint", "on a mark: the highest number given so far", null=True),
+        Column("seq_void", RANGES, "on a mark: numbers given up, both ends included", null=True),
+        Column("seq_end", "boolean", "on a mark: the run is over", null=True),
+        Column("key", "string", "the message's key", null=True),
+        Column("publish_ts", "timestamp", "when this hop was published"),
+        Column("event_ts", "timestamp", "event time its producer gave", null=True),
+        Column(
+            "origin_publish_ts", "timestamp", "when its first hop was published (kodo-origin-time), else publish_ts"
+        ),
+        Column("size", "bigint", "bytes of the payload"),
+        Column("properties", "map<string,string>", "all properties, kodo- ones included"),
+        Column("broken", "string", "why key and properties could not be read: `properties` is empty then", null=True),
+        Column("payload", "binary", "null for tombstones, and on audit topics where every record was read", null=True),
+        Column("ingest_run", "string", "run that landed it"),
+        Column("split_id", "string", "split that read it; joins `coverage`"),
+    ),
+)
+
+TRANSITIONS: Final = Table(
+    "transitions",
+    "One row for each audit record: a message that was finished with in one lane, for one subscription.",
+    (
+        Column("worker_run", "string", "one life of one worker"),
+        Column("number", "bigint", "number of the record in its run, from 1 without a hole; twice means stored twice"),
+        Column("topic", "string", "ground topic, by its name in the topology file"),
+        Column("subscription", "string", "whose record it is"),
+        Column("at_ts", "timestamp", "when the worker decided, by its clock"),
+        Column("msg_topic", "string", "topic the message was received from"),
+        Column("id", "string", "ledger:entry:partition:batch index where it was received; with msg_topic an event's"),
+        Column("identity", "string", "the message's identity on all hops: kodo-id, else mid; cut at 200 characters"),
+        Column("hop", "int", "moves before this one"),
+        Column("event", "string", "done, repeated, discarded, skipped, transferred, moved, dead"),
+        Column("rule", "string", "what decided"),
+        Column("target_topic", "string", "moved, dead, transferred: topic it goes on at", null=True),
+        Column("target_id", "string", "ledger:entry:partition:batch index of it there", null=True),
+        Column("reason", "string", "in the worker's words; cut at 200 characters", null=True),
+        Column("tenant", "string", "value of `fair_by`; cut at 200 characters"),
+        Column("age_ms", "bigint", "ms since the message was first stored"),
+        Column("audit_topic", "string", "topic the record is stored on"),
+        Column("audit_id", "string", "ledger:entry:partition:batch index of the message that holds the record"),
+        Column("publish_ts", "timestamp", "when that message was published"),
+        Column("ingest_run", "string", "run that landed it"),
+        Column("split_id", "string", "split that read it; joins `coverage`"),
+    ),
+)
+
+COVERAGE: Final = Table(
+    "coverage",
+    "One row for each range of entries read: planned and seen. Only what is `full` was ever committed.",
+    (
+        Column("split_id", "string", "partition and range"),
+        Column("msg_topic", "string", "full name of the topic"),
+        Column("msg_partition", "int", "number of the partition"),
+        Column("first", "string", "ledger:entry planned first"),
+        Column("last", "string", "ledger:entry planned last"),
+        Column("entries_planned", "bigint", "entries that the broker said are stored there"),
+        Column("entries_seen", "bigint", "entries read"),
+        Column("rows", "bigint", "messages read"),
+        Column("first_seen", "string", "ledger:entry read first", null=True),
+        Column("last_seen", "string", "ledger:entry read last", null=True),
+        Column("gaps", GAPS, "FROM>TO for each hole between two entries, at most 100"),
+        Column("ledgers_before", "array<bigint>", "ledgers of the range when it was planned"),
+        Column("ledgers_after", "array<bigint>", "those of them that still were there when it had been read"),
+        Column("state", "string", "complete, timeout (nothing more came) or overrun (the broker went past the end)"),
+        Column("full", "boolean", "complete, every planned entry seen, no ledger gone"),
+        Column("seconds", "double", "how long reading took"),
+        Column("ingest_run", "string", "run that read it"),
+        Column("batch", "bigint", "batch of the checkpoint"),
+    ),
+)
+
+CURSORS: Final = Table(
+    "cursors",
+    "How far each durable subscription of a partition was, taken before the run's topics were cut.",
+    (
+        Column("msg_topic", "string", "full name of the topic"),
+        Column("msg_partition", "int", "number of the partition"),
+        Column("topic", "string", "ground topic, by its name in the topology file"),
+        Column("subscription", "string", "name of the subscription"),
+        Column("mark_ledger", "bigint", "everything up to and with this entry is acknowledged"),
+        Column("mark_entry", "bigint", "entry in that ledger; -1: nothing of it"),
+        Column("acknowledged", PLACES, "whole entries acknowledged beyond the mark, both ends included"),
+        Column("ttl_ms", "bigint", "message TTL in force; null: none", null=True),
+        Column("first_ledger", "bigint", "first ledger that still was stored"),
+        Column("taken_ts", "timestamp", "when it was asked"),
+        Column("ingest_run", "string", "run that asked"),
+    ),
+)
+TABLES: Final = (EVENTS, TRANSITIONS, COVERAGE, CURSORS)
+
+
+def _arrow(kind: str) -> Any:
+    import pyarrow as pa
+
+    number = pa.int64()
+    simple = {
+        "string": pa.string(), "int": pa.int32(), "bigint": number, "double": pa.float64(), "boolean": pa.bool_(),
+        "timestamp": pa.timestamp("us", tz="UTC"), "binary": pa.binary(),
+    }  # fmt: skip
+    match kind:
+        case "map<string,string>":
+            return pa.map_(pa.string(), pa.string())
+        case "map<string,int>":
+            return pa.map_(pa.string(), pa.int32())
+        case "array<string>":
+            return pa.list_(pa.string())
+        case "array<bigint>":
+            return pa.list_(number)
+        case "array<struct<first:bigint,last:bigint>>":
+            return pa.list_(pa.struct([("first", number), ("last", number)]))
+        case "array<struct<ledger:bigint,first:bigint,last:bigint>>":
+            return pa.list_(pa.struct([("ledger", number), ("first", number), ("last", number)]))
+        case _:
+            return simple[kind]
+
+
+def _spark(kind: str) -> Any:
+    from pyspark.sql import types as t
+
+    number = t.LongType()
+    simple = {
+        "string": t.StringType(), "int": t.IntegerType(), "bigint": number, "double": t.DoubleType(),
+        "boolean": t.BooleanType(), "timestamp": t.TimestampType(), "binary": t.BinaryType(),
+    }  # fmt: skip
+    match kind:
+        case "map<string,string>":
+            return t.MapType(t.StringType(), t.StringType())
+        case "map<string,int>":
+            return t.MapType(t.StringType(), t.IntegerType())
+        case "array<string>":
+            return t.ArrayType(t.StringType())
+        case "array<bigint>":
+            return t.ArrayType(number)
+        case "array<struct<first:bigint,last:bigint>>":
+            return t.ArrayType(t.StructType([t.StructField(name, number) for name in ("first", "last")]))
+        case "array<struct<ledger:bigint,first:bigint,last:bigint>>":
+            return t.ArrayType(t.StructType([t.StructField(name, number) for name in ("ledger", "first", "last")]))
+        case _:
+            return simple[kind]

@@ -1,0 +1,125 @@
+"""The one place that makes Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or somebody's session.
+
+Spark starts a Java process that says eight lines before it has read any configuration: its output is a file that nobody
+sees, read only when it does not start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from kodoctl.errors import KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+_LOG: Final = Path(__file__).with_name("log4j2.properties")
+_SQL: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # our source pushes down; Spark refuses it when this is off
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""What our plans rely on: set in a session of our own, whoever made the context."""
+_CONTEXT: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",  # two attempts at once would read, or send, twice
+    "spark.pyspark.python": sys.executable,  # workers do not inherit the interpreter: they take what PATH has
+    # A deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read.
+    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}",
+}
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
+    `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a context's
+    settings.
+    """
+
+    master: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+    submitted: bool = False
+
+
+def installed() -> None:
+    """Raises UsageError when the extra is not."""
+    try:
+        import pyarrow as pa  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as problem:
+        detail = f"{problem.name} is missing: pip install 'kodoctl[spark]' (some 1 GB; Java 17 or 21 as well)"
+        raise UsageError(error("K570", "Spark is not installed", detail)) from None
+
+
+def open_session(settings: SparkSettings | None = None) -> SparkSession:
+    """A session: of the context that runs in this process, else of a new one. Takes 5 to 10 s for a new one.
+
+    Raises UsageError without the extra, KodoctlError when Spark does not start.
+    """
+    installed()
+    from pyspark.sql import SparkSession
+
+    asked = settings or SparkSettings()
+    running = SparkSession.getActiveSession()
+    session = running.newSession() if running else _started(asked)
+    for key, value in {**_SQL, **asked.extra}.items():
+        if running or asked.submitted:
+            with contextlib.suppress(Exception):  # what only a context takes is its maker's business
+                session.conf.set(key, value)
+    return session
+
+
+def _started(asked: SparkSettings) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("kodoctl")
+    master = asked.master or (None if asked.submitted else LOCAL)
+    if master:
+        builder = builder.master(master)
+    local = _LOCAL if master and master.startswith("local") else {}
+    for key, value in ({} if asked.submitted else {**_CONTEXT, **local, **_SQL, **asked.extra}).items():
+        builder = builder.config(key, value)
+    with _hidden_output() as said:
+        try:
+            return builder.getOrCreate()
+        except (PySparkException, Py4JError, OSError) as problem:
+            said.seek(0)
+            last = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()][-5:]
+            told = "\n".join([str(problem).splitlines()[0][:300], *last])
+            detail = f"{told}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
+            raise KodoctlError(error("K571", "Spark does not start", detail)) from None
+
+
+@contextlib.contextmanager
+def _hidden_output() -> Iterator[IO[bytes]]:
+    """Both outputs go into a file while Java is started, which inherits them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        kept = {number: os.dup(number) for number in (1, 2)}
+        try:
+            for number in kept:
+                os.dup2(said.fileno(), number)
+            yield said
+        finally:
+            for number, copy in kept.items():
+                os.dup2(copy, number)
+                os.close(copy)
