@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -66,12 +67,13 @@ def plan(
     detailed: Detailed = False,
     adopt: wiring.Adopt = None,
     allow_destroy: wiring.AllowDestroy = None,
+    allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
     with target.session() as session:
-        prepared = _prepare(session, paths, env, adopt, allow_destroy, take_over=take_over, verbose=verbose)
+        prepared = _prepare(session, paths, env, Given(adopt, allow_destroy, allow_share, take_over), verbose=verbose)
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
         show_plan(prepared.plan, session, output)
@@ -86,23 +88,24 @@ def plan(
         finish(ExitCode.CHANGES)
 
 
-def _prepare(  # one for each flag
-    session: Session,
-    paths: list[str] | None,
-    env: str | None,
-    adopt: list[str] | None,
-    allow_destroy: list[str] | None,
-    *,
-    take_over: bool,
-    verbose: bool,
-) -> Prepared:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the flags of a command allow."""
+
+    adopt: list[str] | None = None
+    destroy: list[str] | None = None
+    share: float | None = None
+    take_over: bool = False
+
+
+def _prepare(session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool) -> Prepared:
     from dataclasses import replace
 
     from kodoctl.apply.prepare import prepare
     from kodoctl.cli.console import paths_or_default
 
     desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
-    allowances = wiring.allowances_of(desired, adopt, allow_destroy, take_over=take_over)
+    allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=given.take_over, share=given.share)
     began = time.monotonic()
     prepared = prepare(session, desired, allowances)
     if verbose:
@@ -159,6 +162,7 @@ def apply(
     output: ApplyFormatOption = ApplyFormat.TEXT,
     adopt: wiring.Adopt = None,
     allow_destroy: wiring.AllowDestroy = None,
+    allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
     verbose: wiring.Verbose = False,
 ) -> None:
@@ -168,7 +172,7 @@ def apply(
         if paths and len(paths) == 1 and paths[0].endswith(".json"):
             _apply_file(session, paths[0], confirm_name, wait, json_output=json_output, verbose=verbose)
             return
-        prepared = _prepare(session, paths, env, adopt, allow_destroy, take_over=take_over, verbose=verbose)
+        prepared = _prepare(session, paths, env, Given(adopt, allow_destroy, allow_share, take_over), verbose=verbose)
         planned = prepared.plan
         if not json_output:
             show_plan(planned, session, PlanFormat.TEXT)
@@ -282,7 +286,7 @@ def drift(
     from kodoctl.render.drift import drift_lines
 
     with target.session() as session:
-        prepared = _prepare(session, paths, env, None, None, take_over=False, verbose=verbose)
+        prepared = _prepare(session, paths, env, Given(), verbose=verbose)
         found = split(prepared.plan, prepared.live, count_unmanaged=unmanaged)
         if output is ApplyFormat.JSON:
             say(json.dumps(to_json(found), indent=2))

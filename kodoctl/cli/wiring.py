@@ -35,6 +35,17 @@ AllowDestroy = Annotated[
         metavar="ADDRESS",
     ),
 ]
+AllowShare = Annotated[
+    float | None,
+    typer.Option(
+        "--allow-share",
+        min=0.0,
+        max=1.0,
+        help="So large a share of the owned topics and subscriptions may go at once, such as 0.5.",
+        show_default="0.2",
+        metavar="SHARE",
+    ),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
 ]
@@ -116,7 +127,12 @@ def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
 
 
 def allowances_of(
-    desired: Desired, adopt: Iterable[str] | None, destroy: Iterable[str] | None, *, take_over: bool
+    desired: Desired,
+    adopt: Iterable[str] | None,
+    destroy: Iterable[str] | None,
+    *,
+    take_over: bool,
+    share: float | None = None,
 ) -> Allowances:
     """What flags and the files' own lists allow."""
     from kodoctl.plan.diff import Allowances
@@ -127,6 +143,7 @@ def allowances_of(
         destroy=frozenset(destroy or ()) | {address for spec in specs for address in spec.allow_destroy},
         forget=frozenset(address for spec in specs for address in spec.forget),
         take_over=take_over,
+        share=share,
     )
 
 

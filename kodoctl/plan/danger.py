@@ -11,14 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Severity, warning
+from kodoctl.plan.access import changed_grant
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
+from kodoctl.plan.durability import weakened
 from kodoctl.plan.evidence import DAY_MS, Evidence
+from kodoctl.plan.figures import age_text, size_text
 from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.write_order import PULSAR_DEFAULTS
 from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
-from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    SubscriptionResource,
+    TopicResource,
+)
 from kodoctl.topology.units import UNLIMITED, Duration, as_limit
 
+ALLOWING = "if that is meant: "  # begins the line of a refusal that says how to allow it
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
 K405 = "partitions grown under an ordered subscription"
@@ -63,8 +73,10 @@ class Judge:
                 dangers += self._deleted(change.address)
             case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
                 dangers += self._deleted(change.address)
+            case Delete(before=GrantResource()) | Update(before=GrantResource()):
+                dangers += changed_grant(change, self.live)
             case Update():
-                dangers += self._updated(change, rest)
+                dangers += (*self._updated(change, rest), *weakened(change))
             case _:
                 pass
         shown = self._shown(change.address)
@@ -87,10 +99,7 @@ class Judge:
         }
 
     def _refusal(self, code: str, summary: str, address: Address, stake: str) -> Diagnostic:
-        if address in self.allowed:
-            return warning(code, summary, f"{address}: {stake}; allowed by name")
-        advice = f"if that is meant: --allow-destroy {address}, or the same address in the file's `allow_destroy`"
-        return Diagnostic(Severity.ERROR, code, summary, f"{address}: {stake}\n{advice}")
+        return refusal(code, summary, address, stake, allowed=address in self.allowed)
 
     # --- K401
 
@@ -164,21 +173,28 @@ class Judge:
                 age = self.now - evidence.oldest if evidence.oldest else None
                 if age is not None and age < after:
                     return ""
-                return f"up to {_size(facts.backlog_bytes)} of unread messages" + (
-                    f", the oldest {_age(age)} old" if age else ""
+                return f"up to {size_text(facts.backlog_bytes)} of unread messages" + (
+                    f", the oldest {age_text(age)} old" if age else ""
                 )
             case "backlog_quota", _, BacklogQuota(when_full="evict") if _tighter_quota(before, after):
                 return _eviction(after, facts, evidence, self.now)
-            case "subscription_expiry", _, Duration() if (
-                after < as_limit(before) and facts.backlog_bytes and not facts.consumers
-            ):
-                return f"subscriptions without consumers and their {_size(facts.backlog_bytes)} of unread messages"
+            case "subscription_expiry", _, Duration() if after < as_limit(before) and facts.idle_bytes:
+                return f"subscriptions without consumers and their {size_text(facts.idle_bytes)} of unread messages"
             case "inactive_topic", _, InactiveTopic(delete=mode) if (
                 mode != "never" and _was_kept(before) and facts.storage_bytes
             ):
-                return f"the whole topic with {_size(facts.storage_bytes)} once it is inactive"
+                return f"the whole topic with {size_text(facts.storage_bytes)} once it is inactive"
             case _:
                 return ""
+
+
+def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: bool, advice: str = "") -> Diagnostic:
+    """An error that says how it is allowed; a warning once it is."""
+    if allowed:
+        return warning(code, summary, f"{address}: {stake}; allowed by name")
+    way_out = f"{ALLOWING}--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+    lines = [f"{address}: {stake}", *([advice] if advice else []), way_out]
+    return Diagnostic(Severity.ERROR, code, summary, "\n".join(lines))
 
 
 def _was_kept(before: PolicyValue | None) -> bool:
@@ -199,7 +215,7 @@ def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: i
     age = now - evidence.oldest if evidence.oldest else float("inf")
     if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):
         over = facts.backlog_bytes
-    return f"up to {_size(int(over))} of unread messages" if over > 0 else ""
+    return f"up to {size_text(int(over))} of unread messages" if over > 0 else ""
 
 
 def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evidence: Evidence, now: int) -> str:
@@ -215,7 +231,7 @@ def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evid
     too_old = sum(size for closed, size in evidence.ledgers if not closed or now - closed > as_limit(after.time))
     too_much = max(0.0, kept - as_limit(after.size))
     loss = min(kept, max(too_old if evidence.ledgers else kept, int(too_much)))
-    return f"up to {_size(int(loss))} of kept messages" if loss > 0 else ""
+    return f"up to {size_text(int(loss))} of kept messages" if loss > 0 else ""
 
 
 def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
@@ -226,11 +242,11 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
             if found.messages
             else f"{entries:,} unread entries"
         )
-        age = f", the oldest {_age(now - found.oldest)} old" if found.oldest else ""
+        age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
         size = found.bytes or (facts.backlog_bytes if facts else 0)
-        yield f"{count} ({_size(size)}{age})"
+        yield f"{count} ({size_text(size)}{age})"
     if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
-        yield f"{_size(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
+        yield f"{size_text(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
 
 
 def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
@@ -242,29 +258,12 @@ def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int
         if facts.producers:
             yield f"{facts.producers} producer{'s' * (facts.producers > 1)} connected{_named(found) if not facts.consumers else ''}"
         if facts.last_publish and now - facts.last_publish < DAY_MS:
-            yield f"last publish {_age(now - facts.last_publish)} ago"
+            yield f"last publish {age_text(now - facts.last_publish)} ago"
 
 
 def _named(found: Evidence) -> str:
     shown = ", ".join(found.clients[:3])
     return f" ({shown}{', …' if len(found.clients) > 3 else ''})" if shown else ""
-
-
-def _size(number: int) -> str:
-    """Bytes as people read them: `1.6KiB`. Exact sizes are in the evidence."""
-    amount, unit = float(number), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.1f}".removesuffix(".0") + unit
-
-
-def _age(ms: int) -> str:
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if ms >= size:
-            return f"{ms // size} {unit}"
-    return "0 s"
 
 
 def _shown_value(value: PolicyValue | None) -> str:

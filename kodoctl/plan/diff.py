@@ -45,6 +45,7 @@ class Allowances:
     destroy: frozenset[Address] = frozenset()
     forget: frozenset[Address] = frozenset()
     take_over: bool = False
+    share: float | None = None  # how much of what is owned may go at once (K403), 0 to 1
 
 
 @dataclass(frozen=True, slots=True)

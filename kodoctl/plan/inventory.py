@@ -121,6 +121,8 @@ class TopicFacts:
     consumers: int = 0
     busy_partitions: tuple[int, ...] = ()  # partitions with any connected client
     last_publish: int = 0
+    idle_bytes: int = 0  # unread by durable subscriptions without consumers
+    roles: tuple[tuple[str, int], ...] = ()  # role -> its connected consumers, where the broker tells roles
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from kodoctl.plan.delays import undelivered
 from kodoctl.plan.diff import Allowances, Difference
 from kodoctl.plan.evidence import Evidence
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live
+from kodoctl.plan.lanes import with_lanes
 from kodoctl.plan.owners import (
     ABSENT,
     ConsumerChange,
@@ -22,6 +23,7 @@ from kodoctl.plan.owners import (
     ledgers_fit,
     owner_plans,
 )
+from kodoctl.plan.share import large_share
 from kodoctl.plan.steered import steered
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
@@ -80,6 +82,7 @@ def make_plan(  # the parts of a plan are what they are
 ) -> Plan:
     """The plan with its dangers judged; `now` is ms since the epoch."""
     judged = Judge(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
+    judged = with_lanes(judged, desired, live, allowances.destroy)
     changes = tuple(sorted(judged, key=reading_order))
     owners = tuple(owner_plans(desired, live))
     return Plan(
@@ -93,6 +96,7 @@ def make_plan(  # the parts of a plan are what they are
             *difference.conflicts,
             *_absent_tenants(desired, live),
             *ledgers_fit(desired, owners, live),
+            *large_share(desired, live, changes, allowances.share),
             *undelivered(desired, live),
             *steered(live, now),
         ),

@@ -8,7 +8,7 @@ from typing import Any
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Admin, must
-from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, InactiveTopic, Policies, Retention
+from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, InactiveTopic, Persistence, Policies, Retention
 from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 
@@ -99,5 +99,10 @@ def _defaults(configuration: dict[str, Any]) -> Policies:
         )
         if deletes
         else InactiveTopic(delete="never"),
+        "persistence": Persistence(
+            ensemble=number("managedLedgerDefaultEnsembleSize", 2),
+            write_quorum=number("managedLedgerDefaultWriteQuorum", 2),
+            ack_quorum=number("managedLedgerDefaultAckQuorum", 2),
+        ),
         "schema_validation": str(configuration.get("isSchemaValidationEnforced", "false")).lower() == "true",
     }

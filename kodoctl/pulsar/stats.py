@@ -6,7 +6,8 @@ hides a subscription that some partitions lack (more-measured).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -90,7 +91,29 @@ def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
         consumers=max(consumers.values(), default=0),
         busy_partitions=tuple(sorted(index for index in parts if consumers[index] or producers[index])),
         last_publish=max((int(part.get("lastPublishTimeStamp") or 0) for part in parts.values()), default=0),
+        idle_bytes=sum(
+            int(sub.get("backlogSize") or 0)
+            for part in parts.values()
+            for sub in _subs(part).values()
+            if not sub.get("consumers")
+        ),
+        roles=_roles(parts.values()),
     )
+
+
+def _roles(parts: Iterable[Stats]) -> tuple[tuple[str, int], ...]:
+    """Consumers by role; one client's consumer shows on every partition, so that the fullest one counts."""
+    found: dict[str, int] = {}
+    for part in parts:
+        here = Counter(
+            str(consumer["appId"])
+            for sub in _subs(part).values()
+            for consumer in sub.get("consumers") or []
+            if consumer.get("appId")
+        )
+        for role, count in here.items():
+            found[role] = max(found.get(role, 0), count)
+    return tuple(sorted(found.items()))
 
 
 def _subs(part: Stats) -> dict[str, Stats]:

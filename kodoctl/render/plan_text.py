@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from kodoctl.plan.danger import ALLOWING
 from kodoctl.render import plan_words as words
 from kodoctl.render.safe import one_line
 
@@ -102,17 +103,20 @@ def change_lines(change: Json) -> Iterator[Line]:
                 yield Line(f"      {one_line(change['reason'])}")
     for danger in change["dangers"]:
         yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", "bold red", 8)
-        yield Line(f"        {_stake(danger, change['address'])}", "red")
+        for text in _stakes(danger, change["address"]):
+            yield Line(f"        {text}", "red")
 
 
-def _stake(danger: Json, address: str) -> str:
+def _stakes(danger: Json, address: str) -> Iterator[str]:
     """What is at stake, below the address it is about; how to allow it stands once, at the plan's end."""
-    detail = danger["detail"].partition("\n")[0] if danger["severity"] == "error" else danger["detail"]
-    return one_line(detail.removeprefix(f"{address}: "), 2000)
+    lines = danger["detail"].split("\n") if danger["severity"] == "error" else [danger["detail"]]
+    for line in lines:
+        if not line.startswith(ALLOWING):
+            yield one_line(line.removeprefix(f"{address}: "), 2000)
 
 
 def _allowing(document: Json) -> Iterator[Line]:
-    """The objects that stand in the way of a plan, ready to be pasted."""
+    """What stands in the way of a plan and can be allowed, ready to be pasted."""
     stopped = [
         change["address"]
         for change in document["changes"]
@@ -123,6 +127,11 @@ def _allowing(document: Json) -> Iterator[Line]:
     for number, address in enumerate(stopped, 1):
         more = "" if number == len(stopped) else " \\"
         yield Line(f"  --allow-destroy {one_line(address)}{more}")
+    for finding in document["findings"]:
+        flag = finding["detail"].partition(ALLOWING)[2]
+        if flag and finding["severity"] == "error":
+            yield Line("If so large a share is meant to go:")
+            yield Line(f"  {one_line(flag)}")
 
 
 def _consumers(document: Json) -> Iterator[Line]:
@@ -187,4 +196,6 @@ def finding_lines(finding: Json) -> Iterator[Line]:
     yield Line(f"{finding['severity'].capitalize()}: {one_line(finding['summary'])} [{finding['code']}]", style)
     if finding["where"]:
         yield Line(f"  at {finding['where'][0]}:{finding['where'][1]}")
-    yield Line(f"  {one_line(finding['detail'], 2000)}")
+    for line in finding["detail"].split("\n"):
+        if not line.startswith(ALLOWING):
+            yield Line(f"  {one_line(line, 2000)}")

@@ -169,7 +169,7 @@ KEPT = "{retention: {time: 9h, size: 1GiB}}"
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "of unread messages"),
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 5h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{backlog_quota: {size: 9MiB}}", "{backlog_quota: {size: 1MiB}}", FULL, None, ""),  # producers wait, nothing goes
-        ("{}", "{subscription_expiry: 2h}", FULL, None, "subscriptions without consumers"),
+        ("{}", "{subscription_expiry: 2h}", TopicFacts(consumers=1, idle_bytes=MB), None, "subscriptions without consumers and their 1MiB"),
         ("{subscription_expiry: 2h}", "{subscription_expiry: 1h}", TopicFacts(backlog_bytes=MB, consumers=1), None, ""),
         ("{subscription_expiry: 2h}", "{subscription_expiry: unlimited}", FULL, None, ""),
         ("{inactive_topic: {delete: never}}", "{inactive_topic: {delete: caught_up, after: 1h}}", FULL, None, "the whole topic with 10MiB"),

@@ -117,6 +117,7 @@ CONFIG = {
     "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
     "brokerDeleteInactiveTopicsFrequencySeconds": "120",
     "isSchemaValidationEnforced": "true",
+    "managedLedgerDefaultEnsembleSize": "3",
 }
 
 
@@ -129,6 +130,7 @@ def test_a_super_user_learns_the_cluster_and_the_brokers_defaults() -> None:
         "subscription_expiry": "5m",
         "backlog_quota": {"size": "1KiB", "time": "unlimited"},
         "inactive_topic": {"delete": "caught_up", "after": "2m"},
+        "persistence": {"ensemble": 3, "write_quorum": 2, "ack_quorum": 2},
         "schema_validation": True,
     }
     assert server.defaults == {name: from_json(name, value) for name, value in expected.items()}

@@ -1,0 +1,54 @@
+"""Who is let in or shut out by a plan (K404): grants that change while somebody may be connected with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.changes import Delete, Update
+from kodoctl.plan.figures import many
+from kodoctl.plan.inventory import Live, TopicFacts
+from kodoctl.topology.resources import GrantResource, TopicResource
+
+K404 = "rights of a connected role may change"
+_SHOWN = 3  # topics named, the rest is counted
+
+
+def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
+    """A warning for a grant that is revoked, in part or whole, or widened. Brokers tell the roles of consumers only."""
+    before = change.before
+    assert isinstance(before, GrantResource)
+    after = _after(change)
+    lost, won = before.actions - after, after - before.actions
+    parts = [
+        f"{before.role} {verb} {', '.join(sorted(actions))}"
+        for verb, actions in (("loses", lost), ("gets", won))
+        if actions
+    ]
+    told = f"{change.address}: {'; '.join(parts)}; {_connected(before, live)}"
+    yield warning("K404", K404, told)
+
+
+def _after(change: Delete | Update) -> frozenset[str]:
+    if isinstance(change, Delete):
+        return frozenset()
+    return frozenset(next(field.after for field in change.fields if field.name == "actions"))
+
+
+def _connected(grant: GrantResource, live: Live) -> str:
+    """The consumers that are connected with the role where the grant counts."""
+    found = [
+        (found.resource.name.local, count)
+        for found in live.objects.values()
+        if isinstance(found.resource, TopicResource)
+        and isinstance(found.facts, TopicFacts)
+        and grant.target in (found.resource.name, found.resource.name.namespace)
+        for role, count in found.facts.roles
+        if role == grant.role
+    ]
+    known = "its producers, if any, are not known"
+    if not found:
+        return f"no consumer is connected with that role, {known}"
+    shown = ", ".join(f"{many(count, 'consumer')} of {topic}" for topic, count in found[:_SHOWN])
+    more = f" and of {many(len(found) - _SHOWN, 'more topic')}" if len(found) > _SHOWN else ""
+    return f"connected with that role: {shown}{more}; {known}"
