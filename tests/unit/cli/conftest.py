@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kodoctl.pulsar.admin_http import HttpAdmin
 from tests.cluster import isolated
 
 
@@ -15,3 +16,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     """The working folder."""
     with isolated(tmp_path):
         yield tmp_path
+
+
+@pytest.fixture
+def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read that fails is not tried again, and nobody waits between tries."""
+    monkeypatch.setitem(HttpAdmin.__init__.__kwdefaults__, "tries", 1)

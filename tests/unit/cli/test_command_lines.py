@@ -264,8 +264,8 @@ def test_a_file_that_is_no_plan_is_refused_before_any_cluster_is_asked(folder: P
     assert "plan.json" in ran.err
 
 
-def test_a_broker_that_is_not_there_is_named_with_reason_and_advice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodoctl.pulsar.admin_http.READ_TRIES", 1)
+@pytest.mark.usefixtures("one_try")
+def test_a_broker_that_is_not_there_is_named_with_reason_and_advice() -> None:
     for command in ("plan", "apply", "drift", "status", "destroy topologies", "import kodo/trade"):
         ran = run_main(*command.split(), *NOBODY)
         assert (ran.code, ran.out, ran.err) == (1, "", said("""
@@ -275,10 +275,8 @@ def test_a_broker_that_is_not_there_is_named_with_reason_and_advice(monkeypatch:
             """)), command  # fmt: skip
 
 
-def test_a_broker_that_is_not_there_is_named_with_the_context_it_came_from(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kodoctl.pulsar.admin_http.READ_TRIES", 1)
+@pytest.mark.usefixtures("one_try")
+def test_a_broker_that_is_not_there_is_named_with_the_context_it_came_from(folder: Path) -> None:
     (folder / "kodoctl-user.toml").write_text(CONTEXTS)
     assert "  http://127.0.0.1:1 (context dev): Connection refused;" in run_main("plan").err
     tried = run_main("context", "test", "dev")

@@ -73,9 +73,8 @@ def _written(folder: Path) -> str:
 
 
 @pytest.fixture(autouse=True)
-def files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def files(folder: Path, one_try: None) -> None:
     """A topology and a token; nothing waits between tries."""
-    monkeypatch.setattr("kodoctl.pulsar.admin_http.READ_TRIES", 1)
     (folder / "topologies").mkdir()
     (folder / "topologies" / "trade.yaml").write_text(FILE)
     (folder / "token").write_text(f"{CANARY}\n")
