@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.against import Against
 from kodoctl.plan.changes import Change, Create, Update
 from kodoctl.plan.danger import Judge
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
@@ -61,11 +62,12 @@ def prepare(
     allowances: Allowances,
     *,
     namespaces: Iterable[NamespaceName] = (),
+    against: Against | None = None,
     report: Report = lambda _: None,
 ) -> Prepared:
     """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name)."""
     live = read_live(session.admin, session.client, scope_of(desired, namespaces), report=report)
-    return Prepared(plan_against(session.admin, desired, live, allowances), live)
+    return Prepared(plan_against(session.admin, desired, live, allowances, against), live)
 
 
 def scope_of_plan(plan: Plan) -> Scope:
@@ -116,13 +118,16 @@ def _evidence(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Ad
     return read_evidence(admin, live, wanted, ledgers_of=frozenset(wanted) if keeps_less else frozenset())
 
 
-def plan_against(admin: Admin, desired: Desired, live: Live, allowances: Allowances) -> Plan:
+def plan_against(
+    admin: Admin, desired: Desired, live: Live, allowances: Allowances, against: Against | None = None
+) -> Plan:
     """The plan for an inventory that has been read already."""
     difference = diff(desired, live, allowances)
     if desired.destroyed:
         difference = with_namespaces(difference, desired.names, live)
     evidence = _evidence(admin, difference.changes, live)
-    plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=int(time.time() * 1000))
+    now = int(time.time() * 1000)
+    plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     return replace(plan, findings=(*plan.findings, *_incompatible_schemas(admin, plan)))
 
 

@@ -36,6 +36,17 @@ class Revision:
         done = _git(path.parent, "cat-file", "blob", f"{self.commit}:./{path.name}")
         return done.stdout if done.returncode == 0 else None
 
+    def below(self, folder: Path) -> list[Path]:
+        """Every `*.yaml` that was below a folder, sorted."""
+        done = _git(folder, "ls-tree", "-r", "-z", "--name-only", self.commit)
+        names = done.stdout.decode(errors="replace").split("\0") if done.returncode == 0 else []
+        return sorted(folder / name for name in names if name.endswith(".yaml"))
+
+    def read_below(self, folder: Path, file: Path) -> bytes | None:
+        """A file below a folder as it was, also where its own folder is gone."""
+        done = _git(folder, "cat-file", "blob", f"{self.commit}:./{file.relative_to(folder).as_posix()}")
+        return done.stdout if done.returncode == 0 else None
+
 
 def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     command = ["git", "-C", str(folder), *arguments]

@@ -42,6 +42,14 @@ Detailed = Annotated[bool, typer.Option("--detailed-exitcode", help="Exit 2 when
 LockTimeout = Annotated[
     str, typer.Option("--lock-timeout", help="How long to wait for another apply, such as 10m.", metavar="DURATION")
 ]
+Against = Annotated[
+    str | None,
+    typer.Option(
+        "--against",
+        help="Show apart what was edited since this git revision, such as origin/main, and what drifted.",
+        metavar="REF",
+    ),
+]
 FormatOption = Annotated[PlanFormat, typer.Option("--format", help="How the plan is printed.")]
 ApplyFormatOption = Annotated[ApplyFormat, typer.Option("--format", help="text, or a stream of JSON lines.")]
 
@@ -69,11 +77,14 @@ def plan(
     allow_destroy: wiring.AllowDestroy = None,
     allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
+    against: Against = None,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
     with target.session() as session:
-        prepared = _prepare(session, paths, env, Given(adopt, allow_destroy, allow_share, take_over), verbose=verbose)
+        prepared = _prepare(
+            session, paths, env, Given(adopt, allow_destroy, allow_share, take_over, against), verbose=verbose
+        )
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
         show_plan(prepared.plan, session, output)
@@ -90,12 +101,13 @@ def plan(
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What the flags of a command allow."""
+    """What the flags of a command allow, and what they compare with."""
 
     adopt: list[str] | None = None
     destroy: list[str] | None = None
     share: float | None = None
     take_over: bool = False
+    against: str | None = None
 
 
 def _prepare(session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool) -> Prepared:
@@ -106,8 +118,13 @@ def _prepare(session: Session, paths: list[str] | None, env: str | None, given: 
 
     desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
     allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=given.take_over, share=given.share)
+    earlier = None
+    if given.against is not None:
+        from kodoctl.cli.against import declared_at
+
+        earlier = declared_at(paths_or_default(paths), given.against, desired.environment)
     began = time.monotonic()
-    prepared = prepare(session, desired, allowances)
+    prepared = prepare(session, desired, allowances, against=earlier)
     if verbose:
         wiring.tell_traffic(session, time.monotonic() - began, prepared.live.policies_read)
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(paths_or_default(paths))))

@@ -28,6 +28,14 @@ class Action(StrEnum):
         return {"create": "+", "update": "~", "delete": "-", "adopt": "○", "forget": "."}[self.value]
 
 
+class Origin(StrEnum):
+    """Where a change comes from, seen from a git revision: the edits since, the cluster's own drift, or both."""
+
+    EDIT = "edit"
+    DRIFT = "drift"
+    BOTH = "both"
+
+
 @dataclass(frozen=True, slots=True)
 class Effective:
     """The value that counts and the level it comes from: topic, namespace, broker, or unknown."""
@@ -64,6 +72,8 @@ class About:
     where: Where | None = None
     dangers: tuple[Diagnostic, ...] = ()
     evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+    origin: Origin | None = None  # None: nobody asked
+    drifted: tuple[str, ...] = ()  # fields that are not as the file said before, whoever edits them now
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,19 @@ import json
 from typing import Any, assert_never
 
 from kodoctl.errors import Diagnostic, Severity, Where
-from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, Effective, FieldChange, Forget, Update, action_of
+from kodoctl.plan.changes import (
+    About,
+    Adopt,
+    Change,
+    Create,
+    Delete,
+    Effective,
+    FieldChange,
+    Forget,
+    Origin,
+    Update,
+    action_of,
+)
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Policies, from_json, to_json
 from kodoctl.topology.resources import (
@@ -187,6 +199,8 @@ def change_to_json(change: Change) -> Json:
         "where": [about.where.file, about.where.line, about.where.column] if about.where else None,
         "dangers": [diagnostic_to_json(finding) for finding in about.dangers],
         "evidence": about.evidence,
+        "origin": about.origin,
+        "drifted": list(about.drifted),
         "before": None,
         "after": None,
     }
@@ -212,7 +226,9 @@ def change_from_json(document: Json) -> Change:
     """The inverse of change_to_json."""
     where = Where(*document["where"]) if document["where"] else None
     dangers = tuple(diagnostic_from_json(finding) for finding in document["dangers"])
-    about = About(document["owner"], document["reason"], where, dangers, document["evidence"])
+    origin = Origin(document["origin"]) if document["origin"] else None
+    drifted = tuple(document["drifted"])
+    about = About(document["owner"], document["reason"], where, dangers, document["evidence"], origin, drifted)
     before = resource_from_json(document["before"]) if document["before"] else None
     after = resource_from_json(document["after"]) if document["after"] else None
     match document["action"], before, after:

@@ -35,6 +35,7 @@ def to_json(plan: Plan) -> Json:
         "environment": plan.environment,
         "destroying": plan.destroying,
         "paths": list(plan.paths),
+        "against": {"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
         "namespaces": [str(namespace) for namespace in plan.namespaces],
         "digest": plan.digest,
         "refused": plan.refused,
@@ -127,6 +128,7 @@ def _from_json(document: Json) -> Plan:
         ),
         destroying=document["destroying"],
         paths=tuple(document["paths"]),
+        against=(document["against"]["ref"], document["against"]["commit"]) if document["against"] else None,
     )
 
 

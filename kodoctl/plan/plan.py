@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from kodoctl.errors import Diagnostic, Severity, error
 from kodoctl.plan import codec
+from kodoctl.plan.against import Against, unedited, with_origins
 from kodoctl.plan.changes import Action, Change, action_of
 from kodoctl.plan.danger import Judge
 from kodoctl.plan.delays import undelivered
@@ -49,6 +50,7 @@ class Plan:
     allowances: Allowances = field(default_factory=Allowances)
     destroying: bool = False
     paths: tuple[str, ...] = ()  # the files, as the command named them
+    against: tuple[str, str] | None = None  # the git revision it is compared with, as named, and its commit
 
     @property
     def refused(self) -> bool:
@@ -79,10 +81,13 @@ def make_plan(  # the parts of a plan are what they are
     evidence: Mapping[Address, Evidence],
     allowances: Allowances,
     now: int,
+    against: Against | None = None,
 ) -> Plan:
-    """The plan with its dangers judged; `now` is ms since the epoch."""
+    """The plan with its dangers judged; `now` is ms since the epoch; `against`: what the files declared before."""
     judged = Judge(desired.ordered, live, evidence, allowances.destroy, now).judge(difference.changes)
     judged = with_lanes(judged, desired, live, allowances.destroy)
+    if against is not None:
+        judged = with_origins(judged, desired, against.then)
     changes = tuple(sorted(judged, key=reading_order))
     owners = tuple(owner_plans(desired, live))
     return Plan(
@@ -97,6 +102,7 @@ def make_plan(  # the parts of a plan are what they are
             *_absent_tenants(desired, live),
             *ledgers_fit(desired, owners, live),
             *large_share(desired, live, changes, allowances.share),
+            *(unedited(changes, against) if against is not None else ()),
             *undelivered(desired, live),
             *steered(live, now),
         ),
@@ -108,6 +114,7 @@ def make_plan(  # the parts of a plan are what they are
         ledger_fingerprints=ledger_fingerprints(owners, changes, live),
         allowances=allowances,
         destroying=bool(desired.destroyed),
+        against=(against.ref, against.commit) if against is not None else None,
     )
 
 

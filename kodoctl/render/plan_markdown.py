@@ -24,8 +24,11 @@ def plan_markdown(document: Json, target: str, *, limit: int = LIMIT) -> str:
     page.add_while_it_fits((_finding(finding) for finding in document["findings"]), "findings")
     for title, rows in _sections(document):
         page.fold(title, rows)
-    for namespace, changes in _by_namespace(document["changes"]):
-        page.fold(f"{namespace}: {words.many(len(changes), 'change')}", _diff_rows(changes), fence="diff")
+    for title, changes in words.by_origin(document):
+        if title:
+            page.add_while_it_fits([f"**{markdown(title)}**"], "headings")
+        for namespace, members in _by_namespace(changes):
+            page.fold(f"{namespace}: {words.many(len(members), 'change')}", _diff_rows(members), fence="diff")
     return page.text()
 
 
@@ -139,7 +142,8 @@ def _worth_naming(changes: list[Json]) -> Iterator[Json]:
 
 def _with_reasons(changes: list[Json]) -> Iterator[str]:
     for change in changes:
-        yield f"- {code(change['address'])} {words.VERBS[change['action']]}"  # a sign first would begin a list in the list
+        drift = ", not by these edits (drift)" if change["origin"] == "drift" else ""
+        yield f"- {code(change['address'])} {words.VERBS[change['action']]}{drift}"  # a sign first would begin a list in the list
         for danger in change["dangers"]:
             detail = markdown(danger["detail"].replace("\n", "; "), _DETAIL)
             yield f"  - {markdown(danger['code'])} {danger['severity']}: {detail}"
@@ -200,7 +204,8 @@ def _diff(change: Json) -> Iterator[str]:
     if change["action"] == "create" and (text := words.created_text(change["after"])):
         yield f"{mark}     {text}"
     for field in change.get("fields", ()):
-        yield f"{mark}     {words.field_name(field['name'])}: {words.field_text(field)}"
+        drift = words.drift_mark(change, field)
+        yield f"{mark}     {words.field_name(field['name'])}: {words.field_text(field)}{drift}"
 
 
 def _fenced(text: str) -> str:

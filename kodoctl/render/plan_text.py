@@ -33,9 +33,11 @@ def plan_lines(document: Json, target: str) -> Iterator[Line]:
     """The whole plan, from its JSON form; `target` says how the cluster was reached."""
     yield Line(words.cluster_line(document, target), "bold")
     yield Line()
-    for group in grouped(document["changes"]):
-        yield from _group(group)
-    if document["changes"]:
+    for title, changes in words.by_origin(document):
+        if title:
+            yield Line(title, "bold")
+        for group in grouped(changes):
+            yield from _group(group)
         yield Line()
     yield from _consumers(document)
     yield from _unmanaged(document)
@@ -94,7 +96,7 @@ def change_lines(change: Json) -> Iterator[Line]:
             width = max(len(words.field_name(field["name"])) for field in change["fields"])
             for field in change["fields"]:
                 name = f"      {words.field_name(field['name']):<{width}}  "
-                yield Line(f"{name}{words.field_text(field)}", hang=len(name))
+                yield Line(f"{name}{words.field_text(field)}{words.drift_mark(change, field)}", hang=len(name))
             if change["unload"]:
                 yield Line("      the topic is unloaded once: its consumers reconnect")
         case _:

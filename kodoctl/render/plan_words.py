@@ -40,6 +40,23 @@ def summary_line(document: Json) -> str:
     return f"Plan: {', '.join(words)}, {counts['unchanged']} unchanged."
 
 
+def by_origin(document: Json) -> list[tuple[str, list[Json]]]:
+    """(heading, changes): what was edited apart from what drifted, where the plan knows; else all of it without a word."""
+    changes, against = document["changes"], document["against"]
+    if against is None:
+        return [("", changes)] if changes else []
+    since = f"since {one_line(against['ref'])} ({against['commit'][:8]})"
+    drifted = [change for change in changes if change["origin"] == "drift"]
+    edited = [change for change in changes if change["origin"] != "drift"]
+    groups = ((f"Edited {since}:", edited), (f"Not edited {since}, drift [K407]:", drifted))
+    return [(title, group) for title, group in groups if group]
+
+
+def drift_mark(change: Json, field: Json) -> str:
+    """Said of a field that an edit does not account for, in a change that has edited ones as well."""
+    return "  (drift)" if change["origin"] == "both" and field["name"] in change["drifted"] else ""
+
+
 def field_name(name: str) -> str:
     """`policies.ttl` -> `ttl`, and words for the rest."""
     words = {

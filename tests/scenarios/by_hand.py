@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -30,6 +31,13 @@ def applied(workspace: Workspace, source: str, name: str = "trade.yaml") -> None
     """`applied before.yaml [other.yaml]`: used, and applied without a word, long before the session begins."""
     use(workspace, source, name)
     workspace.apply()
+
+
+def commit(workspace: Workspace) -> None:
+    """`commit`: everything in the workspace becomes the last commit of a git repository there."""
+    git = ["git", "-c", "user.name=anna", "-c", "user.email=anna@example.org", "-c", "commit.gpgsign=false"]
+    for words in (["init", "-q"], ["add", "topologies"], ["commit", "-q", "-m", "reviewed"]):
+        subprocess.run([*git, *words], cwd=workspace.folder, check=True, capture_output=True)
 
 
 def rm(workspace: Workspace, name: str) -> None:
@@ -125,5 +133,5 @@ def publish(workspace: Workspace, place: str, number: str) -> None:
 _VERBS: dict[str, Action] = {
     "use": use, "applied": applied, "rm": rm, "cat": cat, "namespace": namespace, "topic": topic, "plain-topic": plain_topic,
     "delete-topic": delete_topic, "unsubscribe": unsubscribe, "ttl": ttl, "publish": publish, "die": die,
-    "max-topics": max_topics, "subscribe": subscribe,
+    "commit": commit, "max-topics": max_topics, "subscribe": subscribe,
 }  # fmt: skip

@@ -122,6 +122,7 @@ _VOLATILE = (
     (re.compile(r"\b\d+\.\d\d s\b"), "TIME"),
     (re.compile(r"\b\d+ write requests?\b"), "N write requests"),
     (re.compile(r"\b1[6-9]\d{11}\b"), "MOMENT"),
+    (re.compile(r"(?<=since HEAD \()[0-9a-f]{8}\b"), "COMMIT"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "CLIENT"),
     (re.compile(r"(?<=Plan )[0-9a-f]{12}\b"), "PLAN-HASH"),
     (re.compile(r"(?<=--hash )[0-9a-f]{12}\b"), "PLAN-HASH"),
