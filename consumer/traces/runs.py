@@ -1,4 +1,5 @@
-"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event.
+"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event; and of
+moves that no handler was asked about.
 
 The context a message carries is the parent, and linked to; a batch has links only. A message without any gets that of its
 first run, so that all its later runs are of one trace.
@@ -16,15 +17,27 @@ from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
 
 from consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why
-from consumer.envelope import identity
+from consumer.envelope import Control, Delivery, identity
 from consumer.message import Message, parts_of
-from consumer.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Died, Failed, Outcome, Verdict, failure
+from consumer.outcomes import (
+    DONE,
+    TOOK_TOO_LONG,
+    Broken,
+    DependencyDown,
+    Died,
+    Failed,
+    Outcome,
+    Refused,
+    Verdict,
+    failure,
+)
 from consumer.policy import Policy
 from consumer.scheduling.held import Held
 from consumer.traces.carried import HARMLESS, read, written
 from consumer.traces.sends import SYSTEM
 
 _PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
+_MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": "settle"}
 
 
 class Run:
@@ -100,14 +113,15 @@ class Runs:
 
     def begin(self, message: Message) -> Run:
         """A message is about to be handled."""
-        delivery, lane, _ = parts_of(message)
+        delivery, lane, control = parts_of(message)
         carried = read(delivery.properties)
         parent = get_current_span(carried).get_span_context()
         links = [Link(parent)] if parent.is_valid else []
         name = f"process {lane.topic}"
         span = self._tracer.start_span(name, carried, SpanKind.CONSUMER, self._of_lane[lane.index], links)
         if span.is_recording():
-            span.set_attributes(self._facts(message))
+            span.set_attributes(self._facts(delivery, control, message.tenant))
+            span.set_attribute("kodo.attempt", message.attempt)
         run = Run(span, set_span_in_context(span, carried), 1, is_first=not links)
         self._open[_key(message)] = run
         return run
@@ -144,13 +158,11 @@ class Runs:
         created = get_current_span(read(delivery.properties)).get_span_context()
         return Link(created, {"messaging.message.id": delivery.position}) if created.is_valid else None
 
-    def _facts(self, message: Message) -> dict[str, Any]:
-        delivery, _, control = parts_of(message)
+    def _facts(self, delivery: Delivery, control: Control, tenant: str) -> dict[str, Any]:
         position = delivery.position
         facts: dict[str, Any] = {
             "messaging.message.id": position,
             "kodo.id": identity(delivery, control),
-            "kodo.attempt": message.attempt,
             "kodo.hop": control.hop,
         }
         if (partition := position.split(":")[2:3]) and partition[0] != "-1":
@@ -158,7 +170,7 @@ class Runs:
         if control.reason is not None:
             facts["kodo.reason"] = control.reason
         if self._tenant:
-            facts["kodo.tenant"] = message.tenant
+            facts["kodo.tenant"] = tenant
         return facts
 
     # ---- the end
@@ -195,22 +207,42 @@ class Runs:
         """This run came to nothing: the message is handled anew, though nothing was decided about it."""
         run = self._open.pop(_key(message), None)
         if run is not None:
-            self._fail(run, why)
+            self._fail(run.span, why)
             self._one_less(run)
 
     def decided(self, held: Held, outcome: Outcome, decision: Decision) -> None:
         """See consumer.engine.watching.Watcher: of messages that were not just done, or not handled at all."""
         run = self._open.pop(held, None)
         if run is None:
+            if isinstance(decision, Move):
+                with HARMLESS:
+                    self._moved(held, outcome, decision)
             return
         if run.is_first:
             with HARMLESS:
-                properties = {**held.delivery.properties, **written(run.context)}
-                held.delivery = held.delivery._replace(properties=properties)
+                _carry(held, run.context)
         if run.span.is_recording():
             with HARMLESS:
                 self._tell(run, held, outcome, decision)
         self._one_less(run)
+
+    def _moved(self, held: Held, outcome: Outcome, decision: Move) -> None:
+        """A move without a run has a span of its own, from its decision to its decision."""
+        carried = read(held.delivery.properties)
+        parent = get_current_span(carried).get_span_context()
+        lane = held.lane.lane
+        name, attributes = f"move {lane.topic}", self._of_lane[lane.index] | _MOVE
+        links = [Link(parent)] if parent.is_valid else []
+        span = self._tracer.start_span(name, carried, SpanKind.CLIENT, attributes, links)
+        if span.is_recording():
+            why, facts = _told(decision)
+            span.set_attributes(self._facts(held.delivery, held.control, held.tenant) | {"kodo.outcome": why.value})
+            span.add_event(_EVENTS[Move], {"kodo.rule": why.value, **facts})
+            if isinstance(outcome, Broken | Refused):
+                self._fail(span, type(outcome).__name__)
+        if not links:
+            _carry(held, set_span_in_context(span, carried))
+        span.end()
 
     def _tell(self, run: Run, held: Held, outcome: Outcome, decision: Decision) -> None:
         why, facts = _told(decision)
@@ -220,13 +252,13 @@ class Runs:
             run.span.set_attribute("kodo.outcome", why.value)
         run.span.add_event(_EVENTS[type(decision)], {"kodo.rule": why.value, **facts}, run.ended)
         if (kind := _error_type(outcome)) is not None:
-            self._fail(run, kind)
+            self._fail(run.span, kind)
 
     def close(self) -> None:
         """The worker has left: whatever still runs was let go."""
         for key, run in list(self._open.items()):
             if self._open.pop(key, None) is not None:
-                self._fail(run, "let go")
+                self._fail(run.span, "let go")
                 self._one_less(run)
 
     def _done(self, key: object, run: Run) -> None:
@@ -238,9 +270,9 @@ class Runs:
             run.span.set_attribute("kodo.outcome", Why.DONE.value)
         self._one_less(run)
 
-    def _fail(self, run: Run, kind: str) -> None:
-        run.span.set_attribute("error.type", kind)
-        run.span.set_status(StatusCode.ERROR, kind)
+    def _fail(self, span: Span, kind: str) -> None:
+        span.set_attribute("error.type", kind)
+        span.set_status(StatusCode.ERROR, kind)
 
     def _one_less(self, run: Run) -> None:
         with self._lock:
@@ -252,6 +284,11 @@ class Runs:
 
 
 _EVENTS: Final = {Acknowledge: "kodo.ended", Wait: "kodo.waits", Move: "kodo.moved", Forward: "kodo.moved"}
+
+
+def _carry(held: Held, context: Context) -> None:
+    """From here on the message carries this context."""
+    held.delivery = held.delivery._replace(properties={**held.delivery.properties, **written(context)})
 
 
 def _told(decision: Decision) -> tuple[Why, dict[str, Any]]:
