@@ -39,6 +39,7 @@ class NeverTaken:
     reason: str
 
 
+TOO_BIG: Final = "too big"  # the reason of a message that is larger than its topic, or any topic, takes
 Receipt = Stored | Lost | NeverTaken
 OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 """Told of receipts by their tickets, in bundles, on any thread, at most once each."""

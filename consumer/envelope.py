@@ -23,6 +23,7 @@ __all__ = [
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
 MAX_TEXT: Final = 1_024  # characters of an identity, and of any other text that a worker would have written
 _MAX_COUNT: Final = 1_000_000
+_FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 
 
@@ -278,3 +279,9 @@ def identity(delivery: Delivery, control: Control) -> str:
 def signed(message: Outgoing, signer: Signer) -> Outgoing:
     """The message with its control properties signed for its topic."""
     return message._replace(properties=signer.signed(message.topic, message.payload, message.properties))
+
+
+def size_on_the_way(message: Outgoing) -> int:
+    """Bytes that the broker counts: payload, properties, and what the client adds at most."""
+    texts = [*message.properties, *message.properties.values(), message.key, message.ordering_key]
+    return len(message.payload or b"") + sum(len(text.encode()) + _FRAME for text in texts) + _FRAME * 16

@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from consumer.envelope import PREFIX
+from consumer.envelope import PREFIX, Outgoing, size_on_the_way
 from consumer.message import Check
 from consumer.outcomes import InvalidPayloadError
 from consumer.payloads.reading import Payloads
 from consumer.policy import Outlet
 from consumer.traces.opening import NAMES as TRACE_NAMES
 from kodoctl.errors import UsageError, error
+from kodoctl.topology.names import whole_topic
 
 
 def check_of(outlet: Outlet) -> Check | None:
@@ -23,8 +24,11 @@ def check_of(outlet: Outlet) -> Check | None:
 class Form:
     """What may be sent to a topic: payloads that fit its schema, the properties it declares (any, where none is)."""
 
-    def __init__(self, check: Check | None = None, properties: Mapping[str, str] | None = None) -> None:
-        self._check, self._declared = check, properties or {}
+    def __init__(
+        self, check: Check | None = None, properties: Mapping[str, str] | None = None, largest: int = 0
+    ) -> None:
+        """`largest`: bytes a message may have, 0: the topic has no limit of its own."""
+        self._check, self._declared, self._largest = check, properties or {}, largest
 
     def encoded(self, payload: Any) -> bytes | None:
         """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone. Raises UsageError."""
@@ -55,3 +59,10 @@ class Form:
         if found := [f"{what}: {', '.join(names)}" for names, what in wrong if names]:
             raise UsageError(*(error("K717", "message properties refused", detail) for detail in found))
         return {name: str(value) for name, value in properties.items()}
+
+    def too_large(self, message: Outgoing) -> UsageError | None:
+        """What to raise for a message that the topic does not take; None: it may be sent."""
+        if not self._largest or (size := size_on_the_way(message)) <= self._largest:
+            return None
+        detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {self._largest}"
+        return UsageError(error("K729", "message too large", detail))

@@ -8,28 +8,29 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
-from consumer.broker import Broker, Lost, NeverTaken, Publisher, Receipt, Stored
+from consumer.broker import Broker, Lost, Publisher, Receipt, Stored
+from consumer.engine.publications import SEND_TIMEOUT
 from consumer.envelope import ID, Level, Outgoing
-from consumer.form import Form, check_of
-from consumer.message import Check
+from consumer.form import Form
 from consumer.numbers.numbering import Numbering, Router
 from consumer.policy import Outlet
 from consumer.routes import outlet_of
 from consumer.settings import read_settings
 from consumer.traces.opening import Wanted, sends_of
-from consumer.wiring import Place, Surroundings
+from consumer.unsent import OnStored, Sent, not_stored
+from consumer.wiring import Place, Surroundings, reach_outlet
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.control import FOR, SEQ
-from kodoctl.topology.numbering import NOBODY, Mark, Number, new_run
+from kodoctl.topology.numbering import NOBODY, Mark, new_run
 from kodoctl.topology.signing import Signer
 
 if TYPE_CHECKING:
@@ -37,19 +38,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.producer")
 _MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
-_RECEIPT_TIMEOUT: Final = 60.0  # seconds; the client gives a send up long before
+_RECEIPT_TIMEOUT: Final = 60.0  # seconds; a send is given up long before
+_HANGS: Final = 2 * SEND_TIMEOUT  # seconds without a receipt after which the client itself is given up
+_LOOK: Final = 1.0  # seconds between two looks at what hangs
 _MARK_EVERY: Final = 60.0  # seconds
 _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for: longer than the client waits
-OnStored = Callable[[Receipt], None]
-
-
-class _Sent(NamedTuple):
-    """A message without receipt, or a mark, which has no number. `span`: where there are traces; then `topic` is its partition's."""
-
-    on_receipt: OnStored
-    number: Number | None
-    span: Span | None = None
-    topic: str = ""
 
 
 class Producer:
@@ -60,7 +53,7 @@ class Producer:
     stumble over messages without payload.
 
     What the topology does not allow is refused before it is sent: a payload that breaks its schema, a required property
-    that is missing, a property nobody declared (where properties are declared at all).
+    that is missing, a property nobody declared (where properties are declared at all), more bytes than the topic takes.
     """
 
     def __init__(
@@ -68,20 +61,19 @@ class Producer:
         topic: str,
         broker: Broker,
         *,
-        check: Check | None = None,
-        properties: Mapping[str, str] | None = None,
+        form: Form | None = None,
         signer: Signer | None = None,
         numbered: bool = True,
         traces: Wanted = "auto",
     ) -> None:
         self.topic = topic
         self._traces = sends_of(topic, traces)
-        self._form = Form(check, properties)
+        self._form = form or Form()
         self._signer = signer
         self._broker = broker
         self._lock = threading.Condition()
         self._next = 0
-        self._out: dict[int, _Sent] = {}
+        self._out: dict[int, Sent] = {}
         self._lost: list[str] = []
         self._receiving = 0  # the thread that calls back: it would wait for itself
         self._partitions = list(broker.partitions(topic))
@@ -89,7 +81,7 @@ class Producer:
         run = new_run(time.time_ns() // 1_000_000, secrets.token_hex(4))
         self._numbering = Numbering(run) if numbered else None
         self._over = threading.Event()
-        self._marker: threading.Thread | None = None
+        self._watcher: threading.Thread | None = None
         self._publisher: Publisher = broker.publisher(self._partitions, self._receipts)
 
     @classmethod
@@ -123,25 +115,9 @@ class Producer:
         traces: Wanted = "auto",
     ) -> Producer:
         """A producer for a topic that was found in a topology, connected. Raises KodoctlError."""
-        from consumer.pulsar_broker import PulsarBroker
-        from consumer.pulsar_broker.schemas import Outlets
-
-        outlets = None
-        if outlet.payload_type == "avro" and outlet.schema is not None:
-            outlets = Outlets(frozenset(), {outlet.topic: outlet.schema}, lambda _: None)
-        broker = PulsarBroker(
-            connection, by_key={outlet.topic} if outlet.by_key else (), outlets=outlets, largest=outlet.largest
-        )
+        broker, form = reach_outlet(connection, outlet)
         try:
-            return cls(
-                outlet.topic,
-                broker,
-                check=check_of(outlet),
-                properties=outlet.properties,
-                signer=signer,
-                numbered=numbered,
-                traces=traces,
-            )
+            return cls(outlet.topic, broker, form=form, signer=signer, numbered=numbered, traces=traces)
         except BaseException:
             broker.close()
             raise
@@ -175,12 +151,12 @@ class Producer:
             found.append(receipt)
             arrived.set()
 
-        name, ticket = self._post(payload, on_receipt, key, properties, event_time, id)
+        name, ticket, size = self._post(payload, on_receipt, key, properties, event_time, id)
         if not arrived.wait(_RECEIPT_TIMEOUT):
             self._give_up(ticket)
         receipt = found[0] if found else Lost("no receipt in time")
         if not isinstance(receipt, Stored):
-            raise _not_stored(self.topic, receipt)
+            raise not_stored(self.topic, receipt, size)
         return name
 
     async def send_async(
@@ -201,17 +177,17 @@ class Producer:
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
         if self._has_room():
-            name, ticket = self._post(payload, on_receipt, key, properties, event_time, id)
+            name, ticket, size = self._post(payload, on_receipt, key, properties, event_time, id)
         else:  # waiting for room must not stop the loop
             post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
-            name, ticket = await loop.run_in_executor(None, copy_context().run, post)
+            name, ticket, size = await loop.run_in_executor(None, copy_context().run, post)
         try:
             receipt = await asyncio.wait_for(arrived, _RECEIPT_TIMEOUT)
         except TimeoutError:
             self._give_up(ticket)
             receipt = Lost("no receipt in time")
         if not isinstance(receipt, Stored):
-            raise _not_stored(self.topic, receipt)
+            raise not_stored(self.topic, receipt, size)
         return name
 
     def post(
@@ -240,12 +216,12 @@ class Producer:
 
     def close(self, timeout: float = _RECEIPT_TIMEOUT) -> None:
         """Awaits what was posted, at most so many seconds, and leaves. Raises as `flush`."""
-        self._over.set()
-        if self._marker is not None:
-            self._marker.join()
         try:
             self.flush(timeout)
         finally:
+            self._over.set()
+            if self._watcher is not None:
+                self._watcher.join()
             self._end(timeout)
             self._publisher.close()
             self._broker.close()
@@ -258,16 +234,16 @@ class Producer:
         properties: Mapping[str, str] | None,
         event_time: int,
         name: str | None,
-    ) -> tuple[str, int]:
-        """(identity, ticket)."""
+    ) -> tuple[str, int, int]:
+        """(identity, ticket, bytes of payload)."""
         name = name or uuid.uuid4().hex
         data, given = self._form.encoded(payload), self._form.allowed(properties or {})
         given[ID] = name
         if self._traces is None:
-            return name, self._numbered(data, given, on_receipt, key, event_time, None)
+            return name, self._numbered(data, given, on_receipt, key, event_time, None), len(data or b"")
         span = self._traces.begin(given, name)
         try:
-            return name, self._numbered(data, given, on_receipt, key, event_time, span)
+            return name, self._numbered(data, given, on_receipt, key, event_time, span), len(data or b"")
         except BaseException as problem:
             self._traces.refused(span, problem)
             raise
@@ -285,21 +261,26 @@ class Producer:
             if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
                 detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"
                 raise ClusterError(error("K715", "message without receipt", detail))
-            partition = self._router.choose(key, time.monotonic())
+            now = time.monotonic()
+            partition = self._router.choose(key, now)
             number = None
             if self._numbering is not None:
                 number = self._numbering.next(partition)
                 given[SEQ] = str(number)
-                if self._marker is None:
-                    self._marker = threading.Thread(target=self._keep_marking, name="kodo-marks", daemon=True)
-                    self._marker.start()
+            if self._watcher is None:
+                self._watcher = threading.Thread(target=self._watch, name="kodo-marks", daemon=True)
+                self._watcher.start()
             message = Outgoing(self._partitions[partition], data, self._signed(data, given), key, event_time=event_time)
-            return self._publish(message, _Sent(on_receipt, number, span, message.topic))
+            sent = Sent(on_receipt, number, now, span, message.topic)
+            if (problem := self._form.too_large(message)) is not None:
+                self._void(sent)
+                raise problem
+            return self._publish(message, sent)
 
     def _signed(self, payload: bytes | None, properties: dict[str, str]) -> dict[str, str]:
         return properties if self._signer is None else self._signer.signed(self.topic, payload, properties)
 
-    def _publish(self, message: Outgoing, sent: _Sent) -> int:
+    def _publish(self, message: Outgoing, sent: Sent) -> int:
         """With the lock held, so that numbers go out in their order."""
         self._next += 1
         self._out[self._next] = sent
@@ -314,22 +295,37 @@ class Producer:
             self._lock.notify_all()
         self._told(sent, Lost("no receipt in time"))
 
-    def _told(self, sent: _Sent | None, receipt: Receipt) -> None:
+    def _told(self, sent: Sent | None, receipt: Receipt) -> None:
         """Ends the span of a message."""
         if sent is not None and sent.span is not None and self._traces is not None:
             self._traces.ended(sent.span, receipt, sent.topic)
 
-    def _void(self, sent: _Sent | None) -> None:
+    def _void(self, sent: Sent | None) -> None:
         if sent is not None and sent.number is not None and self._numbering is not None:
             self._numbering.give_up(sent.number)
 
-    def _keep_marking(self) -> None:
-        while not self._over.wait(_MARK_EVERY):
+    def _watch(self) -> None:
+        marked = time.monotonic()
+        while not self._over.wait(min(_LOOK, _MARK_EVERY)):
             try:
-                self._grow()
-                self._mark(end=False)
-            except Exception as problem:  # whatever it is: the next minute may do better
+                self._let_go_of_what_hangs()
+                if time.monotonic() - marked >= _MARK_EVERY:
+                    marked = time.monotonic()
+                    self._grow()
+                    self._mark(end=False)
+            except Exception as problem:  # whatever it is: the next time may do better
                 log.warning("%s: no marks now: %s", self.topic, problem, exc_info=not isinstance(problem, KodoctlError))
+
+    def _let_go_of_what_hangs(self) -> None:
+        """Of a message that is larger than a limit this role may not ask for, the client tells nothing, ever, nor of those behind it."""
+        with self._lock:
+            oldest = next(iter(self._out.values()), None)
+            if oldest is None or time.monotonic() - oldest.at < _HANGS:
+                return
+            hanging = list(self._out)
+            self._publisher.renew()
+        log.error("%s: %d messages have no receipt for too long: publishing starts afresh", self.topic, len(hanging))
+        self._hand_out([(ticket, Lost("no receipt in time")) for ticket in hanging])
 
     def _grow(self) -> None:
         """The topic may have more partitions by now; never fewer."""
@@ -346,7 +342,7 @@ class Producer:
             for mark in self._numbering.marks(end=end):
                 properties = self._signed(b"", {SEQ: str(mark), FOR: NOBODY})
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
-                self._publish(message, _Sent(partial(self._marked, mark), None))
+                self._publish(message, Sent(partial(self._marked, mark), None, time.monotonic()))
 
     def _marked(self, mark: Mark, receipt: Receipt) -> None:
         with self._lock:
@@ -367,6 +363,9 @@ class Producer:
 
     def _receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         self._receiving = threading.get_ident()
+        self._hand_out(receipts)
+
+    def _hand_out(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         for ticket, receipt in receipts:
             with self._lock:
                 sent = self._out.pop(ticket, None)
@@ -393,8 +392,3 @@ class Producer:
 def _resolve(arrived: asyncio.Future[Receipt], receipt: Receipt) -> None:
     if not arrived.done():  # cancelled meanwhile
         arrived.set_result(receipt)
-
-
-def _not_stored(topic: str, receipt: Lost | NeverTaken) -> ClusterError:
-    sure = "it was not stored" if isinstance(receipt, NeverTaken) else "it may have been stored"
-    return ClusterError(error("K715", "message without receipt", f"{topic}: {receipt.reason}; {sure}"))

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from consumer.envelope import State
+from consumer.form import Form, check_of
 from consumer.payloads.schemas import SchemaVersions
-from consumer.policy import Policy
+from consumer.policy import Outlet, Policy
 from consumer.routes import load
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts
 from kodoctl.topology.load import LoadedTopology
@@ -45,6 +46,22 @@ def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCl
     except BaseException:
         cluster.close()
         raise
+
+
+def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, Form]:
+    """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow. Raises ClusterError."""
+    from consumer.pulsar_broker import PulsarBroker
+    from consumer.pulsar_broker.cluster import largest_now
+    from consumer.pulsar_broker.schemas import Outlets
+
+    topic, outlets = outlet.topic, None
+    if outlet.payload_type == "avro" and outlet.schema is not None:
+        outlets = Outlets(frozenset(), {topic: outlet.schema}, lambda _: None)
+    limits = [size for size in (outlet.largest.get(topic), largest_now(connection, topic)) if size]
+    largest = {topic: min(limits)} if limits else {}
+    by_key = {topic} if outlet.by_key else ()
+    form = Form(check_of(outlet), outlet.properties, int(min(limits, default=0)))
+    return PulsarBroker(connection, by_key=by_key, outlets=outlets, largest=largest), form
 
 
 def _outlets(policy: Policy, cluster: AdminCluster) -> Outlets | None:

@@ -283,6 +283,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K727": Code("delayed delivery is off", "Turn `delayedDelivery` of the namespace on: lanes of waiting messages stand still."),
         "K728": Code("message size limit that is not the file's",
                      "Write it into the file as `max_message_size`, or remove it: what is larger dies as too big."),
+        "K729": Code("message too large",
+                     "Keep large content elsewhere and send where it is, or raise `max_message_size` of the topic."),
         "K740": Code("store cannot be opened", "Mend `store` in kodo-consumer.toml, or what stands behind it."),
         "K741": Code("store cannot be asked", "Start the database; until then the worker does what `on_store_down` says."),
         "K742": Code("table missing", "Call consumer.dedup.create_tables(engine) once, or migrate the database."),

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
 from consumer.broker import LaneStats, UnackedLimits
+from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -14,6 +16,7 @@ from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import DelayedDelivery
 
+log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true"}
@@ -64,15 +67,8 @@ class AdminCluster:
         return read_delayed_delivery(reply.data) if reply.ok else None
 
     def largest(self, topic: str) -> int | None:
-        """See Cluster. A limit for all clusters is in force and not part of the answer without `isGlobal` (measured)."""
-        path = f"{topic_path(TopicName.parse(topic))}/maxMessageSize"
-        found = 0
-        for query in ({}, {"isGlobal": "true"}):
-            reply = self._admin.call("GET", path, query=query)
-            if not reply.ok:
-                return None
-            found = found or int(reply.data or 0)
-        return found
+        """See Cluster."""
+        return _largest(self._admin, topic)
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """See Cluster."""
@@ -83,6 +79,32 @@ class AdminCluster:
         found = must(reply, f"reading schema {version} of {topic}")
         definition = json.loads(found["data"]) if found.get("type") == "AVRO" else None
         return definition if isinstance(definition, dict) else None
+
+
+def largest_now(connection: Connection, topic: str) -> int:
+    """Bytes that a message of the topic may have, for a producer that is about to start: 0 where there is no limit of the
+    topic's own, this role may not ask, or nobody answers. Then the broker tells, message by message.
+    """
+    admin = HttpAdmin(connection, tries=1, timeout=_LOOKING)
+    try:
+        return _largest(admin, topic) or 0
+    except ClusterError as problem:
+        log.info("%s: whether it limits its messages' size is not known: %s", topic, problem)
+        return 0
+    finally:
+        admin.close()
+
+
+def _largest(admin: HttpAdmin, topic: str) -> int | None:
+    """A limit for all clusters is in force and not part of the answer without `isGlobal` (measured)."""
+    path = f"{topic_path(TopicName.parse(topic))}/maxMessageSize"
+    found = 0
+    for query in ({}, {"isGlobal": "true"}):
+        reply = admin.call("GET", path, query=query)
+        if not reply.ok:
+            return None
+        found = found or int(reply.data or 0)
+    return found
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import pulsar
 
-from consumer.broker import Lost, NeverTaken, OnReceipts, Receipt, Stored
+from consumer.broker import TOO_BIG, Lost, NeverTaken, OnReceipts, Receipt, Stored
 from consumer.engine.publications import SEND_TIMEOUT
-from consumer.envelope import Outgoing
+from consumer.envelope import Outgoing, size_on_the_way
 from consumer.pulsar_broker.schemas import Key, Outlets
 from kodoctl.errors import ClusterError, error
 from kodoctl.topology.names import whole_topic
@@ -27,10 +27,9 @@ _LEAVE_WITHIN: Final = SEND_TIMEOUT + 5.0  # seconds
 _GATHER: Final = 0.003  # seconds a receipt waits for others
 _CREATE_AGAIN: Final = 5.0  # seconds before a topic that could not be opened is tried again
 _ANY_SIZE: Final = 1 << 62
-_FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingType.Default}
 _NEVER: Final = {
-    pulsar.Result.MessageTooBig: "too big",
+    pulsar.Result.MessageTooBig: TOO_BIG,
     pulsar.Result.IncompatibleSchema: "its schema does not fit",
     pulsar.Result.AuthorizationError: "not authorised",
     pulsar.Result.InvalidMessage: "invalid message",
@@ -41,7 +40,7 @@ _BROKEN: Final = {
 }  # fmt: skip
 """After these a producer may never work again, whatever becomes of its topic: a new one is made."""
 _NEVER_RAISED: Final = {
-    pulsar.MessageTooBig: "too big",
+    pulsar.MessageTooBig: TOO_BIG,
     pulsar.IncompatibleSchema: "its schema does not fit",
     pulsar.AuthorizationError: "not authorised",
     pulsar.InvalidMessage: "invalid message",
@@ -217,8 +216,8 @@ class _Line:
         if self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
-        if self._largest and _size(message) > self._largest.get(whole_topic(message.topic), _ANY_SIZE):
-            self._on_receipt(ticket, NeverTaken("too big"))
+        if self._largest and size_on_the_way(message) > self._largest.get(whole_topic(message.topic), _ANY_SIZE):
+            self._on_receipt(ticket, NeverTaken(TOO_BIG))
             return
         if topic in self._broken:
             self._broken.discard(topic)
@@ -259,12 +258,6 @@ class _Line:
                 self._on_receipt(ticket, Lost(result.name))
         except BaseException:
             log.exception("receipt lost")
-
-
-def _size(message: Outgoing) -> int:
-    """Bytes on the way: payload, properties, and what the client adds at most."""
-    texts = [*message.properties, *message.properties.values(), message.key, message.ordering_key]
-    return len(message.payload or b"") + sum(len(text.encode()) + _FRAME for text in texts) + _FRAME * 16
 
 
 def _raised(problem: pulsar.PulsarException) -> Receipt:

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import create_engine, select
 
 from consumer.envelope import Outgoing
+from consumer.form import Form
 from consumer.message import payload_check
 from consumer.outbox import TABLE, Outbox
 from consumer.outbox.outlets import Outlets
@@ -69,7 +70,7 @@ class Setting:
 
     def _producer(self, outlet: Outlet) -> Producer:
         check = payload_check(outlet.schema)
-        return Producer(outlet.topic, self.broker, check=check, properties=outlet.properties)
+        return Producer(outlet.topic, self.broker, form=Form(check, outlet.properties))
 
     def turn(self, *relays: Relay, times: int = 6) -> None:
         """Turns of each relay, and what the broker has to say in between."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from consumer.broker import Lost, NeverTaken, Receipt, Stored
 from consumer.clock import SystemClock
+from consumer.form import Form
 from consumer.message import payload_check
 from consumer.producer import Producer
 from consumer.testing import MemoryBroker
@@ -33,7 +35,7 @@ def broker() -> Iterator[MemoryBroker]:
 @pytest.fixture
 def producer(broker: MemoryBroker) -> Iterator[Producer]:
     check = payload_check({"type": "object", "required": ["amount"]})
-    with Producer(TOPIC, broker, check=check, properties={"uid": "required", "size": "optional"}) as found:
+    with Producer(TOPIC, broker, form=Form(check, {"uid": "required", "size": "optional"}, 1_000)) as found:
         yield found
 
 
@@ -85,6 +87,49 @@ def test_without_a_receipt_sending_raises(
     broker.fail_sends(TOPIC, receipt)
     with pytest.raises(ClusterError, match=sure):
         producer.send({"amount": 1}, properties={"uid": "u"})
+
+
+def test_what_the_broker_says_is_too_large_is_told_with_its_size(producer: Producer, broker: MemoryBroker) -> None:
+    broker.fail_sends(TOPIC, NeverTaken("too big"), NeverTaken("too big"))
+    said = r"K729 .*orders: 12 bytes of payload are more than the broker takes.*was not stored"
+    with pytest.raises(ClusterError, match=said):
+        producer.send({"amount": 1}, properties={"uid": "u"})
+    with pytest.raises(ClusterError, match=said):
+        asyncio.run(producer.send_async({"amount": 1}, properties={"uid": "u"}))
+
+
+def test_what_is_larger_than_the_topic_takes_is_refused_before_it_is_sent_and_its_number_is_void(
+    producer: Producer, broker: MemoryBroker
+) -> None:
+    large = {"amount": "x" * 1_000}
+    for send in (
+        lambda: producer.send(large, properties={"uid": "u"}),
+        lambda: producer.post(large, properties={"uid": "u"}),
+        lambda: asyncio.run(producer.send_async(large, properties={"uid": "u"})),
+    ):
+        with pytest.raises(UsageError, match=r"K729 .*orders: 1\d\d\d bytes with its properties; the topic takes 1000"):
+            send()
+    producer.send({"amount": 1}, properties={"uid": "u"})
+    producer.flush()
+    producer.close()
+    sent, mark = broker.messages(TOPIC)
+    assert sent.properties["kodo-seq"].endswith(":4")
+    assert "1-3" in mark.properties["kodo-seq"], "nobody looks for them"
+
+
+def test_what_hangs_is_given_up_and_sending_starts_afresh(
+    producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.producer._HANGS", 0.05)
+    monkeypatch.setattr("consumer.producer._LOOK", 0.01)
+    broker.hold_receipts = True
+    receipts: list[Receipt] = []
+    producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})
+    with pytest.raises(ClusterError, match=r"K715 .*no receipt in time; it may have been stored"):
+        producer.send({"amount": 2}, properties={"uid": "u"})
+    assert receipts == [Lost("no receipt in time")]
+    broker.hold_receipts = False
+    producer.send({"amount": 3}, properties={"uid": "u"})
 
 
 def test_posted_messages_are_awaited_by_flush(producer: Producer, broker: MemoryBroker) -> None:
