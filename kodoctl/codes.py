@@ -88,6 +88,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K207": Code("a value that Pulsar accepts and regrets", "Take the value it proposes."),
         "K208": Code("look-ahead starved by an unacknowledged limit", "Raise the limit, or lower the look-ahead."),
         "K209": Code("a property that messages need not carry", "Name it `required` in `message_properties`."),
+        "K210": Code("the broker makes or deletes topics by itself",
+                     "Turn it off for the namespace with the lines it names."),
         "K211": Code("the broker does not keep messages until they are due",
                      "Set the namespace's `delayedDelivery` active, its `maxDeliveryDelayInMillis` higher or 0; or shorten the waits."),
         "K212": Code("audit records would go before the message's life ends",

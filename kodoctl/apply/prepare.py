@@ -22,6 +22,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
+    NamespaceResource,
     Resource,
     SchemaResource,
     SubscriptionResource,
@@ -53,6 +54,7 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Scop
         schemas=frozenset(r.topic for r in resources if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in resources if isinstance(r, TenantResource)),
         grants_only=tuple(sorted(foreign)),
+        bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
     )
 
 

@@ -26,6 +26,7 @@ from kodoctl.plan.owners import (
 )
 from kodoctl.plan.share import large_share
 from kodoctl.plan.steered import steered
+from kodoctl.plan.surroundings import surroundings
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
 
@@ -104,6 +105,7 @@ def make_plan(  # the parts of a plan are what they are
             *large_share(desired, live, changes, allowances.share),
             *(unedited(changes, against) if against is not None else ()),
             *undelivered(desired, live),
+            *surroundings(desired, live, changes),
             *steered(live, now),
         ),
         unchanged=difference.unchanged,

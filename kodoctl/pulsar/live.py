@@ -21,7 +21,7 @@ from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import read_control
 from kodoctl.pulsar.policies import read_delayed_delivery, read_namespace_policies
-from kodoctl.pulsar.server import Server, read_server
+from kodoctl.pulsar.server import Server, read_bookies, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
 from kodoctl.topology.control import LEDGER_PREFIX
@@ -54,6 +54,7 @@ class Scope:
     tenants: frozenset[str] = frozenset()
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
+    bookies: bool = False  # whether their number matters
 
 
 @dataclass(slots=True)
@@ -94,6 +95,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Repor
         broker_defaults=server.defaults,
         delays=reading.delays,
         default_delays=server.delays,
+        bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
         policies_read=" and ".join(sorted(reading.how)) or "none",

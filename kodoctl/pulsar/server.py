@@ -42,6 +42,13 @@ def read_server(admin: Admin) -> Server:
     )
 
 
+def read_bookies(admin: Admin) -> int | None:
+    """How many bookies there are to write to; None: only super-users may ask."""
+    reply = admin.call("GET", "bookies/all")
+    found = reply.data.get("bookies") if reply.ok and isinstance(reply.data, dict) else None
+    return len(found) if isinstance(found, list) else None
+
+
 def read_version(admin: Admin) -> tuple[int, ...]:
     """`4.2.4` -> (4, 2, 4); () when the broker does not say."""
     reply = admin.call("GET", "brokers/version")
@@ -104,5 +111,6 @@ def _defaults(configuration: dict[str, Any]) -> Policies:
             write_quorum=number("managedLedgerDefaultWriteQuorum", 2),
             ack_quorum=number("managedLedgerDefaultAckQuorum", 2),
         ),
+        "auto_topic_creation": str(configuration.get("allowAutoTopicCreation", "true")).lower() == "true",
         "schema_validation": str(configuration.get("isSchemaValidationEnforced", "false")).lower() == "true",
     }

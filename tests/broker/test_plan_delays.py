@@ -22,3 +22,16 @@ def test_a_plan_warns_of_waits_that_the_broker_does_not_keep(workspace: Workspac
     assert "keeps them 1m at most" in " ".join(workspace.plan().text.split())
     _set(workspace, active=False)
     assert "delayed delivery is off" in " ".join(workspace.plan().text.split())
+
+
+def test_what_the_cluster_does_by_itself_and_cannot_do_is_told(workspace: Workspace) -> None:
+    """One bookie, automatic creation turned on by hand, and a broker that may delete what has no subscription."""
+    name = f"{workspace.tenant}/ns"
+    workspace.admin("PUT", f"namespaces/{name}")
+    creation = {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}
+    workspace.admin("POST", f"namespaces/{name}/autoTopicCreation", creation)
+    inactive = "inactive_topic: {delete: no_subscriptions, after: 1h}"
+    workspace.topology(f"J: {{policies: {{persistence: {{ensemble: 9, write_quorum: 2, ack_quorum: 2}}, {inactive}}}}}")
+    told = [finding["detail"] for finding in workspace.plan_json()["findings"] if finding["code"] in ("K207", "K210")]
+    for words in ("topics are created automatically (namespace)", "deletes J once", "ensemble of 9, the cluster has 1"):
+        assert sum(words in detail for detail in told) == 1, told

@@ -118,6 +118,7 @@ CONFIG = {
     "brokerDeleteInactiveTopicsFrequencySeconds": "120",
     "isSchemaValidationEnforced": "true",
     "managedLedgerDefaultEnsembleSize": "3",
+    "allowAutoTopicCreation": "false",
 }
 
 
@@ -130,6 +131,7 @@ def test_a_super_user_learns_the_cluster_and_the_brokers_defaults() -> None:
         "subscription_expiry": "5m",
         "backlog_quota": {"size": "1KiB", "time": "unlimited"},
         "inactive_topic": {"delete": "caught_up", "after": "2m"},
+        "auto_topic_creation": False,
         "persistence": {"ensemble": 3, "write_quorum": 2, "ack_quorum": 2},
         "schema_validation": True,
     }
