@@ -74,6 +74,9 @@ class Publications:
         """Publishes a message until it has a receipt."""
         held.place = Place.PUBLISHING
         self.waiting += 1
+        if held.delivery.broken:
+            text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
+            self._owner.effects.alarm("unreadable", text)
         publication = self._publication(held, decision)
         if (signer := self._owner.policy.signer) is not None:
             publication.message = signed(publication.message, signer)

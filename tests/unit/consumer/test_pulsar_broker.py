@@ -49,8 +49,11 @@ class ForeignMessage:
     def partition_key(self) -> str:
         return "k"
 
+    def ordering_key(self) -> str:
+        return "o"
+
     def event_timestamp(self) -> int:
-        return 0
+        return 4
 
     def publish_timestamp(self) -> int:
         return 5
@@ -61,9 +64,9 @@ class ForeignMessage:
 
 def test_properties_that_are_no_text_are_told_and_the_payload_is_kept() -> None:
     copied = _copied(ForeignMessage())
-    assert (copied.broken, copied.payload) == ("its key or properties are not UTF-8 text", b"payload")
+    assert (copied.broken, copied.payload) == ("not UTF-8 text, and lost: properties", b"payload")
     assert (copied.entry, copied.batch_index) == ((7, 3, 0), -1)
-    assert (copied.properties, copied.key) == ({}, "")
+    assert (copied.properties, copied.key, copied.ordering_key, copied.event_time) == ({}, "k", "o", 4)
 
 
 class Silent:

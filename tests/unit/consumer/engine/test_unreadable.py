@@ -8,7 +8,7 @@ from consumer.envelope import Level, State
 from kodoctl.topology.signing import Signer
 from tests.unit.consumer.making import Bench, delivery, policy
 
-BROKEN = delivery(1)._replace(broken="its key or properties are not UTF-8 text")
+BROKEN = delivery(1)._replace(broken="not UTF-8 text, and lost: properties")
 
 
 def test_a_message_whose_properties_cannot_be_read_goes_to_the_dead_letters_unhandled() -> None:
@@ -17,7 +17,9 @@ def test_a_message_whose_properties_cannot_be_read_goes_to_the_dead_letters_unha
     assert [message.id for message in bench.take_all()] == ["7:2:0:-1"]
     ((_, sent),) = bench.published()
     assert (sent.topic, sent.payload) == ("persistent://p/n/t-L1-dead", b"x")
-    assert sent.properties["kodo-reason"] == "its key or properties are not UTF-8 text"
+    assert sent.properties["kodo-reason"] == "not UTF-8 text, and lost: properties"
+    (alarm,) = bench.engine.effects.alarms
+    assert alarm.text.endswith("ready: a message goes to the dead letters: not UTF-8 text, and lost: properties")
 
 
 def test_on_an_ordered_lane_it_holds_up_nobody_but_those_of_its_key_until_it_is_dead() -> None:
