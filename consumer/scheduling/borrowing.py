@@ -86,6 +86,11 @@ class LeasedGate(Gate):
 
     @property
     @abstractmethod
+    def lent(self) -> int:
+        """Tokens or permits of the store that it has."""
+
+    @property
+    @abstractmethod
     def restless(self) -> bool:
         """Whether it has or wants something of the store."""
 
@@ -211,6 +216,11 @@ class TokenGate(LeasedGate):
     def farewell(self, now: float) -> Ask:  # noqa: ARG002
         """See LeasedGate."""
         return Ask(self.name, self.terms, 0, 0, self._purse.spent, self._purse.empty())
+
+    @property
+    def lent(self) -> int:
+        """See LeasedGate."""
+        return len(self._purse)
 
     @property
     def restless(self) -> bool:

@@ -197,6 +197,11 @@ class LeasedCap(LeasedGate, CapGate):
             self._borrower.ring()
 
     @property
+    def lent(self) -> int:
+        """See LeasedGate."""
+        return self._permits
+
+    @property
     def restless(self) -> bool:
         """See LeasedGate."""
         return bool(self.waiters or self.running or self._asked != (0, 0))

@@ -8,6 +8,7 @@ from typing import Final
 from consumer.counts import Counts
 from consumer.live.steering import paused_tenants
 from consumer.scheduling.breaker import PROBES, BreakerState
+from consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
 from consumer.seeing.exported import LANE, Labels, Read, counter, gauge, of_lane, plain
 from consumer.seeing.sight import Sight
 from kodoctl.topology.steer import What
@@ -49,6 +50,13 @@ def _borrowed(sight: Sight) -> float | None:
     return float(len(borrower.active)) if borrower is not None else None
 
 
+def _lent(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    borrower = sight.engine.limits.borrower
+    gates = list(borrower.active) if borrower is not None else []
+    kinds = _KINDS if borrower is not None else ()
+    return (((name,), float(sum(gate.lent for gate in gates if isinstance(gate, kind)))) for name, kind in kinds)
+
+
 def _numbers(name: str) -> Read:
     """Only where one worker gets all there is: others cannot know."""
     count = _count(name)
@@ -67,6 +75,7 @@ def _count(name: str) -> Read:
     return plain(lambda sight: read(sight.worker.counts))
 
 
+_KINDS: Final = (("rate", LeasedRate), ("quota", LeasedQuota), ("concurrency", LeasedCap))
 RESTRAINTS: Final = (
     gauge("breaker", "1 for what the circuit breaker does: closed (nothing), open, probing, resuming.", ("phase",), _breaker),
     counter("breaker_opened", "Times the circuit breaker opened: no handler starts for a while.", (), _count("paused")),
@@ -80,6 +89,8 @@ RESTRAINTS: Final = (
           plain(lambda sight: float(len(sight.engine.isolation)))),
     gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
           (), plain(_borrowed)),
+    gauge("limits_lent", "Starts (rate, quota) and permits (concurrency) that the store has lent and that are not used yet or held.",
+          ("kind",), _lent),
     counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
             plain(_failed_loans)),
     gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),

@@ -12,11 +12,13 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from consumer.broker import LaneStats
-from consumer.policy import AuditTo, Isolate
+from consumer.policy import AuditTo, Concurrency, Isolate, Pace, Quota, Rate
+from consumer.scheduling.borrowing import LeasedGate
 from consumer.scheduling.breaker import BreakerState
 from consumer.seeing.exported import BASE
 from consumer.seeing.metrics import EXPORTED
 from consumer.seeing.server import Window
+from consumer.stores.leases import Loan, Run
 from kodoctl.errors import UsageError
 from kodoctl.topology.steer import Order, What
 from tests.support import eventually
@@ -236,6 +238,26 @@ def test_what_is_borrowed_of_a_store_is_shown_only_where_something_is() -> None:
         borrower.fall_back(0.0)
         assert place.value("kodo_consumer_limits_borrowed") == 0
         assert place.value("kodo_consumer_limits_borrowing_failed_total") == 1
+
+
+def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
+    rate, quota, cap = (
+        Rate(None, Pace(10, 1_000, 20), shared=True),
+        Quota(None, 6, 60_000, shared=True),
+        Concurrency(None, 4, shared=True),
+    )
+    with watched(policy(levels=(L1,), limits=(rate, quota, cap))) as place:
+        assert place.value("kodo_consumer_limits_lent", kind="rate") is None
+        limits = place.worker.engine.limits
+        limits.borrow(lambda: None)
+        loan = Loan("", (Run(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
+        for gate in limits.gates_of({}, ""):
+            assert isinstance(gate, LeasedGate)
+            gate.awaited(0.0)
+            assert gate.lent == 0
+            gate.accept(loan, 0.0, 0.0)
+        found = {kind: place.value("kodo_consumer_limits_lent", kind=kind) for kind in ("rate", "quota", "concurrency")}
+        assert found == {"rate": 3, "quota": 3, "concurrency": 2}
 
 
 def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are_any() -> None:
