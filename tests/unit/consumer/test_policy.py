@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from consumer.envelope import Level, State
-from consumer.policy import NOBODY, Waits, value_of
+from consumer.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Waits, value_of
+from kodoctl.topology import settings
 from tests.unit.consumer.making import policy
 
 
@@ -41,3 +42,9 @@ def test_receiver_queues_and_batches_on_their_way_are_part_of_the_lookahead(
     assert len(of.lanes) == 9
     assert (of.queue, of.batch, of.max_held) == (queue, batch, held)
     assert of.lanes[0].name == "L2/ready"
+
+
+def test_what_plans_and_workers_go_by_is_the_same_though_workers_do_not_load_the_file_s_model() -> None:
+    assert MAX_MEMORY_WAIT == settings.MAX_IN_MEMORY_WAIT
+    assert JITTER == settings.JITTER
+    assert settings.RATE_WAIT == settings.LIMIT_WAIT == MAX_RATE_DUE
