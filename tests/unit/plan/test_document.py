@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -213,3 +215,28 @@ def test_a_resource_is_described_in_words_for_messages_about_stale_plans() -> No
     assert codec.describe(SubscriptionResource(J, "s")) == "there"
     assert codec.describe(GrantResource(J, "r", frozenset({"consume"}))) == 'actions ["consume"]'
     assert codec.describe(SchemaResource(J, "AVRO", "{}")) == "type AVRO, definition {}"
+
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "schemas/plan.v1.json").read_text(encoding="utf-8"))
+FITS = jsonschema.Draft202012Validator(SCHEMA)
+
+
+@given(topology_texts(), topology_texts())
+@settings(deadline=None, max_examples=25)
+def test_the_published_schema_describes_what_is_written(one: str, other: str) -> None:
+    """Whatever a topology becomes."""
+    FITS.validate(to_json(planned(wanted(one), applied(wanted(other)))))
+
+
+def test_the_published_schema_knows_every_key_and_only_those() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert set(SCHEMA["required"]) == set(to_json(_plan()))
+    for spoiled in ({"surprise": 1}, {"format_version": 2}, {"changes": [{"action": "explode"}]}, {"digest": "x"}):
+        assert not FITS.is_valid({**to_json(_plan()), **spoiled})
+
+
+@given(_CHANGES)
+@settings(deadline=None, max_examples=50)
+def test_the_published_schema_describes_every_kind_of_change(change: Change) -> None:
+    found = codec.change_to_json(replace(change, about=About("trade")))
+    jsonschema.Draft202012Validator({**SCHEMA["$defs"]["change"], "$defs": SCHEMA["$defs"]}).validate(found)
