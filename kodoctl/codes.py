@@ -143,6 +143,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K420": Code("ownership ledgers too large", "Spread the topologies over more namespaces."),
         "K421": Code("a policy this broker does not have",
                      "Set it under `namespace_policies`, or use a newer broker."),
+        "K424": Code("no such apply", "Take an id that `kodoctl history` shows; `last` is the latest."),
     },
     "Which cluster": {
         "K501": Code("unknown context", "Name one that it lists, or add it to kodoctl.toml."),

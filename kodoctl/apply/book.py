@@ -36,9 +36,11 @@ class Book:
         self._entries: dict[Key, Ledger] = {}
         self._written: dict[Key, str | None] = {}
         owners = {(owner.namespace, owner.name): owner for owner in plan.owners}
+        everywhere = ((namespace, name) for namespace, name in entries_written(plan.owners, plan.changes))
+        self.found = {f"{namespace}/{name}": _text(live, namespace, name) for namespace, name in everywhere}
         for namespace, name in sorted(entries_written(plan.owners, plan.changes) - self._replaced):
             known = live.ledgers.get(namespace, {}).get(name)
-            self._written[namespace, name] = ledgers.encode(known) if known else None
+            self._written[namespace, name] = self.found[f"{namespace}/{name}"]
             self._entries[namespace, name] = known or _new(owners[namespace, name])
         for owner in plan.owners:
             for earlier in owner.replaces:
@@ -167,6 +169,11 @@ class Book:
             return all(now.get(key) == text for key, text in properties.items())
 
         write(self._admin, "PUT", f"{path}/properties", properties, done=done)
+
+
+def _text(live: Live, namespace: NamespaceName, name: str) -> str | None:
+    known = live.ledgers.get(namespace, {}).get(name)
+    return ledgers.encode(known) if known else None
 
 
 def _new(owner: OwnerPlan) -> Ledger:

@@ -22,7 +22,7 @@ from kodoctl.plan.plan import Plan
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.lease import Lease
+from kodoctl.pulsar.journal import Journal
 from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -45,14 +45,16 @@ class Executor:
         client: BrokerClient,
         plan: Plan,
         live: Live,
-        lease: Lease,
+        journal: Journal,
         *,
         listen: Listen = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._admin, self._plan, self._live, self._lease = admin, plan, live, lease
+        self._admin, self._plan, self._live, self._lease = admin, plan, live, journal.lease
         self._listen, self._stop = listen, stop or threading.Event()
+        self._journal = journal
         self._book = Book(admin, plan, live)
+        self._journaled: set[StepKey] = set()
         self._verifier = Verifier(admin, client, self._levels)
         self._lanes: dict[NamespaceName, threading.Lock] = {}
         self._lost: LockedError | None = None
@@ -64,6 +66,11 @@ class Executor:
             for change in plan.changes
             if isinstance(change, Delete) and isinstance(change.before, TopicResource)
         }
+
+    @property
+    def ledgers_before(self) -> Mapping[str, str | None]:
+        """`namespace/name` -> the text of the ledger entries that this apply writes, as it finds them."""
+        return self._book.found
 
     def run(self) -> ApplyReport:
         """Everything that can be done; failures are in the report, never raised."""
@@ -144,6 +151,13 @@ class Executor:
     def _carry_out(self, step: Step) -> None:
         if not self._may_go_on([step]):
             return
+        try:
+            self._journal.before(step.change, step.part.value)
+        except LockedError as lost:
+            self._lost = lost
+            self._end(step, Status.NOT_STARTED, "the lease was lost")
+            return
+        self._journaled.add(step.key)
         self._listen(Event("started", step.change, self._over, len(self._plan.changes)))
         try:
             self._do(step)
@@ -160,6 +174,11 @@ class Executor:
                 self._over += 1
             self._results[step.key] = (status, detail)
             self._listen(Event(status.value, step.change, self._over, len(self._plan.changes), detail))  # in this order
+        if step.key in self._journaled and self._lost is None:
+            try:
+                self._journal.after(step.change, step.part.value, status.value, detail)
+            except LockedError as lost:
+                self._lost = lost
 
     def _outcomes(self) -> list[Outcome]:
         """One outcome a change: the worse of a namespace's early and late half."""

@@ -61,6 +61,7 @@ class ApplyReport:
     writes: int = 0
     seconds: float = 0.0
     interrupted: bool = False
+    id: str = ""  # its name in the journal: for history and undo
 
     def count(self, status: Status) -> int:
         """Number of changes that ended so."""

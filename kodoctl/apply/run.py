@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kodoctl.apply import namespaces
 from kodoctl.apply.executor import Executor
 from kodoctl.apply.prepare import judged_now, scope_of_plan
 from kodoctl.apply.report import ApplyReport, Listen
-from kodoctl.errors import ClusterError, Diagnostic, RefusedError, Severity, error
+from kodoctl.errors import ClusterError, Diagnostic, LockedError, RefusedError, Severity, error
+from kodoctl.plan import document
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.stale import other_cluster, staleness
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
+from kodoctl.pulsar.journal import Heading, Journal
 from kodoctl.pulsar.lease import hold
 from kodoctl.pulsar.live import read_live
 from kodoctl.pulsar.server import read_server
@@ -27,10 +30,14 @@ from kodoctl.topology.resources import TenantResource
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How to apply. `who` names the holder of the lease for others; `lock_timeout` in seconds."""
+    """How to apply. `who` names the holder of the lease for others; `lock_timeout` in seconds; `verb` and `commit` are for
+    the journal: which command, and at which commit of the files.
+    """
 
     who: str
     lock_timeout: float = 0.0
+    verb: str = "apply"
+    commit: str | None = None
 
 
 def run(
@@ -58,10 +65,26 @@ def run(
         live = read_live(session.admin, session.client, scope_of_plan(plan))
         checked = _checked(session, plan, live)
         _index(session, plan, before=True)
-        report = Executor(session.admin, session.client, checked, live, lease, listen=listen, stop=stop).run()
+        journal = Journal(lease, spaces)
+        executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
+        journal.begin(_heading(checked, options), executor.ledgers_before)
+        report = executor.run()
+        report = _ended(journal, report)
         if report.complete:
             _index(session, plan, before=False)
         return report
+
+
+def _heading(plan: Plan, options: RunOptions) -> Heading:
+    text = document.dumps(plan)
+    return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
+
+
+def _ended(journal: Journal, report: ApplyReport) -> ApplyReport:
+    """The journal's last entry, and the name under which the apply is found there."""
+    with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
+        journal.end(complete=report.complete)
+    return replace(report, id=journal.id)
 
 
 def _check_identity(session: Session, plan: Plan) -> None:

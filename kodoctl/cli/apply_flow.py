@@ -53,14 +53,22 @@ def confirm(connection: Connection, *, auto_approve: bool, name: str | None, que
         raise RefusedError(error("K538", "declined", "nothing was written"))
 
 
-def carry_out(session: Session, plan: Plan, lock_timeout: float, *, json_output: bool, verbose: bool) -> None:
-    """Runs the apply and prints its report; the exit code tells whether everything was done."""
+def carry_out(  # one for each flag
+    session: Session,
+    plan: Plan,
+    lock_timeout: float,
+    *,
+    json_output: bool,
+    verbose: bool,
+    verb: str = "apply",
+) -> None:
+    """Runs the apply and prints its report; the exit code tells whether everything was done. `verb`: for the journal."""
     from kodoctl.apply.run import RunOptions, run
 
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
-        options = RunOptions(wiring.who(), lock_timeout)
+        options = RunOptions(wiring.who(), lock_timeout, verb, wiring.commit_of(plan.paths))
         result = run(
             session,
             plan,

@@ -84,6 +84,15 @@ def source_of_topology(file: Path) -> Source:
     return Source(repository(origin.stdout.decode().strip()) or None, path.as_posix())
 
 
+def head_of(path: Path) -> str | None:
+    """The commit checked out where a file or folder lies; None without git, repository or commit."""
+    try:
+        done = _git(path if path.is_dir() else path.parent, "rev-parse", "--verify", "--quiet", "HEAD")
+    except UsageError:
+        return None
+    return done.stdout.decode().strip() if done.returncode == 0 else None
+
+
 def repository(url: str) -> str:
     """A remote's address without scheme, user and `.git`: the same however it was cloned."""
     rest = (

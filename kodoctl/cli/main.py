@@ -12,6 +12,7 @@ from kodoctl.cli import (
     context_commands,
     dev_commands,
     expansion_commands,
+    history_commands,
     ownership_commands,
     peek_command,
     plan_commands,
@@ -33,6 +34,7 @@ topology_commands.register(app)
 expansion_commands.register(app)
 plan_commands.register(app)
 ownership_commands.register(app)
+history_commands.register(app)
 status_command.register(app)
 recall_commands.register(app)
 peek_command.register(app)

@@ -112,7 +112,7 @@ def forget(
         if planned.refused:
             raise RefusedError(*(planned.findings if json_output else ()))
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Forget these?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+        carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="forget")
     if not json_output:
         tell("A file that still declares them would adopt them again.")
 

@@ -281,7 +281,7 @@ def destroy(
                 wiring.tell_total(session)
             return
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Destroy all of this?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+        carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="destroy")
 
 
 @command

@@ -129,6 +129,7 @@ def report_json(report: ApplyReport) -> dict[str, Any]:
 
     return {
         "type": "report",
+        "id": report.id,
         "complete": report.complete,
         "interrupted": report.interrupted,
         "writes": report.writes,

@@ -99,6 +99,13 @@ def who() -> str:
     return f"{user}@{socket.gethostname()} pid {os.getpid()}"
 
 
+def commit_of(paths: Iterable[str]) -> str | None:
+    """The commit that is checked out where the files of a plan lie; None without files or without git."""
+    from kodoctl.cli.git import head_of
+
+    return next((head_of(Path(path)) for path in paths if Path(path).exists()), None)
+
+
 def environment_of(connection: Connection, asked: str | None) -> str | None:
     """`--env`, or the context's `env`, which then must agree."""
     bound = connection.context.env if connection.context else None

@@ -80,9 +80,15 @@ def ensure_control_namespace(admin: Admin, tenant: str) -> str:
     return existing
 
 
+def lease_topic(namespace: NamespaceName) -> str:
+    """The topic of a namespace's lease and journal, full name."""
+    return f"persistent://{control_namespace(namespace.tenant)}/journal-{namespace.namespace}"
+
+
 def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
     """The topic whose exclusive producer is the lease of a namespace; several creators are harmless."""
-    local = f"journal-{namespace.namespace}"
+    topic = lease_topic(namespace)
+    local = topic.rpartition("/")[2]
     path = f"persistent/{control_namespace(namespace.tenant)}/{quote(local, safe='')}"
 
     def there() -> bool:
@@ -90,7 +96,7 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
 
     if not there():
         _write(admin, "PUT", path, NOT_SENT, done=there, doing=f"creating the lease topic of {namespace}")
-    return f"persistent://{control_namespace(namespace.tenant)}/{local}"
+    return topic
 
 
 def write_index(admin: Admin, tenant: str, name: str, namespaces: Iterable[NamespaceName]) -> None:

@@ -58,12 +58,20 @@ class Lease:
                 _beat(producer, namespace)
             self._confirmed = self._clock()
 
+    def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
+        """An entry of the namespace's journal; returns with its receipt. Raises LockedError."""
+        _send(self._producers[namespace], namespace, entry)
+
 
 def _beat(producer: Any, namespace: NamespaceName, **entry: str) -> None:
+    _send(producer, namespace, {"kind": "lease", **entry})
+
+
+def _send(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
     import pulsar
 
     try:
-        producer.send(json.dumps({"kind": "lease", **entry}).encode())
+        producer.send(json.dumps(entry).encode())
     except pulsar.PulsarException as problem:
         detail = (
             f"{namespace}: {problem}: another apply took over, or the broker was away; what was done so far is reported"
@@ -110,11 +118,30 @@ def _acquire(
         except (pulsar.ProducerFenced, pulsar.ProducerBusy):
             if _now() >= deadline:
                 holder = read_holder(admin, topic)
-                detail = f"{namespace} is being applied by {holder}; wait for it with --lock-timeout 10m"
+                detail = f"{namespace} is being applied by {holder}; wait for it with --lock-timeout 10m; if it hangs: kodoctl unlock {namespace}"
                 raise LockedError(error("K540", "another apply is running", detail)) from None
             time.sleep(_RETRY_S)
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+
+
+def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> Holder | None:
+    """Takes a namespace's lease away from whoever holds it, and lets go of it; None: nobody held it. The holder learns it
+    with its next entry or heartbeat, and writes nothing more.
+    """
+    import pulsar
+
+    topic = ensure_lease_topic(admin, namespace)
+    holder = read_holder(admin, topic)
+    if not holder.since:
+        return None
+    try:
+        producer = client.get().create_producer(topic, access_mode=pulsar.ProducerAccessMode.ExclusiveWithFencing)
+        with contextlib.closing(producer):
+            producer.send(json.dumps({"kind": "unlock", "who": who, "from": str(holder)}).encode())
+    except pulsar.PulsarException as problem:
+        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+    return holder
 
 
 def read_holder(admin: Admin, topic: str) -> Holder:

@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import Iterator
 
-import pulsar
 import pytest
 
+from kodoctl.cli import wiring
 from kodoctl.pulsar.lease import HEARTBEAT_S
 from tests.cluster import Workspace
 from tests.servers import Proxy, Request
@@ -121,6 +121,10 @@ def test_after_kill_9_the_next_apply_gets_in_at_once_and_nothing_needs_an_import
     at_work.kill()
     at_work.communicate()
     gate.open()
+    [told] = workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
+    assert (told["state"], told["verb"], told["changes"]) == ("cut off", "apply", 2 * TOPICS + 1)
+    assert {change["address"] for change in told["done"]} >= {f"namespace.{workspace.namespace}"}
+    assert all(one["detail"].startswith("unknown: ") for one in told["broken"])  # on their way when it was killed
     plan = workspace.plan_json()
     assert {change["action"] for change in plan["changes"]} <= {"create", "update", "adopt"}
     eventually(lambda: workspace.run("apply", "--auto-approve", code=None).code == 0, within=10)
@@ -162,10 +166,12 @@ def test_an_interrupted_stream_of_json_ends_with_its_report(workspace: Workspace
 def test_a_frozen_apply_that_lost_its_lease_writes_nothing_more(
     workspace: Workspace, at_work: subprocess.Popen[str], gate: Gate
 ) -> None:
-    """Another one takes the lease by force, as after 60 s of silence; the frozen one wakes up and must not go on."""
+    """Somebody unlocks, or the broker after 60 s of silence; the frozen one wakes up and must not go on."""
     os.kill(at_work.pid, signal.SIGSTOP)
     frozen = time.monotonic()
-    _take_by_force(workspace)
+    shown = workspace.run("unlock", workspace.namespace, "--auto-approve").text
+    assert f"is being applied by {wiring.who().partition(' pid')[0]} pid {at_work.pid} " in " ".join(shown.split())
+    assert f"Unlocked {workspace.namespace}." in shown
     gate.open()
     eventually(lambda: time.monotonic() - frozen > HEARTBEAT_S)  # it asks no more often than that
     os.kill(at_work.pid, signal.SIGCONT)
@@ -175,12 +181,13 @@ def test_a_frozen_apply_that_lost_its_lease_writes_nothing_more(
     assert all(workspace.subscriptions(local) == [set()] for local in workspace.topics())  # they come after the topics
     workspace.apply()
     workspace.assert_settled()
+    states = [
+        one["state"] for one in workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
+    ]
+    assert states == ["cut off", "complete"]
 
 
-def _take_by_force(workspace: Workspace) -> None:
-    with workspace.client() as client:
-        topic, mode = (
-            f"persistent://{workspace.tenant}/kodoctl/journal-ns",
-            pulsar.ProducerAccessMode.ExclusiveWithFencing,
-        )
-        client.create_producer(topic, access_mode=mode).close()
+def test_where_nobody_holds_the_lease_there_is_nothing_to_unlock(workspace: Workspace) -> None:
+    assert (
+        workspace.run("unlock", workspace.namespace).text.strip() == f"Nobody holds the lease of {workspace.namespace}."
+    )

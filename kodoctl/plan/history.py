@@ -1,0 +1,162 @@
+"""What was done in a namespace, from its journal: entries in, applies out. Pure.
+
+An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when somebody
+broke a lease; others (the lease's own heartbeats) mean nothing here. An apply without `end` was cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.plan import codec
+from kodoctl.plan.changes import Change, action_of
+
+FORMAT_VERSION: Final = 1
+MAX_PLAN: Final = 2 << 20  # bytes of a packed plan that an entry holds; a broker takes messages of 5 MiB
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """One apply as a journal tells it; times are ms since the epoch. `done` are its changes that were carried out, in the
+    order of their ends; `broken` those that failed or whose end nobody wrote down: they may have happened.
+    """
+
+    id: str
+    verb: str
+    who: str
+    began: int
+    commit: str | None
+    digest: str
+    ledgers: Mapping[str, str | None] = field(repr=False)  # `namespace/name` -> the entry's text before
+    packed: str | None = field(default=None, repr=False)  # the plan that was carried out
+    ended: int | None = None
+    complete: bool = False
+    total: int = 0
+    done: tuple[Change, ...] = ()
+    broken: tuple[tuple[Change, str], ...] = ()
+
+    @property
+    def state(self) -> str:
+        """`complete`, `incomplete`, or `cut off` when its end was never written."""
+        return "cut off" if self.ended is None else "complete" if self.complete else "incomplete"
+
+
+@dataclass(slots=True)
+class _Open:
+    """An apply while its entries are read."""
+
+    begin: Json
+    end: Json | None = None
+    changes: dict[tuple[str, str, str], Change] = field(default_factory=dict)
+    results: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
+
+
+def applies(entries: Iterable[Json]) -> tuple[Applied, ...]:
+    """Every apply of the entries, oldest first; what several namespaces' journals tell of one is put together."""
+    found: dict[str, _Open] = {}
+    for entry in entries:
+        name = entry.get("apply")
+        if entry.get("kind") == "begin" and entry.get("v") == FORMAT_VERSION:
+            found.setdefault(str(name), _Open(entry))
+        elif name in found:
+            _note(found[name], entry)
+    return tuple(sorted((_applied(name, one) for name, one in found.items()), key=lambda one: (one.began, one.id)))
+
+
+def _note(one: _Open, entry: Json) -> None:
+    match entry["kind"]:
+        case "end":
+            one.end = entry
+        case "before":
+            one.changes[_key(entry)] = codec.change_from_json(entry["change"])
+        case "after":
+            one.results[_key(entry)] = (entry["status"], entry["detail"])
+        case _:
+            pass  # of a later kodoctl
+
+
+def _key(entry: Json) -> tuple[str, str, str]:
+    return entry["address"], entry["action"], entry["part"]
+
+
+def _applied(name: str, one: _Open) -> Applied:
+    begin, end = one.begin, one.end
+    status = {key: one.results.get(key, ("unknown", "its end was never written down")) for key in one.changes}
+    bad = {key: told for key, told in status.items() if told[0] != "done"}
+    touched = {(address, action) for address, action, _ in bad}
+    whole = {(key[0], key[1]): change for key, change in one.changes.items() if (key[0], key[1]) not in touched}
+    return Applied(
+        id=name,
+        verb=begin["verb"],
+        who=begin["who"],
+        began=begin["at"],
+        commit=begin["commit"],
+        digest=begin["plan"],
+        ledgers=begin["ledgers"],
+        packed=begin["packed"],
+        ended=end["at"] if end else None,
+        complete=bool(end and end["complete"]),
+        total=begin["changes"],
+        done=tuple(whole.values()),
+        broken=tuple((one.changes[key], f"{told[0]}: {told[1]}" if told[1] else told[0]) for key, told in bad.items()),
+    )
+
+
+def chosen(found: Iterable[Applied], name: str) -> Applied:
+    """The apply of this id, or beginning with it; `last` is the latest. Raises UsageError."""
+    known = list(found)
+    fitting = known[-1:] if name == "last" else [one for one in known if one.id.startswith(name)]
+    if len(fitting) != 1:
+        ids = ", ".join(one.id for one in known[-5:]) or "none"
+        many = "several begin so" if fitting else "no such apply is in the journal"
+        raise UsageError(error("K424", "no such apply", f"{name!r}: {many}; the latest are {ids}"))
+    return fitting[0]
+
+
+def pack(document: str) -> str | None:
+    """A plan's text for an entry; None when it is too large for one."""
+    packed = base64.b64encode(zlib.compress(document.encode(), 6)).decode("ascii")
+    return packed if len(packed) <= MAX_PLAN else None
+
+
+def unpack(packed: str) -> str:
+    """The inverse of pack."""
+    return zlib.decompress(base64.b64decode(packed)).decode()
+
+
+def step_json(change: Change, part: str) -> Json:
+    """What tells a write from others of its apply."""
+    return {"address": change.address, "action": action_of(change).value, "part": part}
+
+
+def to_json(one: Applied) -> Json:
+    """An apply for machines."""
+    return {
+        "id": one.id,
+        "verb": one.verb,
+        "who": one.who,
+        "began": one.began,
+        "ended": one.ended,
+        "commit": one.commit,
+        "plan": one.digest,
+        "state": one.state,
+        "changes": one.total,
+        "done": [codec.change_to_json(change) for change in one.done],
+        "broken": [{"change": codec.change_to_json(change), "detail": detail} for change, detail in one.broken],
+    }
+
+
+def parse(data: bytes) -> Json:
+    """One entry; {} for what is none of ours."""
+    try:
+        document = json.loads(data)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

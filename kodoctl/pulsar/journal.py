@@ -1,0 +1,108 @@
+"""What an apply did, written into Pulsar while it does it: one topic a namespace, the one that its lease holds.
+
+An entry before and one after each write, each waited for: entries of writes that run side by side travel together
+(more-measured: 0.13 ms an entry from 16 threads).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.plan import history
+from kodoctl.plan.changes import Change
+from kodoctl.plan.order import resource_of
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.control import control_namespace, lease_topic
+from kodoctl.pulsar.lease import Lease
+from kodoctl.topology.names import NamespaceName
+
+Json = dict[str, Any]
+_READ_TIMEOUT_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """What the first entry of an apply says. `commit`: of the files' repository; `plan`: the digest of what they mean."""
+
+    verb: str
+    who: str
+    commit: str | None
+    plan: str
+    changes: int
+    document: str = field(repr=False)  # the plan's own JSON
+
+
+class Journal:
+    """The writer of one apply. Every method raises LockedError when the lease is lost."""
+
+    def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
+        self.lease = lease
+        self._namespaces = tuple(sorted(namespaces))
+        self.id = secrets.token_hex(4)
+
+    def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
+        """In every namespace held: who, what, and the whole plan, so that it can be continued and undone."""
+        entry = {
+            "v": history.FORMAT_VERSION,
+            "verb": heading.verb,
+            "who": heading.who,
+            "commit": heading.commit,
+            "plan": heading.plan,
+            "changes": heading.changes,
+            "ledgers": dict(ledgers),
+            "packed": history.pack(heading.document),
+        }
+        self._everywhere("begin", entry)
+
+    def before(self, change: Change, part: str) -> None:
+        """A write is about to be sent."""
+        from kodoctl.plan import codec
+
+        self._write(change, "before", {**history.step_json(change, part), "change": codec.change_to_json(change)})
+
+    def after(self, change: Change, part: str, status: str, detail: str) -> None:
+        """How it ended."""
+        self._write(change, "after", {**history.step_json(change, part), "status": status, "detail": detail[:2_000]})
+
+    def end(self, *, complete: bool) -> None:
+        """The last entry: whoever reads a journal without it knows that the apply was cut off."""
+        self._everywhere("end", {"complete": complete})
+
+    def _everywhere(self, kind: str, entry: Json) -> None:
+        for namespace in self._namespaces:
+            self.lease.write(namespace, {**self._entry(kind), **entry})
+
+    def _write(self, change: Change, kind: str, entry: Json) -> None:
+        resource = resource_of(change)
+        place = namespace_of(resource) if resource is not None else None
+        namespace = place if place in self._namespaces else self._namespaces[0]
+        self.lease.write(namespace, {**self._entry(kind), **entry})
+
+    def _entry(self, kind: str) -> Json:
+        return {"kind": kind, "apply": self.id, "at": int(time.time() * 1000)}
+
+
+def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> Iterator[Json]:
+    """Every entry, oldest first; none where nothing was ever applied. Raises ClusterError."""
+    import pulsar
+
+    topic = lease_topic(namespace)
+    local = quote(topic.rpartition("/")[2], safe="")
+    if admin.call("GET", f"persistent/{control_namespace(namespace.tenant)}/{local}/stats").missing:
+        return  # a reader would have it created where that is automatic
+    try:
+        reader = client.get().create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1000)
+        with contextlib.closing(reader):
+            while reader.has_message_available():
+                yield history.parse(reader.read_next(_READ_TIMEOUT_MS).data())
+    except pulsar.PulsarException as problem:
+        raise ClusterError(error("K561", "messages cannot be read", f"{topic}: {problem}")) from None

@@ -1,0 +1,62 @@
+"""The journal on the real broker: every apply, every write, before and after, and what the commands make of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from kodoctl.cli import wiring
+from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.journal import read_journal
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.names import NamespaceName
+from tests.cluster import Workspace
+
+pytestmark = pytest.mark.broker
+PLAIN = "{policies: {ttl: %s}, subscriptions: {s: {states: [], dead_letter: false}}}"
+
+
+def _journal(workspace: Workspace) -> list[dict[str, object]]:
+    flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url, None)
+    with Session(connect(flags, {}, workspace.folder)) as session:
+        return list(read_journal(session.admin, session.client, NamespaceName.parse(workspace.namespace)))
+
+
+def test_every_write_is_announced_and_ended_in_the_journal(workspace: Workspace) -> None:
+    workspace.topology(f"J: {PLAIN}".replace("%s", "1d"))
+    workspace.apply()
+    entries = _journal(workspace)
+    assert [entry["kind"] for entry in (entries[1], entries[-1])] == ["begin", "end"]
+    writes = [entry for entry in entries if entry["kind"] in ("before", "after")]
+    for address in {entry["address"] for entry in writes}:
+        assert [entry["kind"] for entry in writes if entry["address"] == address] == ["before", "after"]
+    assert {entry["status"] for entry in writes if entry["kind"] == "after"} == {"done"}
+    assert entries[-1]["complete"] is True
+
+
+def test_history_tells_who_did_what_and_when(workspace: Workspace) -> None:
+    assert (
+        workspace.run("history", workspace.namespace).text.strip()
+        == f"Nothing was applied in {workspace.namespace} yet."
+    )
+    for ttl in ("1d", "2d"):
+        workspace.topology(f"J: {PLAIN}".replace("%s", ttl))
+        workspace.apply()
+    workspace.run("destroy", "topologies", "--auto-approve")
+    told = workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
+    assert [(one["verb"], one["state"]) for one in told] == [("apply", "complete")] * 2 + [("destroy", "complete")]
+    assert {one["who"] for one in told} == {wiring.who()}
+    [change] = told[1]["done"]
+    assert (change["action"], change["fields"][0]["before"], change["fields"][0]["after"]) == ("update", "1d", "2d")
+    lines = workspace.run("history", workspace.namespace).out.splitlines()
+    assert [line.split()[0] for line in lines[::2]] == [one["id"] for one in told]
+    assert lines[2].endswith("UTC  apply: complete, 1 of 1 change done")
+    assert all(len(line) <= 80 for line in lines)
+    one = workspace.run("history", workspace.namespace, "--id", told[1]["id"]).text
+    assert f"~ topic.{workspace.full('J')}" in one
+    assert "ttl  1d → 2d" in one
+    assert "K424" in workspace.run("history", workspace.namespace, "--id", "nonsense", code=64).text
+
+
+def test_a_broker_without_the_journal_is_told_nothing_by_looking(workspace: Workspace) -> None:
+    workspace.run("history", workspace.namespace)
+    assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == []

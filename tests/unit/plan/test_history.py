@@ -1,0 +1,108 @@
+"""What a journal's entries tell of applies."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import UsageError
+from kodoctl.plan import codec
+from kodoctl.plan.changes import About, Create, Delete
+from kodoctl.plan.history import Applied, applies, chosen, pack, parse, step_json, to_json, unpack
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import TopicResource
+from tests.inventories import HERE
+
+J, K = (TopicResource(TopicName(HERE, name), 1, {}) for name in "JK")
+MADE, GONE = Create(J, About("trade")), Delete(K, About("trade"))
+
+
+def _begin(name: str = "aa11", at: int = 5, **more: Any) -> dict[str, Any]:
+    head = {"v": 1, "kind": "begin", "apply": name, "at": at, "verb": "apply", "who": "anna", "commit": None}
+    return {**head, "plan": "d", "changes": 2, "ledgers": {}, "packed": None, **more}
+
+
+def _before(change: Any, name: str = "aa11", part: str = "all") -> dict[str, Any]:
+    return {"kind": "before", "apply": name, "at": 6, **step_json(change, part), "change": codec.change_to_json(change)}
+
+
+def _after(change: Any, status: str = "done", detail: str = "", part: str = "all") -> dict[str, Any]:
+    return {"kind": "after", "apply": "aa11", "at": 7, **step_json(change, part), "status": status, "detail": detail}
+
+
+def _end(name: str = "aa11", *, complete: bool = True) -> dict[str, Any]:
+    return {"kind": "end", "apply": name, "at": 9, "complete": complete}
+
+
+def test_a_whole_apply_is_told_with_its_changes() -> None:
+    entries = [{"kind": "lease"}, _begin(), _before(MADE), _after(MADE), _before(GONE), _after(GONE), _end()]
+    [one] = applies(entries)
+    assert (one.state, one.done, one.broken, one.ended) == ("complete", (MADE, GONE), (), 9)
+    assert [change["address"] for change in to_json(one)["done"]] == [MADE.address, GONE.address]
+
+
+def test_what_failed_and_what_nobody_wrote_the_end_of_is_told_apart() -> None:
+    [one] = applies([_begin(), _before(MADE), _after(MADE, "failed", "412 busy"), _before(GONE)])
+    assert (one.state, one.done) == ("cut off", ())
+    assert one.broken == ((MADE, "failed: 412 busy"), (GONE, "unknown: its end was never written down"))
+    assert to_json(one)["broken"][1]["detail"].startswith("unknown")
+
+
+def test_a_change_written_in_two_parts_is_done_when_both_are() -> None:
+    early, late = _before(MADE, part="early"), _before(MADE, part="late")
+    [half] = applies(
+        [_begin(), early, _after(MADE, part="early"), late, _after(MADE, "failed", part="late"), _end(complete=False)]
+    )
+    assert (half.state, half.done, half.broken) == ("incomplete", (), ((MADE, "failed"),))
+    [whole] = applies([_begin(), early, _after(MADE, part="early"), late, _after(MADE, part="late"), _end()])
+    assert whole.done == (MADE,)
+
+
+def test_several_applies_and_several_journals_are_told_oldest_first_and_once() -> None:
+    found = applies(
+        [
+            _begin("bb", at=9),
+            _begin("aa11", at=3),
+            _begin("aa11", at=4),
+            _end("zz"),
+            _begin("cc", v=2),
+            {"kind": "later", "apply": "bb"},
+        ]
+    )
+    assert [one.id for one in found] == ["aa11", "bb"]
+
+
+def _known() -> tuple[Applied, ...]:
+    return applies([_begin("aa11", at=1), _begin("aa22", at=2), _begin("bb33", at=3)])
+
+
+@pytest.mark.parametrize(("asked", "found"), [("aa22", "aa22"), ("b", "bb33"), ("last", "bb33")])
+def test_an_apply_is_chosen_by_the_begin_of_its_id(asked: str, found: str) -> None:
+    assert chosen(_known(), asked).id == found
+
+
+@pytest.mark.parametrize(("asked", "said"), [("aa", "several begin so"), ("zz", "no such apply is in the journal")])
+def test_an_id_that_is_no_ones_or_several_is_refused(asked: str, said: str) -> None:
+    with pytest.raises(UsageError, match="no such apply") as caught:
+        chosen(_known(), asked)
+    assert said in caught.value.diagnostics[0].detail
+    with pytest.raises(UsageError, match="no such apply") as nothing:
+        chosen((), "last")
+    assert "the latest are none" in nothing.value.diagnostics[0].detail
+
+
+def test_a_plan_travels_packed_unless_no_entry_could_hold_it() -> None:
+    packed = pack("a plan" * 1000)
+    assert packed is not None
+    assert len(packed) < 200
+    assert unpack(packed) == "a plan" * 1000
+    assert pack(random.Random(1).randbytes(2 << 20).hex()) is None
+
+
+@pytest.mark.parametrize(
+    ("data", "found"), [(b'{"kind": "end"}', {"kind": "end"}), (b"no JSON", {}), (b"[1]", {}), (b"\xff", {})]
+)
+def test_what_is_no_entry_is_nothing(data: bytes, found: dict[str, str]) -> None:
+    assert parse(data) == found
