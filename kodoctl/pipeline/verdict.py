@@ -210,7 +210,7 @@ def _unread(parts: Iterable[Part]) -> Iterator[Reason]:
 def _expired(parts: Iterable[Part]) -> Iterator[Reason]:
     """A TTL makes readers skip, and what it deletes between two readings is never seen."""
     for part in parts:
-        if part.ttl and (part.unread is None or part.unread > part.ttl - DAY):
+        if part.ttl and (part.unread is None or part.unread >= part.ttl - DAY):
             since = "an unknown time" if part.unread is None else str(Duration(part.unread))
             text = f"{part.name} has a TTL of {Duration(part.ttl)} and was not read for {since}"
             yield _doubt("ttl", f"{text}: messages may have expired unseen (read a day before the TTL ends)")

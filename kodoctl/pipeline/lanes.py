@@ -1,0 +1,288 @@
+"""What was read of each partition, and which subscription answers for its messages. Pure: rows of the landing's tables and
+the topology go in, facts for the verdict and rows for the transforms come out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+from kodoctl.pipeline.verdict import Part
+from kodoctl.topology import settings
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.model import Subscription
+from kodoctl.topology.names import HOLDER, Level, State
+from kodoctl.topology.units import Duration
+
+GRACE: Final = Duration(600_000)  # what a message may be open beyond its horizon: workers are busy, or starting
+Place = tuple[int, int]
+"""(ledger, entry)."""
+Key = tuple[str, int]
+"""(full name of a topic, number of a partition)."""
+Mode = Literal["wait", "best_effort", "none"]
+
+
+class Range(NamedTuple):
+    """A row of `coverage`, as far as it is needed here."""
+
+    first: Place
+    last: Place
+    planned: int
+    seen: int
+    full: bool
+    state: str
+    run: str
+
+
+class Mark(NamedTuple):
+    """A row of `cursors`, as far as it is needed here. `taken`: ms since the epoch."""
+
+    subscription: str
+    mark: Place
+    acknowledged: tuple[tuple[int, int, int], ...]
+    ttl: int
+    first_ledger: int
+    taken: int
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked."""
+
+    ranges: tuple[Range, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    stored_from: int | None = None
+
+    @property
+    def looks(self) -> list[int]:
+        """When it was looked at, in order."""
+        return sorted({mark.taken for mark in self.marks})
+
+    def at(self, taken: int) -> dict[str, Mark]:
+        """The cursors of one look."""
+        return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One subscription of a ground topic."""
+
+    number: int
+    topic: str
+    subscription: str
+    mode: Mode
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the audit goes by. `lanes`: rows of kodoctl.pipeline.transforms.places.LANES."""
+
+    families: tuple[Family, ...]
+    parts: tuple[Part, ...]
+    lanes: tuple[dict[str, Any], ...] = field(repr=False)
+
+
+def place(text: str) -> Place:
+    """`ledger:entry`."""
+    ledger, _, entry = text.partition(":")
+    return int(ledger), int(entry)
+
+
+def read_tables(
+    coverage: Iterable[Mapping[str, Any]],
+    cursors: Iterable[Mapping[str, Any]],
+    stored_from: Mapping[Key, int],
+) -> dict[Key, Reading]:
+    """What the tables say of each partition. A range that was read repeatedly counts as it was read last."""
+    ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
+    marks: dict[Key, list[Mark]] = defaultdict(list)
+    for row in coverage:
+        found = Range(
+            place(row["first"]), place(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
+            row["ingest_run"],
+        )  # fmt: skip
+        ranges[row["msg_topic"], row["msg_partition"]][row["split_id"]] = found
+    for row in cursors:
+        acknowledged = tuple((one["ledger"], one["first"], one["last"]) for one in row["acknowledged"])
+        mark = (row["mark_ledger"], row["mark_entry"])
+        taken = int(row["taken_ts"].timestamp() * 1000)
+        marks[row["msg_topic"], row["msg_partition"]].append(
+            Mark(
+                row["subscription"],
+                mark,
+                acknowledged,
+                row["ttl_ms"] or 0,
+                row["first_ledger"],
+                taken,
+                row["ingest_run"],
+            )
+        )
+    return {
+        key: Reading(tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key))
+        for key in {*ranges, *marks, *stored_from}
+    }
+
+
+def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
+    """The whole topology."""
+    grounds = expansion.topology.spec.topics
+    families = {
+        (topic, name): Family(number, topic, name, mode_of(spec))
+        for number, (topic, name, spec) in enumerate(
+            (topic, name, spec) for topic, ground in grounds.items() for name, spec in ground.subscriptions.items()
+        )
+    }
+    proved = {key for key, family in families.items() if family.mode == "wait"}
+    parts, lanes = [], []
+    topics = sorted(expansion.topics, key=lambda one: one.state is not None)  # audit topics first
+    for topic in topics:
+        for number in range(topic.resource.partitions or 1):
+            key = (topic.name.full, number)
+            reading = readings.get(key, Reading())
+            part, covered = _part(expansion, topic, number, reading)
+            parts.append(part)
+            if topic.state is None and not (covered and part.read):
+                proved.discard((topic.ground, topic.subscription or ""))
+            lanes += [
+                _lane(expansion, topic, families[topic.ground, name], number, reading, part) | {"covered": covered}
+                for name in (_answering(expansion, topic) if topic.state is not None else ())
+            ]
+    for at, lane in enumerate(lanes):
+        lane["lane"], lane["proved"] = at, (lane["topic"], lane["subscription"]) in proved
+    return Ground(tuple(families.values()), tuple(parts), tuple(lanes))
+
+
+def mode_of(subscription: Subscription) -> Mode:
+    """What its records prove."""
+    audit = settings.audit(subscription)
+    if audit is None:
+        return "none"
+    return "wait" if audit.mode == "wait" else "best_effort"
+
+
+def _answering(expansion: Expansion, topic: FamilyTopic) -> list[str]:
+    if topic.subscription is not None:
+        return [topic.subscription]
+    return list(expansion.topology.spec.topics[topic.ground].subscriptions)
+
+
+def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
+    return HOLDER if topic.state is State.DEAD else subscription
+
+
+def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Reading) -> tuple[Part, bool]:
+    """The partition for the verdict, and whether whatever is said to be in its range must have been seen.
+
+    Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be told:
+    whatever was moved there is named by a record, and missed by that where it was not read.
+    """
+    short = tuple(
+        f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
+        for one in reading.ranges
+        if not one.full
+    )
+    apart = tuple(
+        f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
+        for one, other in pairwise(reading.ranges)
+        if not _continues(reading, one, other)
+    )
+    ready = topic.state is State.READY
+    looks = reading.looks
+    there = reading.at(looks[-1]) if looks else {}
+    names = {_cursor_name(topic, name) for name in _answering(expansion, topic)} if topic.state is not None else set()
+    full = [one for one in reading.ranges if one.full]
+    found = Part(
+        topic=topic.name.full,
+        partition=number,
+        planned=sum(one.planned for one in full),
+        seen=sum(one.seen for one in full),
+        problems=short + (apart if ready else ()),
+        read=bool(reading.ranges or reading.marks) or (topic.state is None and reading.stored_from is not None),
+        whole=not ready or _whole(reading),
+        ttl=max((mark.ttl for mark in there.values()), default=0),
+        unread=max((after - before for before, after in pairwise(looks)), default=0),
+        without=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
+        audit=topic.state is None,
+    )
+    return found, not short and not apart
+
+
+def _told(position: Place) -> str:
+    return f"{position[0]}:{position[1]}"
+
+
+def _continues(reading: Reading, one: Range, other: Range) -> bool:
+    """Whether nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the slowest
+    cursor: so nothing did go while the ledger of the first range is there, or while somebody has nothing behind it.
+    """
+    if other.first[0] == one.last[0]:
+        return other.first[1] == one.last[1] + 1
+    if other.first[1] != 0:
+        return False
+    if one.run == other.run or (reading.stored_from is not None and reading.stored_from <= one.last[0]):
+        return True  # ranges of one run come from one list of ledgers
+    return _kept(reading, other.run, one.last)
+
+
+def _kept(reading: Reading, run: str, behind: Place) -> bool:
+    marks = [mark for mark in reading.marks if mark.run == run]
+    return bool(marks) and (marks[0].first_ledger <= behind[0] or min(mark.mark for mark in marks) <= behind)
+
+
+def _whole(reading: Reading) -> bool:
+    """Whether it was read from its creation on: at the first look nobody had acknowledged anything yet, and the first range
+    continues that.
+    """
+    if not reading.marks:
+        return False
+    looks = reading.looks
+    first = list(reading.at(looks[0]).values())
+    begin = (first[0].first_ledger, -1)
+    if any(mark.mark > begin for mark in first):
+        return False
+    if not reading.ranges:
+        return True
+    start = reading.ranges[0]
+    if start.first[1] != 0:
+        return False
+    if start.first[0] == begin[0] or (reading.stored_from is not None and reading.stored_from <= begin[0]):
+        return True
+    return _kept(reading, start.run, begin)
+
+
+def _lane(  # what a row is made of
+    expansion: Expansion, topic: FamilyTopic, family: Family, number: int, reading: Reading, part: Part
+) -> dict[str, Any]:
+    spec = expansion.topology.spec.topics[topic.ground]
+    subscription = spec.subscriptions[family.subscription]
+    name = _cursor_name(topic, family.subscription)
+    looks = reading.looks
+    mark = reading.at(looks[-1]).get(name) if looks else None
+    started = _started(topic, subscription, name, reading)
+    known = part.whole if topic.state is State.READY else _whole(reading)
+    first = reading.ranges[0].first if reading.ranges and not known else None
+    last = reading.ranges[-1].last if reading.ranges else None
+    horizon = settings.horizon(spec, subscription) + settings.JITTER + GRACE
+    return {
+        "lane": 0, "family": family.number, "topic": topic.ground, "msg_topic": topic.name.full, "msg_partition": number,
+        "subscription": family.subscription, "state": topic.state.value if topic.state else "",
+        "mark_ledger": mark.mark[0] if mark else None, "mark_entry": mark.mark[1] if mark else None,
+        "acknowledged": [dict(zip(("ledger", "first", "last"), one, strict=True)) for one in mark.acknowledged] if mark else None,
+        "started_ledger": started[0] if started else None, "started_entry": started[1] if started else None,
+        "first_ledger": first[0] if first else None, "first_entry": first[1] if first else None,
+        "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
+        "covered": False, "proved": False, "recorded": family.mode == "wait", "horizon": int(horizon),
+        "read_at": mark.taken if mark else 0,
+    }  # fmt: skip
+
+
+def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: Reading) -> Place | None:
+    """What is behind a subscription that begins at the latest message may never have been its own."""
+    if topic.state is not State.READY or topic.level is not Level.L1 or subscription.start != "latest":
+        return None
+    marks = sorted((mark for mark in reading.marks if mark.subscription == name), key=lambda mark: mark.taken)
+    return marks[0].mark if marks else None

@@ -1,0 +1,188 @@
+"""What became of every message for every subscription: first of each of its places, then of the message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.transforms.places import PLACE, WEIGHTS
+from kodoctl.pipeline.verdict import RANKS, Cause, Fate
+from kodoctl.topology.audit import Event
+
+CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
+FINDINGS: Final = (Fate.OVERDUE, Fate.UNPROVED, Fate.UNKNOWN, Fate.LOST)
+_AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
+_LANE: Final = (
+    "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "started_ledger", "started_entry",
+    "first_ledger", "first_entry", "last_ledger", "last_entry", "covered", "proved", "recorded", "horizon", "read_at",
+)  # fmt: skip
+
+
+def judged(places: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(PLACE, family, identity, rank, cause, deeds) of every place that was read; `rank` is of kodoctl.pipeline.verdict.RANKS,
+    `cause` of CAUSES, null where there is none. `places` is read twice: persist it.
+    """
+    known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn("gone", _gone())
+    # A next place in the same chain of hops shows that a message was moved even where no record says so.
+    chained = (
+        known.where(F.col("stored") & F.col("meant") & (F.col("hop") > 0))
+        .select("family", F.col("here").alias("next"))
+        .distinct()
+        .withColumn("followed", F.lit(True))
+    )
+    doubtful = F.col("gone") | F.col("astray")
+    settled = known.where(~doubtful).withColumn("followed", F.lit(None).cast("boolean"))
+    return (
+        known.where(doubtful)
+        .join(chained, ["family", "next"], how="left")
+        .unionByName(settled)
+        .withColumn("judgement", _judgement())
+        .select(
+            *PLACE,
+            "family",
+            "identity",
+            F.col("judgement.rank").alias("rank"),
+            F.col("judgement.cause").alias("cause"),
+            "deeds",
+        )
+        .where(F.col("rank") != _AWAY)
+    )
+
+
+def messages(judged: DataFrame) -> DataFrame:
+    """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times at one,
+    is done twice.
+    """
+    twice = (F.col("deeds") > 1) & (F.col("worst") <= RANKS[Fate.DONE])
+    return (
+        judged.groupBy("family", "identity")
+        .agg(F.max("rank").alias("worst"), F.sum("deeds").alias("deeds"))
+        .select("family", "identity", F.when(twice, RANKS[Fate.TWICE]).otherwise(F.col("worst")).alias("rank"))
+    )
+
+
+def tallied(messages: DataFrame) -> DataFrame:
+    """(family, rank, messages)."""
+    return messages.groupBy("family", "rank").agg(F.count("*").alias("messages")).select("family", "rank", "messages")
+
+
+def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(fate, cause, topic, subscription, msg_topic, id, identity) of the places that somebody should look at. `id`:
+    `ledger:entry:partition:batch index`; `identity` is a hash.
+    """
+    named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
+    return (
+        judged.where(F.col("rank") >= RANKS[FINDINGS[0]])
+        .join(F.broadcast(named), "lane", how="inner")
+        .select(
+            _text({rank: fate.value for fate, rank in RANKS.items()}, "rank").alias("fate"),
+            _text({number: cause.value for cause, number in CAUSES.items()}, "cause").alias("cause"),
+            "topic",
+            "subscription",
+            "msg_topic",
+            F.concat_ws(":", "ledger", "entry", "msg_partition", "batch").alias("id"),
+            "identity",
+        )
+    )
+
+
+def _text(names: dict[int, str], column: str) -> Column:
+    return F.coalesce(*(F.when(F.col(column) == number, F.lit(name)) for number, name in names.items()))
+
+
+def _at_most(ledger: str, entry: str) -> Column:
+    """Whether the place is not behind a position; null where there is none."""
+    place, limit = F.col("ledger"), F.col(ledger)
+    return (place < limit) | ((place == limit) & (F.col("entry") <= F.col(entry)))
+
+
+def _before(ledger: str, entry: str) -> Column:
+    place, limit = F.col("ledger"), F.col(ledger)
+    return (place < limit) | ((place == limit) & (F.col("entry") < F.col(entry)))
+
+
+def _acknowledged() -> Column:
+    """Null where the subscription is not on the partition."""
+    ledger, entry = F.col("ledger"), F.col("entry")
+    inside = F.exists("acknowledged", lambda one: (one["ledger"] == ledger) & entry.between(one["first"], one["last"]))
+    return _at_most("mark_ledger", "mark_entry") | F.coalesce(inside, F.lit(False))
+
+
+def _gone() -> Column:
+    """Stored for the subscription, acknowledged by it, and no record says why."""
+    mine = F.col("stored") & F.col("meant") & (F.col("state") != "dead") & F.col("weight").isNull()
+    return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
+
+
+def _is(fate: Fate, cause: Cause | None = None) -> Column:
+    why = F.lit(CAUSES[cause] if cause else None).cast("int")
+    return F.struct(F.lit(RANKS[fate]).alias("rank"), why.alias("cause"))
+
+
+def _judgement() -> Column:
+    away = F.struct(F.lit(_AWAY).alias("rank"), F.lit(None).cast("int").alias("cause"))
+    absent = F.col("mark_ledger").isNull()
+    return (
+        F.when(~F.col("stored"), _of_absent(away))
+        .when(~F.col("meant"), _is(Fate.NOT_FOR_ME))
+        .when(F.col("state") == "dead", _of_dead(absent))
+        .when(F.col("weight").isNotNull(), _of_recorded(absent))
+        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(F.col("gone"), _of_gone())
+        .when(F.col("read_at") - F.col("published") > F.col("horizon"), _is(Fate.OVERDUE))
+        .when(F.col("state") == "ready", _is(Fate.OPEN))
+        .otherwise(_is(Fate.WAITING))
+    )
+
+
+def _of_absent(away: Column) -> Column:
+    """Somebody says that a message is (or was) here, and none was read."""
+    outside = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False)) | ~F.coalesce(
+        _at_most("last_ledger", "last_entry"), F.lit(False)
+    )
+    return (
+        F.when(outside & F.col("named"), _is(Fate.MOVING))
+        .when(outside, away)
+        .when(~F.col("covered"), _is(Fate.UNPROVED, Cause.UNCOVERED))
+        .when(F.col("weight").isNotNull(), _is(Fate.UNKNOWN))
+        .when(F.col("named"), _is(Fate.LOST, Cause.VANISHED))
+        .otherwise(away)
+    )
+
+
+def _of_dead(absent: Column) -> Column:
+    return (
+        F.when(F.col("settled") == 2, _is(Fate.MOVING))
+        .when(F.col("settled") == 1, _is(Fate.DISCARDED))
+        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
+        .otherwise(_is(Fate.DEAD))
+    )
+
+
+def _of_recorded(absent: Column) -> Column:
+    weight = F.col("weight")
+    return (
+        F.when(weight >= WEIGHTS[Event.REPEATED], _is(Fate.DONE))
+        .when(weight == WEIGHTS[Event.DISCARDED], _is(Fate.DISCARDED))
+        .when(weight == WEIGHTS[Event.SKIPPED], _is(Fate.NOT_FOR_ME))
+        .when(F.col("followed") | ~F.col("astray"), _is(Fate.MOVING))
+        # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
+        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged(), _is(Fate.UNPROVED, Cause.NOWHERE))
+        .otherwise(_is(Fate.MOVING))
+    )
+
+
+def _of_gone() -> Column:
+    begun = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
+    return (
+        F.when(F.col("followed") & F.col("recorded"), _is(Fate.UNPROVED, Cause.UNRECORDED))
+        .when(F.col("followed"), _is(Fate.MOVING))
+        .when(begun, _is(Fate.UNPROVED, Cause.BEFORE))
+        .when(F.col("proved"), _is(Fate.LOST, Cause.GONE))
+        .when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNCOVERED))
+        .otherwise(_is(Fate.UNPROVED, Cause.NO_RECORDS))
+    )

@@ -1,0 +1,114 @@
+"""What the numbers say: records that workers wrote and nobody has, messages that producers sent and nobody stored."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.transforms.numbers import counted, holes
+
+_KEY: Final = ("msg_topic", "seq_partition", "seq_run")
+_SAID: Final = (
+    "topic", "subscription", "msg_topic", "id", "identity", "hop", "event", "rule", "target_topic", "target_id",
+)  # fmt: skip
+_SOME: Final = 3  # runs that are named
+
+
+def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came repeatedly.
+    `runs`: some that have holes.
+    """
+    families = lanes.select("topic", "subscription", "family").distinct()
+    runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
+    of = (
+        runs.join(F.broadcast(families), ["topic", "subscription"], how="inner")
+        .groupBy("run")
+        .agg(F.max("family").alias("family"))
+    )
+    ranges = counted(runs, ["run"], "number")
+    gone = holes(ranges, ["run"]).groupBy("run").agg(F.sum(F.expr("last - first + 1")).alias("missing"))
+    again = ranges.groupBy("run").agg(F.sum(F.expr("`rows` - (last - first + 1)")).alias("repeats"))
+    holed = F.when(F.col("missing") > 0, F.col("run"))
+    return (
+        again.join(gone, "run", how="left")
+        .join(of, "run", how="inner")
+        .groupBy("family")
+        .agg(
+            F.coalesce(F.sum("missing"), F.lit(0)).alias("missing"),
+            F.sum("repeats").alias("repeats"),
+            F.slice(F.array_sort(F.collect_set(holed)), 1, _SOME).alias("runs"),
+        )
+        .where((F.col("missing") > 0) | (F.col("repeats") > 0))
+        .select("family", "missing", "repeats", "runs")
+    )
+
+
+def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, contradictions): numbers of a run with two different records. A record that was stored twice is none."""
+    families = lanes.select("topic", "subscription", "family").distinct()
+    return (
+        transitions.select("worker_run", "number", F.xxhash64(*_SAID).alias("said"), "topic", "subscription")
+        .join(F.broadcast(families), ["topic", "subscription"], how="inner")
+        .groupBy("worker_run", "number")
+        .agg(F.max("family").alias("family"), F.min("said").alias("one"), F.max("said").alias("other"))
+        .where(F.col("one") != F.col("other"))
+        .groupBy("family")
+        .agg(F.count("*").alias("contradictions"))
+        .select("family", "contradictions")
+    )
+
+
+def producer_gaps(events: DataFrame) -> DataFrame:
+    """(msg_topic, seq_partition, seq_run, missing, told, repeats): of each producer run with missing or repeated numbers.
+
+    `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its last
+    mark when it has ended, else up to the mark before that.
+    """
+    first = _first_hops(events).where(F.col("seq_run").isNotNull())
+    marks = first.where(F.col("seq_high").isNotNull())
+    ranges = counted(first.where(F.col("seq_number").isNotNull()), _KEY, "seq_number")
+    void = marks.select(*_KEY, F.explode("seq_void").alias("void")).select(*_KEY, "void.first", "void.last")
+    high = marks.select(*_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
+    seen = ranges.select(*_KEY, "first", "last").unionByName(void).unionByName(high)
+    told = F.greatest(F.lit(0), F.expr("least(last, coalesce(until, 0)) - first + 1"))
+    gone = (
+        holes(seen, _KEY)
+        .join(F.broadcast(_told(marks)), list(_KEY), how="left")
+        .groupBy(*_KEY)
+        .agg(F.sum(F.expr("last - first + 1")).alias("missing"), F.sum(told).alias("told"))
+    )
+    again = ranges.groupBy(*_KEY).agg(F.sum(F.expr("`rows` - (last - first + 1)")).alias("repeats"))
+    return (
+        again.join(gone, list(_KEY), how="full")
+        .select(*_KEY, *(F.coalesce(name, F.lit(0)).alias(name) for name in ("missing", "told", "repeats")))
+        .where((F.col("missing") > 0) | (F.col("repeats") > 0))
+    )
+
+
+def overview(events: DataFrame) -> DataFrame:
+    """One row: (newest, unnumbered): publish time of the newest message in ms since the epoch; first hops without a number."""
+    lone = (F.col("state") == "ready") & (F.col("hop") == 0) & F.col("recall").isNull() & F.col("seq_run").isNull()
+    return events.agg(F.max(F.unix_millis("publish_ts")).alias("newest"), F.count_if(lone).alias("unnumbered")).select(
+        "newest", "unnumbered"
+    )
+
+
+def _first_hops(events: DataFrame) -> DataFrame:
+    """What was moved or recalled keeps its number, and is no second message."""
+    return events.where((F.col("state") == "ready") & (F.col("hop") == 0) & F.col("recall").isNull()).select(
+        *_KEY, "seq_number", "seq_high", "seq_void", "seq_end", "ledger", "entry", "batch_index"
+    )
+
+
+def _told(marks: DataFrame) -> DataFrame:
+    """(key, until). What is in flight when a mark is sent may still be given up by the next one."""
+    order = Window.partitionBy(*_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
+    kept = (F.col("nth") > 1) | F.coalesce("seq_end", F.lit(False))
+    return (
+        marks.withColumn("nth", F.row_number().over(order))
+        .groupBy(*_KEY)
+        .agg(F.max(F.when(kept, F.col("seq_high"))).alias("until"))
+        .select(*_KEY, "until")
+    )

@@ -1,0 +1,74 @@
+"""Every planted disaster is found, every clean run says so, what cannot be proved is inconclusive: all in one pass."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from kodoctl.pipeline.transforms.audit import findings, judged, messages, tallied
+from kodoctl.pipeline.transforms.places import LANES, places
+from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps
+from kodoctl.pipeline.verdict import Evidence, Fate, judge
+from tests.spark import disasters, world
+
+FATES = list(Fate)
+pytestmark = pytest.mark.timeout(900)  # one pass for all of them, and a busy machine plans it slowly
+
+
+@pytest.fixture(scope="module")
+def found(spark):
+    """(verdict, counts by fate, findings) by the world's name."""
+    worlds = [one.world for one in disasters.ALL]
+    events = spark.createDataFrame([row for w in worlds for row in w.events], world.EVENTS)
+    transitions = spark.createDataFrame([row for w in worlds for row in w.transitions], world.TRANSITIONS)
+    settled = [(m.topic, 0, m.ledger, m.entry, -1, how) for w in worlds for m, how in w.letters]
+    letters = spark.createDataFrame(settled, world.LETTERS)
+    lanes = spark.createDataFrame([row for w in worlds for row in w.lanes()], LANES)
+    known = judged(places(events, transitions, letters, lanes).persist(), lanes).persist()
+    fates = defaultdict(dict)
+    for row in tallied(messages(known)).collect():
+        fates[row.family][FATES[row["rank"]]] = row.messages
+    missing = {row.family: row.missing for row in missing_records(transitions, lanes).collect()}
+    forged = {row.family: row.contradictions for row in contradictions(transitions, lanes).collect()}
+    gaps = defaultdict(list)
+    for row in producer_gaps(events).collect():
+        gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.told))
+    places_of = defaultdict(list)
+    for row in findings(known, lanes).collect():
+        places_of[row.topic].append(row)
+    verdicts = {}
+    for one in worlds:
+        tally = one.tally(fates[one.family], missing.get(one.family, 0), forged.get(one.family, 0))
+        own = tuple(one.gap(*gap) for gap in gaps[one.topic("ready")])
+        verdict = judge(Evidence(tuple(one.parts), (tally,), own, one.skew))
+        verdicts[one.name] = (verdict, tally, places_of[one.name])
+    return verdicts
+
+
+@pytest.mark.parametrize("disaster", disasters.ALL, ids=[one.world.name for one in disasters.ALL])
+def test_what_is_found(found, disaster):
+    verdict, tally, rows = found[disaster.world.name]
+    told = [reason.text for reason in verdict.reasons]
+    expected = {fate: count for fate, count in disaster.fates.items() if count}
+    seen = {fate: count for fate, count in tally.fates.items() if fate is not Fate.NOT_FOR_ME or fate in expected}
+    assert seen == expected, rows
+    assert verdict.outcome is disaster.outcome, told
+    assert disaster.says in (told or [""])[0]
+
+
+def test_a_lost_message_is_named(found):
+    rows = found["skipped"][2]
+    message = disasters.ALL[[one.world.name for one in disasters.ALL].index("skipped")].world
+    assert [(row.fate, row.subscription, row.msg_topic, row.id) for row in rows] == [
+        ("lost", "billing", message.topic("ready"), f"{message.ledger('ready')}:1:0:-1")
+    ]
+    assert rows[0].cause.startswith("acknowledged without")
+
+
+def test_the_newest_message_and_first_hops_without_a_number(spark):
+    one = disasters.World("numbers")
+    one.number(1)
+    one.move(one.done(age=-5))
+    row = overview(spark.createDataFrame(one.events, world.EVENTS)).collect()[0]
+    assert (row.newest, row.unnumbered) == (world.NOW + 5, 1)

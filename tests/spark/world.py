@@ -1,0 +1,143 @@
+"""Small worlds for the audit, as literal rows: a ground topic with one subscription, its lanes, and what happened there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import count
+
+from kodoctl.pipeline.verdict import Gap, Part, Tally
+
+NOW = 1_700_000_000_000
+MINUTE = 60_000
+LAST = 99  # entry up to which every lane was read
+EVENTS = """msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, mid string, kodo_id string,
+  state string, hop int, recall string, for_subscription string, seq_run string, seq_partition int, seq_number bigint,
+  seq_high bigint, seq_void array<struct<first: bigint, last: bigint>>, seq_end boolean, publish_ts timestamp"""
+TRANSITIONS = """worker_run string, number bigint, topic string, subscription string, msg_topic string, id string, identity string, hop int,
+  event string, rule string, target_topic string, target_id string"""
+LETTERS = "msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, settled string"
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Message:
+    """Where it is stored. `mid` and `identity` are the same on all its hops."""
+
+    topic: str
+    id: str
+    mid: str
+    identity: str
+    hop: int
+    ledger: int
+    entry: int
+
+
+@dataclass
+class World:
+    """One ground topic, one subscription. Lanes by state; all that is stored is acknowledged unless `open_from` says so."""
+
+    name: str
+    mode: str = "wait"
+    events: list = field(default_factory=list)
+    transitions: list = field(default_factory=list)
+    letters: list = field(default_factory=list)
+    marks: dict = field(default_factory=dict)  # state -> (mark, ranges); None: no cursor
+    lane: dict = field(default_factory=dict)  # state -> other columns of its lane
+    parts: list = field(default_factory=list)
+    firm: bool = True
+    skew: int = 0
+
+    def __post_init__(self):
+        self.family = next(_numbers)
+        self.parts = [Part(f"persistent://t/n/{self.name}", 0, 1, 1)]
+        self._entries = {"ready": count(), "retrying": count(), "dead": count()}
+        self._numbers = count(1)
+
+    def topic(self, state):
+        return f"persistent://t/n/{self.name}" + ("" if state == "ready" else f"-billing-{state.upper()}")
+
+    def ledger(self, state):
+        return 100 * (self.family + 1) + ["ready", "retrying", "dead"].index(state)
+
+    def store(self, state="ready", of=None, *, mid=None, kodo_id=None, age=MINUTE, keep=True, **columns):
+        """A message is stored; `keep=False`: and removed before anybody reads it."""
+        ledger, entry = self.ledger(state), next(self._entries[state])
+        place = f"{ledger}:{entry}:0:-1"
+        mid = mid or (of.mid if of else place)
+        identity = kodo_id or (of.identity if of else mid)
+        found = Message(self.topic(state), place, mid, identity, of.hop + 1 if of else 0, ledger, entry)
+        if keep:
+            row = {
+                "msg_topic": found.topic, "msg_partition": 0, "ledger": ledger, "entry": entry, "batch_index": -1, "mid": mid,
+                "kodo_id": identity if identity != mid else None, "state": state, "hop": found.hop, "recall": None,
+                "for_subscription": None, "seq_run": None, "seq_partition": None, "seq_number": None, "seq_high": None,
+                "seq_void": None, "seq_end": None,
+                "publish_ts": datetime.fromtimestamp((NOW - age) / 1000, UTC),
+            } | columns  # fmt: skip
+            self.events.append(row)
+        return found
+
+    def record(self, message, event="done", to=None, *, run="w-1", number=None, **columns):
+        """A worker records what it did with a message."""
+        self.transitions.append(
+            {
+                "worker_run": f"{self.name}-{run}", "topic": self.name, "number": next(self._numbers) if number is None else number,
+                "subscription": "billing", "msg_topic": message.topic, "id": message.id, "identity": message.identity,
+                "hop": message.hop, "event": event, "rule": event, "target_topic": to.topic if to else "",
+                "target_id": to.id if to else "",
+            } | columns
+        )  # fmt: skip
+        return message
+
+    def move(self, message, to="retrying", *, event="moved", keep=True, **columns):
+        """A worker moves it and records that."""
+        there = self.store(to, message, keep=keep)
+        self.record(message, event, there, **columns)
+        return there
+
+    def done(self, **columns):
+        """One message that is stored and done."""
+        return self.record(self.store(**columns))
+
+    def number(self, number, **columns):
+        """A message with a producer's number, done."""
+        return self.done(seq_run=f"{self.name}-p", seq_partition=0, seq_number=number, **columns)
+
+    def mark(self, high, void=(), *, end=False):
+        """A producer's mark, skipped by the worker."""
+        ranges = [{"first": first, "last": last} for first, last in void]
+        message = self.store(
+            for_subscription="(mark)",
+            seq_run=f"{self.name}-p",
+            seq_partition=0,
+            seq_high=high,
+            seq_void=ranges,
+            seq_end=end,
+        )
+        self.record(message, "skipped")
+
+    def unacknowledged(self, state, message):
+        """Its cursor stands before this message, and has acknowledged everything behind it."""
+        behind = {"ledger": message.ledger, "first": message.entry + 1, "last": LAST}
+        self.marks[state] = ((message.ledger, message.entry - 1), [behind])
+
+    def lanes(self):
+        """Rows of kodoctl.pipeline.transforms.places.LANES."""
+        for at, state in enumerate(("ready", "retrying", "dead")):
+            default = ((self.ledger(state), -1 if state == "dead" else LAST), [])
+            mark, ranges = self.marks.get(state, default) or ((None, None), None)
+            row = {
+                "lane": 3 * self.family + at, "family": self.family, "topic": self.name, "msg_topic": self.topic(state),
+                "msg_partition": 0, "subscription": "billing", "state": state, "mark_ledger": mark[0], "mark_entry": mark[1],
+                "acknowledged": ranges, "started_ledger": None, "started_entry": None, "first_ledger": None, "first_entry": None,
+                "last_ledger": self.ledger(state), "last_entry": LAST, "covered": True, "proved": self.mode == "wait",
+                "recorded": self.mode == "wait", "horizon": 10 * MINUTE, "read_at": NOW,
+            }  # fmt: skip
+            yield row | self.lane.get(state, {})
+
+    def tally(self, fates, missing, contradictions):
+        return Tally(self.name, "billing", self.mode, fates, missing, contradictions)
+
+    def gap(self, partition, run, missing, told):
+        return Gap(self.topic("ready"), partition, run, missing, told, self.firm)
