@@ -26,7 +26,7 @@ THREADED := consumer/engine/service.py,consumer/engine/worker.py
 SEEDS ?= 20000
 KILLS ?= 1000
 
-.PHONY: help setup demo test test-broker simulate faults check format bench docs lock clean
+.PHONY: help setup demo test browser test-broker simulate faults check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,11 +41,16 @@ $(READY): requirements/dev.txt pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: $(READY) check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
+test: $(READY) browser check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
 	$(BIN)/pytest -q --tb=short --durations=12 -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(THREADED)'
+
+browser: ## A Chromium for the tests of pages, where none is there and it can be had
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	  && { apt-get -qq update; DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y install --no-install-recommends chromium; } >/dev/null 2>&1; } \
+	  || echo "No Chromium, and none could be installed: the tests of pages are skipped"
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios

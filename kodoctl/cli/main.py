@@ -16,6 +16,7 @@ from kodoctl.cli import (
     ownership_commands,
     peek_command,
     plan_commands,
+    plan_views,
     recall_commands,
     status_command,
     topology_commands,
@@ -33,6 +34,7 @@ app = typer.Typer(
 topology_commands.register(app)
 expansion_commands.register(app)
 plan_commands.register(app)
+plan_views.register(app)
 ownership_commands.register(app)
 history_commands.register(app)
 status_command.register(app)

@@ -11,7 +11,8 @@ import typer
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
 from kodoctl.cli.console import command, say, tell, write_file
-from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout, PlanFormat, show_plan
+from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
+from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import RefusedError, UsageError, Where, error
 
@@ -108,7 +109,7 @@ def forget(
         live = read_live(session.admin, session.client, scope)
         planned = forget_plan(live, addresses or (), frozenset(name or ()))
         if not json_output:
-            show_plan(planned, session, PlanFormat.TEXT)
+            show_plan(planned, wiring.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(planned.findings if json_output else ()))
         confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Forget these?")

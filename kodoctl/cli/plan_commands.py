@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,22 +12,14 @@ import typer
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
 from kodoctl.cli.console import Environment, Paths, command, finish, say, tell
+from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_plan, show_plan, write_plan
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+from kodoctl.errors import ExitCode, RefusedError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.apply.prepare import Prepared
-    from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
-
-
-class PlanFormat(StrEnum):
-    """Views of a plan."""
-
-    TEXT = "text"
-    JSON = "json"
-    MARKDOWN = "markdown"
 
 
 class ApplyFormat(StrEnum):
@@ -50,7 +41,6 @@ Against = Annotated[
         metavar="REF",
     ),
 ]
-FormatOption = Annotated[PlanFormat, typer.Option("--format", help="How the plan is printed.")]
 ApplyFormatOption = Annotated[ApplyFormat, typer.Option("--format", help="text, or a stream of JSON lines.")]
 
 
@@ -87,7 +77,7 @@ def plan(
         )
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
-        show_plan(prepared.plan, session, output)
+        show_plan(prepared.plan, wiring.shown_target(session.connection), output)
     if out is not None:
         refused = (
             "it is refused, to be read only" if prepared.plan.refused else f"carry it out with: kodoctl apply {out}"
@@ -130,40 +120,6 @@ def _prepare(session: Session, paths: list[str] | None, env: str | None, given: 
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(paths_or_default(paths))))
 
 
-def show_plan(plan: Plan, session: Session, output: PlanFormat) -> None:
-    """Any view of a plan, drawn from its JSON form."""
-    from kodoctl.plan import document
-
-    data, target = document.to_json(plan), wiring.shown_target(session.connection)
-    match output:
-        case PlanFormat.TEXT:
-            from kodoctl.render.plan_text import plan_lines
-
-            show_lines(plan_lines(data, target))
-        case PlanFormat.JSON:
-            import json
-
-            say(json.dumps(data, indent=2))
-        case PlanFormat.MARKDOWN:
-            from kodoctl.render.plan_markdown import plan_markdown
-
-            say(plan_markdown(data, target))
-
-
-def write_plan(plan: Plan, out: str) -> None:
-    """The plan file, complete or not at all."""
-    from kodoctl.plan import document
-
-    path = Path(out)
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        scratch.write_text(document.dumps(plan), encoding="utf-8")
-        scratch.replace(path)
-    except OSError as problem:
-        scratch.unlink(missing_ok=True)
-        raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
-
-
 @command
 @connects
 def apply(
@@ -192,7 +148,7 @@ def apply(
         prepared = _prepare(session, paths, env, Given(adopt, allow_destroy, allow_share, take_over), verbose=verbose)
         planned = prepared.plan
         if not json_output:
-            show_plan(planned, session, PlanFormat.TEXT)
+            show_plan(planned, wiring.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(d for d in planned.all_findings() if json_output))
         from kodoctl.plan.owners import ledger_pending
@@ -215,20 +171,10 @@ def _apply_file(
 ) -> None:
     """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
     from kodoctl.cli.apply_flow import check_files
-    from kodoctl.plan import document
 
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        detail = "there is no such plan file; `kodoctl plan --out FILE` writes one"
-        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
-    except (OSError, ValueError) as problem:
-        raise UsageError(
-            error("K016", "cannot read file", str(getattr(problem, "strerror", None) or problem), Where(file))
-        ) from None
-    planned = document.loads(text, file)
+    planned = read_plan(file)
     if not json_output:
-        show_plan(planned, session, PlanFormat.TEXT)
+        show_plan(planned, wiring.shown_target(session.connection))
     if planned.refused:
         raise RefusedError(
             error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
@@ -273,7 +219,7 @@ def destroy(
     with target.session() as session:
         planned = prepare_destroy(session, paths, name, namespace, env, allow_destroy)
         if not json_output:
-            show_plan(planned, session, PlanFormat.TEXT)
+            show_plan(planned, wiring.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(d for d in planned.all_findings() if json_output))
         if planned.empty:

@@ -9,6 +9,7 @@ from typing import Any
 from kodoctl import __version__
 from kodoctl.codes import CODES
 from kodoctl.errors import Diagnostic, Severity
+from kodoctl.render.annotations import annotation
 from kodoctl.render.safe import one_line
 from kodoctl.topology.lint import LintReport
 
@@ -68,23 +69,18 @@ def as_json_text(report: LintReport) -> str:
 
 
 def github(report: LintReport) -> str:
-    """Workflow commands that become annotations on the lines of a pull request."""
-    kinds = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.NOTE: "notice"}
-    lines = []
-    for f in report.findings:
-        if f.allowed_because is not None:
-            continue
-        place = f"file={_property(f.where.file)},line={f.where.line or 1},col={f.where.column or 1}," if f.where else ""
-        lines.append(f"::{kinds[f.severity]} {place}title={f.code} {_property(f.summary)}::{_message(f.detail)}")
+    """Annotations on the lines of a pull request."""
+    lines = [
+        annotation(
+            f.severity.value,
+            f"{f.code} {f.summary}",
+            f.detail,
+            (f.where.file, f.where.line, f.where.column) if f.where else None,
+        )
+        for f in report.findings
+        if f.allowed_because is None
+    ]
     return "\n".join([*lines, summary(report)])
-
-
-def _message(value: str) -> str:
-    return value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(value: str) -> str:
-    return _message(value).replace(":", "%3A").replace(",", "%2C")
 
 
 def sarif(report: LintReport) -> str:

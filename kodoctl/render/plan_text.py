@@ -105,35 +105,15 @@ def change_lines(change: Json) -> Iterator[Line]:
                 yield Line(f"      {one_line(change['reason'])}")
     for danger in change["dangers"]:
         yield Line(f"      ! {danger['code']} {danger['severity']}: {one_line(danger['summary'])}", "bold red", 8)
-        for text in _stakes(danger, change["address"]):
+        for text in words.stakes(danger, change["address"]):
             yield Line(f"        {text}", "red")
 
 
-def _stakes(danger: Json, address: str) -> Iterator[str]:
-    """What is at stake, below the address it is about; how to allow it stands once, at the plan's end."""
-    lines = danger["detail"].split("\n") if danger["severity"] == "error" else [danger["detail"]]
-    for line in lines:
-        if not line.startswith(ALLOWING):
-            yield one_line(line.removeprefix(f"{address}: "), 2000)
-
-
 def _allowing(document: Json) -> Iterator[Line]:
-    """What stands in the way of a plan and can be allowed, ready to be pasted."""
-    stopped = [
-        change["address"]
-        for change in document["changes"]
-        if any(danger["severity"] == "error" for danger in change["dangers"])
-    ]
-    if stopped:
-        yield Line("If their loss is meant, say so for each (or in the file's `allow_destroy`):")
-    for number, address in enumerate(stopped, 1):
-        more = "" if number == len(stopped) else " \\"
-        yield Line(f"  --allow-destroy {one_line(address)}{more}")
-    for finding in document["findings"]:
-        flag = finding["detail"].partition(ALLOWING)[2]
-        if flag and finding["severity"] == "error":
-            yield Line("If so large a share is meant to go:")
-            yield Line(f"  {one_line(flag)}")
+    for lead, flags in words.ways_out(document):
+        yield Line(lead)
+        for number, flag in enumerate(flags, 1):
+            yield Line(f"  {flag}" if number == len(flags) else f"  {flag} \\")
 
 
 def _consumers(document: Json) -> Iterator[Line]:
@@ -165,15 +145,10 @@ def _findings(document: Json) -> Iterator[Line]:
 
 
 def _order(document: Json) -> Iterator[Line]:
-    """When consumers of the new file are to be deployed: nobody may read a topic that is not there yet, or no longer."""
-    if document["destroying"]:
-        return
-    topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
-    if "delete" in topics:
-        yield Line("Topics go: first deploy consumers and producers that no longer use them, then apply.")
-    if "create" in topics:
-        yield Line("Topics come: first apply, then deploy consumers and producers that use them.")
-    if topics & {"create", "delete"}:
+    told = words.deploy_order(document)
+    for text in told:
+        yield Line(text)
+    if told:
         yield Line()
 
 

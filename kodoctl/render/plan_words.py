@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kodoctl.plan.changes import Action
+from kodoctl.plan.danger import ALLOWING
 from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
@@ -173,3 +174,38 @@ def elsewhere_line(document: Json) -> str:
         " `kodoctl forget` gives its objects up, `kodoctl destroy` deletes them;"
         " both with --name NAME --namespace TENANT/NAMESPACE."
     )
+
+
+def deploy_order(document: Json) -> list[str]:
+    """When consumers of the new file are to be deployed: nobody may read a topic that is not there yet, or no longer."""
+    topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
+    told = []
+    if "delete" in topics and not document["destroying"]:
+        told.append("Topics go: first deploy consumers and producers that no longer use them, then apply.")
+    if "create" in topics and not document["destroying"]:
+        told.append("Topics come: first apply, then deploy consumers and producers that use them.")
+    return told
+
+
+def ways_out(document: Json) -> list[tuple[str, list[str]]]:
+    """What stands in the way of a plan and can be allowed: a sentence, and the flags ready to be pasted."""
+    stopped = [
+        change["address"]
+        for change in document["changes"]
+        if any(danger["severity"] == "error" for danger in change["dangers"])
+    ]
+    found = []
+    if stopped:
+        lead = "If their loss is meant, say so for each (or in the file's `allow_destroy`):"
+        found.append((lead, [f"--allow-destroy {one_line(address)}" for address in stopped]))
+    for finding in document["findings"]:
+        flag = finding["detail"].partition(ALLOWING)[2]
+        if flag and finding["severity"] == "error":
+            found.append(("If so large a share is meant to go:", [one_line(flag)]))
+    return found
+
+
+def stakes(danger: Json, address: str) -> list[str]:
+    """What is at stake, below the address it is about; how to allow it stands once, at the plan's end."""
+    lines = danger["detail"].split("\n") if danger["severity"] == "error" else [danger["detail"]]
+    return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines if not line.startswith(ALLOWING)]

@@ -80,7 +80,7 @@ def _command(line: str, workspace: Workspace) -> list[str]:
 
 
 def _offline(words: list[str]) -> bool:
-    return words[0] in ("lint", "expand", "fmt")
+    return words[0] in ("lint", "expand", "fmt", "show")
 
 
 def _exit_code(words: list[str]) -> int:
@@ -108,7 +108,7 @@ def too_wide(text: str) -> list[str]:
     found, machines = [], False
     for line in text.splitlines():
         if line.startswith(("$ ", "% ")):
-            machines = line.startswith("% ") or bool({"json", "markdown", "lint"} & set(line.split()))
+            machines = line.startswith("% ") or bool({"json", "markdown", "github", "lint"} & set(line.split()))
         word = line.split()[-1].rstrip("\\") if line else ""
         if not machines and len(line) > WIDTH and not line.startswith(("## ", "$ ", "% ")) and "://" not in word:
             found.append(line)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.errors import error, note, warning
+from kodoctl.errors import Where, error, note, warning
 from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
 from kodoctl.plan.document import to_json
 from kodoctl.plan.drift import split
@@ -19,6 +19,8 @@ from kodoctl.plan.owners import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.status import LaneStatus, OtherReaders, Status
 from kodoctl.render.drift import drift_lines
+from kodoctl.render.plan_github import plan_github
+from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines
 from kodoctl.render.status import status_json, status_lines
@@ -40,7 +42,8 @@ TARGET = "context dev, http://127.0.0.1:8080"
 ABOUT = About("trade")
 
 
-def _plan(*changes: Change, **parts: Any) -> Plan:
+def plan_of(*changes: Change, **parts: Any) -> Plan:
+    """A plan of these changes."""
     return replace(planned(wanted(topology()), empty()), changes=changes, findings=parts.pop("findings", ()), **parts)
 
 
@@ -52,14 +55,15 @@ def _markdown(plan: Plan, limit: int = LIMIT) -> str:
     return plan_markdown(to_json(plan), TARGET, limit=limit)
 
 
-def _danger(address: str, code: str = "K401") -> About:
+def danger(address: str, code: str = "K401") -> About:
+    """Something at stake."""
     return About("trade", "no longer declared", None, (error(code, "deletes data", f"{address}: 5 unread messages"),))
 
 
 def test_the_head_says_which_cluster_and_environment() -> None:
-    plan = _plan(environment="prod")
+    plan = plan_of(environment="prod")
     assert _text(plan).startswith("context dev, http://127.0.0.1:8080 (cluster standalone, 11111111), environment prod")
-    first = _plan(identity=ClusterIdentity("standalone", {"acme": None}))
+    first = plan_of(identity=ClusterIdentity("standalone", {"acme": None}))
     assert "(cluster standalone, first apply)" in _text(first)
 
 
@@ -72,7 +76,7 @@ def test_every_kind_of_object_is_described_where_it_is_made() -> None:
         GrantResource(J, "anna", frozenset({"consume", "produce"})),
         SchemaResource(J, "AVRO", "{}"),
     ]
-    text = _text(_plan(*(Create(resource, ABOUT) for resource in created)))
+    text = _text(plan_of(*(Create(resource, ABOUT) for resource in created)))
     for words in (
         "+ tenant.acme", "clusters standalone", "+ namespace.acme/ns", "ttl 1m", "4 partitions; max_producers 5; ttl 1m",
         "+ subscription s: from latest", "+ grant anna: consume, produce", "+ schema: AVRO",
@@ -94,7 +98,7 @@ def test_an_update_shows_changed_fields_with_what_counts_and_where_it_comes_from
 
 def test_a_topic_that_must_be_unloaded_says_so() -> None:
     fields = (FieldChange("delayed_delivery", "set", None), FieldChange("definition", "a", "b"))
-    text = _text(_plan(Update(TopicResource(J, 1, {}), TopicResource(J, 1, {}), fields, ABOUT, unload=True)))
+    text = _text(plan_of(Update(TopicResource(J, 1, {}), TopicResource(J, 1, {}), fields, ABOUT, unload=True)))
     assert "delayed delivery (topic level)  set → unset" in text
     assert "schema                          a version → a version" in text
     assert "the topic is unloaded once: its consumers reconnect" in text
@@ -102,8 +106,8 @@ def test_a_topic_that_must_be_unloaded_says_so() -> None:
 
 def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
     address = "topic.persistent://acme/ns/K"
-    plan = _plan(
-        Create(TopicResource(J, 1, {}), ABOUT), Delete(TopicResource(TopicName(HERE, "K"), 1, {}), _danger(address))
+    plan = plan_of(
+        Create(TopicResource(J, 1, {}), ABOUT), Delete(TopicResource(TopicName(HERE, "K"), 1, {}), danger(address))
     )
     text = _text(plan)
     assert text.index("- topic.persistent://acme/ns/K") < text.index("+ topic.persistent://acme/ns/J")
@@ -113,7 +117,7 @@ def test_dangerous_changes_come_first_with_the_reason_and_the_way_out() -> None:
 
 def test_adopting_and_forgetting_say_why() -> None:
     text = _text(
-        _plan(
+        plan_of(
             Adopt(TopicResource(J, 1, {}), About("trade", "there, and nobody's yet")),
             Forget("topic.x", None, About("trade", "is gone already")),
         )
@@ -127,7 +131,7 @@ def test_what_only_consumers_read_what_is_unmanaged_and_what_is_elsewhere_is_tol
     consumers = (ConsumerChange("J/s", (("concurrency", 8, None), ("weights", None, {"ready": 80}))),)
     unmanaged = tuple(f"topic.persistent://acme/ns/x{n}" for n in range(30))
     text = _text(
-        _plan(consumer_changes=consumers, unmanaged=unmanaged, elsewhere={"other": 1, "third": 2}, unchanged=7)
+        plan_of(consumer_changes=consumers, unmanaged=unmanaged, elsewhere={"other": 1, "third": 2}, unchanged=7)
     )
     assert "J/s  concurrency  8 → default" in text
     assert "J/s  weights  default → {ready: 80}" in text
@@ -139,21 +143,21 @@ def test_what_only_consumers_read_what_is_unmanaged_and_what_is_elsewhere_is_tol
 def test_of_a_list_of_maps_only_what_comes_and_goes_is_shown() -> None:
     rate, quota = {"kind": "rate", "limit": "1/s"}, {"kind": "quota", "limit": "5/h"}
     changes = (ConsumerChange("J/s", (("limits", [rate], [dict(reversed(rate.items())), quota]),)),)
-    assert "J/s  limits  + {kind: quota, limit: 5/h}" in _text(_plan(consumer_changes=changes))
+    assert "J/s  limits  + {kind: quota, limit: 5/h}" in _text(plan_of(consumer_changes=changes))
     faster = {"kind": "rate", "limit": "2/s"}
     changes = (ConsumerChange("J/s", (("limits", [{"burst": 3, "limit": "1/s", "kind": "rate"}], [faster]),)),)
     assert "J/s  limits  - {kind: rate, limit: 1/s, burst: 3}  + {kind: rate, limit: 2/s}" in _text(
-        _plan(consumer_changes=changes)
+        plan_of(consumer_changes=changes)
     )
     changes = (ConsumerChange("J/s", (("routes", [rate, quota], [quota, rate]),)),)
-    assert "J/s  routes  in another order" in _text(_plan(consumer_changes=changes))
+    assert "J/s  routes  in another order" in _text(plan_of(consumer_changes=changes))
 
 
 def test_findings_carry_their_code_and_place() -> None:
     from kodoctl.errors import Where
 
     text = _text(
-        _plan(
+        plan_of(
             findings=(
                 warning("K405", "grown", "1 → 4"),
                 note("K416", "the file moved", "a is now b", Where("t.yaml", 3, 1)),
@@ -166,12 +170,12 @@ def test_findings_carry_their_code_and_place() -> None:
 
 def test_a_deleted_topic_and_what_goes_with_it_is_one_group() -> None:
     changes = [Delete(TopicResource(J, 1, {}), ABOUT), Delete(SubscriptionResource(J, "s"), ABOUT)]
-    assert "  - topic.persistent://acme/ns/J\n      - subscription s" in _text(_plan(*changes))
+    assert "  - topic.persistent://acme/ns/J\n      - subscription s" in _text(plan_of(*changes))
 
 
 def test_markdown_folds_details_by_namespace() -> None:
     other = TopicName(NamespaceName("acme", "other"), "K")
-    text = _markdown(_plan(Create(TopicResource(J, 1, {}), ABOUT), Create(TopicResource(other, 2, {}), ABOUT)))
+    text = _markdown(plan_of(Create(TopicResource(J, 1, {}), ABOUT), Create(TopicResource(other, 2, {}), ABOUT)))
     assert text.startswith("### kodoctl plan: changes\n\n")
     assert (
         "<summary>acme/ns: 1 change</summary>\n\n```diff\n+ topic.persistent://acme/ns/J will be created\n+     1 partition\n```\n\n</details>"
@@ -182,13 +186,13 @@ def test_markdown_folds_details_by_namespace() -> None:
 
 
 def test_markdown_of_nothing_is_short() -> None:
-    assert _markdown(_plan(unchanged=3)).startswith("### kodoctl plan: no changes")
+    assert _markdown(plan_of(unchanged=3)).startswith("### kodoctl plan: no changes")
 
 
 def test_markdown_shows_every_section() -> None:
     consumers = (ConsumerChange("J/s", (("concurrency", 8, None),)),)
     update = Update(TopicResource(J, 1, {}), TopicResource(J, 4, {}), (FieldChange("partitions", 1, 4),), ABOUT)
-    plan = _plan(
+    plan = plan_of(
         update, consumer_changes=consumers, unmanaged=("topic.x",), findings=(error("K410", "not ours", "see"),)
     )
     text = _markdown(plan)
@@ -223,7 +227,7 @@ def _hostile() -> Plan:
         Create(GrantResource(J, EVIL, frozenset({"consume"})), About(EVIL)), Create(TenantResource(EVIL, frozenset({EVIL}), frozenset()), About(EVIL)),
         Create(SchemaResource(J, EVIL, EVIL), About(EVIL)),  # type: ignore[arg-type]
     ]  # fmt: skip
-    return _plan(
+    return plan_of(
         *changes,
         findings=(error(EVIL, EVIL, EVIL),),
         identity=ClusterIdentity(EVIL, {"acme": EVIL}),
@@ -285,9 +289,9 @@ def _many(number: int, dangers: bool, name: str = "a-rather-long-name-of-a-topic
     changes: list[Change] = []
     for index in range(number):
         topic = TopicName(HERE, f"{name}{index}")
-        changes.append(Delete(TopicResource(topic, 1, {}), _danger(f"topic.{topic}") if dangers else ABOUT))
+        changes.append(Delete(TopicResource(topic, 1, {}), danger(f"topic.{topic}") if dangers else ABOUT))
         changes += [Delete(SubscriptionResource(topic, f"s{n}"), ABOUT) for n in range(3)]
-    return _plan(*changes)
+    return plan_of(*changes)
 
 
 @pytest.mark.parametrize("number", [10, 200, 600, 1200])
@@ -315,8 +319,8 @@ def test_thousands_of_harmless_changes_are_cut_and_the_destructive_one_is_not() 
     creates = [
         Create(TopicResource(TopicName(HERE, f"new-{n}"), 1, {"ttl": Duration(60_000)}), ABOUT) for n in range(4000)
     ]
-    gone = Delete(TopicResource(J, 1, {}), _danger("topic.persistent://acme/ns/J"))
-    text = _markdown(_plan(*creates, gone))
+    gone = Delete(TopicResource(J, 1, {}), danger("topic.persistent://acme/ns/J"))
+    text = _markdown(plan_of(*creates, gone))
     assert len(text.encode()) <= LIMIT
     assert "5 unread messages" in text.partition("<details>")[0]
     cut = re.search(r"([\d,]+) lines did not fit: the plan file \(artifact\) has all of them", text)
@@ -326,7 +330,9 @@ def test_thousands_of_harmless_changes_are_cut_and_the_destructive_one_is_not() 
 
 def test_thousands_of_findings_are_counted_when_they_do_not_fit() -> None:
     text = _markdown(
-        _plan(findings=tuple(error("K417", "adoption would change it", f"topic {n} " + "x" * 100) for n in range(2000)))
+        plan_of(
+            findings=tuple(error("K417", "adoption would change it", f"topic {n} " + "x" * 100) for n in range(2000))
+        )
     )
     assert len(text.encode()) <= LIMIT
     assert re.search(r"… and [\d,]+ more findings", text)
@@ -336,3 +342,54 @@ def test_thousands_of_findings_are_counted_when_they_do_not_fit() -> None:
 def test_any_limit_is_kept(limit: int) -> None:
     assert len(_markdown(_many(300, dangers=True), limit).encode()) <= limit
     assert len(_markdown(_hostile(), limit).encode()) <= limit
+
+
+# ---- annotations and a page
+
+
+def test_annotations_stand_on_lines_of_the_file_and_nobody_forges_one() -> None:
+    start = applied(wanted(topology("{J: {policies: {ttl: 1h}}}")))
+    plan = planned(wanted(topology("{J: {policies: {ttl: 5s}}}")), start)
+    found = warning("K404", "rights: a, b", "100%\n::error::forged", None)
+    text = plan_github(to_json(replace(plan, findings=(found,))), TARGET)
+    assert "::warning title=K404 rights%3A a%2C b::100%25%0A::error::forged" in text
+    assert "\n::error::forged" not in text
+    assert text.endswith("Plan: 0 to create, 1 to update, 0 to delete, 0 to adopt, 1 unchanged.")
+
+
+def test_annotations_name_the_object_and_come_by_severity() -> None:
+    address = "topic.persistent://acme/ns/K"
+    gone = Delete(TopicResource(TopicName(HERE, "K"), 1, {}), danger(address))
+    about = replace(ABOUT, dangers=(warning("K405", "order", "keys move"),), where=Where("a.yaml", 3, 5))
+    grown = Update(TopicResource(J, 1, {}), TopicResource(J, 2, {}), (FieldChange("partitions", 1, 2),), about)
+    lines = plan_github(to_json(plan_of(grown, gone, findings=())), TARGET).splitlines()
+    assert lines[0] == f"::error title=K401 deletes data::{address}: 5 unread messages"
+    assert lines[1] == ("::warning file=a.yaml,line=3,col=5,title=K405 order::topic.persistent://acme/ns/J: keys move")
+    assert lines[-1].startswith("refused: ")
+
+
+def test_a_page_has_everything_and_asks_for_nothing() -> None:
+    evil = '"><script src="https://x.invalid/a.js"></script>'
+    plan = plan_of(
+        Create(TopicResource(J, 4, {}), ABOUT),
+        Delete(TopicResource(TopicName(HERE, "K"), 1, {}), danger("topic.persistent://acme/ns/K")),
+        findings=(note("K999", "hint", evil),),
+        unmanaged=("topic.persistent://acme/ns/by-hand",),
+        consumer_changes=(ConsumerChange("J/s", (("concurrency", None, 8),)),),
+    )
+    html = plan_html(to_json(plan), TARGET)
+    assert "https://x.invalid" in html
+    assert not re.search(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=", html)
+    assert "default-src &#39;none&#39;" in html
+    for words in (
+        "acme/ns/J",
+        "4 partitions",
+        "K401 error: deletes data",
+        "by-hand",
+        "default → 8",
+        "--allow-destroy",
+        "K999",
+    ):
+        assert words in html
+    assert "No changes" not in html
+    assert '<span class="verdict quiet">no changes</span>' in plan_html(to_json(plan_of()), TARGET)

@@ -1,0 +1,44 @@
+"""A plan as annotations: what is at stake, on the lines of the file it comes from. The whole plan is in the other views."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from kodoctl.render import plan_words as words
+from kodoctl.render.annotations import annotation
+from kodoctl.render.safe import one_line
+
+Json = dict[str, Any]
+_LONGEST: Final = 2_000
+_SEVEREST: Final = ("error", "warning", "note")  # forges show the first ten of a kind
+
+
+def plan_github(document: Json, target: str) -> str:
+    """One command a danger or finding, the severest first; then the cluster and the summary, which are in the log."""
+    found = sorted(_annotations(document), key=lambda item: _SEVEREST.index(item[0]))
+    verdict = "refused: settle the errors, or allow what is meant. " if document["refused"] else ""
+    return "\n".join(
+        [
+            *(line for _, line in found),
+            words.cluster_line(document, target),
+            f"{verdict}{words.summary_line(document)}",
+        ]
+    )
+
+
+def _annotations(document: Json) -> Iterator[tuple[str, str]]:
+    for change in document["changes"]:
+        for danger in change["dangers"]:
+            title = f"{danger['code']} {danger['summary']}"
+            detail = danger["detail"]
+            text = detail if change["address"] in detail else f"{change['address']}: {detail}"
+            yield danger["severity"], _annotation(danger["severity"], title, text, change["where"])
+    for finding in document["findings"]:
+        title = f"{finding['code']} {finding['summary']}"
+        yield finding["severity"], _annotation(finding["severity"], title, finding["detail"], finding["where"])
+
+
+def _annotation(severity: str, title: str, text: str, where: list[Any] | None) -> str:
+    lines = "\n".join(one_line(line, _LONGEST) for line in text.split("\n"))
+    return annotation(severity, one_line(title), lines, (where[0], where[1], where[2]) if where else None)

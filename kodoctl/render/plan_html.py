@@ -1,0 +1,76 @@
+"""A plan as one page that needs nothing from elsewhere: to read, search, fold and print, for who approves it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kodoctl.plan.danger import ALLOWING
+from kodoctl.render import plan_words as words
+from kodoctl.render.page import page
+from kodoctl.render.plan_text import grouped
+from kodoctl.render.safe import one_line
+
+Json = dict[str, Any]
+
+
+def plan_html(document: Json, target: str) -> str:
+    """The whole plan, nothing cut; what is at stake first."""
+    sections = [
+        (one_line(title), [_group(members) for members in grouped(changes)])
+        for title, changes in words.by_origin(document)
+    ]
+    return page(
+        "plan.html.j2",
+        cluster=words.cluster_line(document, target),
+        summary=words.summary_line(document),
+        refused=document["refused"],
+        counts=document["summary"],
+        sections=sections,
+        findings=[_finding(finding) for finding in document["findings"]],
+        consumers=[
+            (
+                one_line(change["subscription"]),
+                [(name, words.setting_text(*sides)) for name, *sides in change["settings"]],
+            )
+            for change in document["consumer_changes"]
+        ],
+        unmanaged=[one_line(name) for name in document["unmanaged"]],
+        elsewhere=words.elsewhere_line(document),
+        order=words.deploy_order(document),
+        ways_out=words.ways_out(document) if document["refused"] else [],
+        version=document["kodoctl_version"],
+        seal=document["seal"],
+    )
+
+
+def _group(changes: list[Json]) -> Json:
+    """A topic with what hangs on it, or one object that stands for itself."""
+    found = [_change(change) for change in changes]
+    topic = words.topic_of(changes[0]["address"])
+    return {
+        "name": one_line(topic.removeprefix("persistent://") or changes[0]["address"]),
+        "changes": found,
+        "actions": sorted({change["action"] for change in found}),
+        "at_stake": any(change["dangers"] for change in found),
+    }
+
+
+def _change(change: Json) -> Json:
+    where = change["where"]
+    return {
+        "action": change["action"],
+        "symbol": words.symbol(change),
+        "address": one_line(change["address"]),
+        "verb": words.VERBS[change["action"]],
+        "where": f"{where[0]}:{where[1]}" if where and where[1] else "",
+        "text": words.created_text(change["after"]) if change["action"] == "create" else one_line(change["reason"]),
+        "unload": change.get("unload", False),
+        "fields": [(words.field_name(field["name"]), words.field_text(field)) for field in change.get("fields", ())],
+        "dangers": [{**danger, "lines": words.stakes(danger, change["address"])} for danger in change["dangers"]],
+    }
+
+
+def _finding(finding: Json) -> Json:
+    lines = [one_line(line, 2_000) for line in finding["detail"].split("\n") if not line.startswith(ALLOWING)]
+    where = f"{finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
+    return {**finding, "summary": one_line(finding["summary"]), "lines": lines, "where": where}

@@ -1,0 +1,34 @@
+"use strict";
+(() => {
+  const search = document.getElementById("search");
+  if (!search) return;
+  const groups = [...document.querySelectorAll(".group")];
+  const texts = groups.map((group) => group.textContent.toLowerCase());
+  const boxes = [...document.querySelectorAll("input[name=action]")];
+  const stake = document.getElementById("stake");
+  const shown = document.getElementById("shown");
+  const show = () => {
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const actions = new Set(boxes.filter((box) => box.checked).map((box) => box.value));
+    let count = 0;
+    groups.forEach((group, index) => {
+      const changes = [...group.querySelectorAll(".change")];
+      changes.forEach((change) => { change.hidden = !actions.has(change.dataset.action); });
+      const found = words.every((word) => texts[index].includes(word));
+      group.hidden = !found || (stake.checked && !group.classList.contains("at-stake")) || changes.every((change) => change.hidden);
+      count += group.hidden ? 0 : 1;
+    });
+    shown.textContent = count === groups.length ? `${groups.length} objects` : `${count} of ${groups.length} objects`;
+  };
+  const fold = (open) => groups.forEach((group) => { group.open = open; });
+  search.addEventListener("input", show);
+  boxes.concat(stake).forEach((box) => box.addEventListener("change", show));
+  document.getElementById("unfold").addEventListener("click", () => fold(true));
+  document.getElementById("fold").addEventListener("click", () => fold(false));
+  document.addEventListener("keydown", (event) => {
+    if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); }
+  });
+  addEventListener("beforeprint", () => fold(true));
+  document.querySelector(".tools").hidden = false;
+  show();
+})();

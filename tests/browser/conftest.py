@@ -1,0 +1,55 @@
+"""A real Chromium, for pages that people open. `make test` installs it where it may; without one these tests are skipped, saying so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+_NAMES = ("chromium", "chromium-browser", "google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Of the system: playwright's own would be fetched from elsewhere."""
+    found = next(filter(None, map(shutil.which, _NAMES)), None)
+    if found is None:
+        if os.environ.get("KODOCTL_TEST_BROWSER") == "required":
+            pytest.fail("no Chromium on PATH")
+        pytest.skip("no Chromium on PATH: `make browser` installs one on Debian")
+    with sync_playwright() as playwright:
+        opened = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+class Opened:
+    """A page from a file, and everything it asked for or complained of."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.requests: list[str] = []
+        self.complaints: list[str] = []
+        page.on("request", lambda request: self.requests.append(request.url))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda problem: self.complaints.append(str(problem)))
+        page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+
+    def open(self, file: Path) -> None:
+        self.page.goto(file.as_uri())
+
+    def visible(self, selector: str) -> list[str]:
+        """Texts of what can be seen, one line each."""
+        return [one.inner_text() for one in self.page.locator(selector).all() if one.is_visible()]
+
+
+@pytest.fixture
+def opened(browser: Browser) -> Iterator[Opened]:
+    """A new page in a window of a laptop."""
+    page = browser.new_page(viewport={"width": 1100, "height": 800})
+    yield Opened(page)
+    page.close()
