@@ -179,7 +179,7 @@ class Consumer:
             self._hooks.add("handle", around)
             return around
         if around not in AROUND:
-            raise UsageError(error("K755", "no such middleware", f"{around!r}: there is {', '.join(AROUND)}"))
+            raise UsageError(error("K755", "middleware that cannot be", f"{around!r}: there is {', '.join(AROUND)}"))
         kind: Any = around
 
         def take(hook: H) -> H:
@@ -205,6 +205,7 @@ class Consumer:
     @property
     def handler_function(self) -> Callable[[Any], Any]:
         """What is called with each message, or each batch: the handler with its middleware. Raises UsageError without one."""
+        self._hooks.check(is_async=self.handling.is_async)
         return self.handling.called(self._hooks, self._traces)
 
     @cached_property
@@ -245,6 +246,7 @@ class Consumer:
         that processes cannot import.
         """
         handling, check, traces = self.handling, self.payload_check, self._traces
+        self._hooks.check(is_async=handling.is_async)
         for finding in self._warnings:
             _warn(str(finding))
         policy = handling.scheduled(self.policy, self._hooks)

@@ -297,7 +297,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K752": Code("handler cannot run in a process", "Make it a plain function of a module."),
         "K753": Code("annotation cannot be read", "Import what it names where the handler is defined, not only for types."),
         "K754": Code("batch that cannot be", "Give `max` and `wait` as the detail says."),
-        "K755": Code("no such middleware", "Name one of the places it lists."),
+        "K755": Code("middleware that cannot be", "Name one of the places it lists; write hooks as the handler is, plain or async."),
         "K756": Code("payload schema is not safe to read", "Let the array's items be of a type that takes bytes."),
         "K757": Code("namespace requires encrypted payloads",
                      "Read such topics with a client that has the keys, or let the namespace not require encryption."),

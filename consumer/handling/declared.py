@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from consumer.engine.desk import Runner
 from consumer.envelope import Duration, UnitError
 from consumer.handling.batches import Batching, BatchRunner, on_batches, on_batches_later
-from consumer.handling.middleware import Hooks
+from consumer.handling.middleware import Hooks, is_coroutine
 from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.message import Check
 from consumer.payloads.reading import Payloads, model_of
@@ -39,8 +39,7 @@ class Handling:
     @property
     def is_async(self) -> bool:
         """Whether it is a coroutine function."""
-        call = getattr(type(self.function), "__call__", None)  # noqa: B004  # its own, to look at
-        return inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call)
+        return is_coroutine(self.function)
 
     @property
     def name(self) -> str:

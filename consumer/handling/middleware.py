@@ -6,6 +6,7 @@ message goes its way.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,7 @@ from typing import Any, Final, Literal
 from consumer.envelope import BrokenControlError, Control, Delivery, read_control
 from consumer.message import Check, Message
 from consumer.policy import Lane, Policy
+from kodoctl.errors import UsageError, error
 
 log = logging.getLogger("kodo.consumer")
 Around = Literal["receive", "handle", "decide"]
@@ -44,6 +46,24 @@ class Hooks:
     def any_receiving(self) -> bool:
         """Whether received messages are shown to anybody."""
         return bool(self._receive)
+
+    def check(self, *, is_async: bool) -> None:
+        """Raises UsageError for hooks that would be called and never run: coroutines where nobody waits for one."""
+        pairs = [("receive", hook) for hook in self._receive]
+        if not is_async:
+            pairs += [("handle", hook) for hook in self._handle] + [("decide", hook) for hook in self._decide]
+        found = []
+        for around, hook in pairs:
+            if is_coroutine(hook):
+                why = (
+                    "hooks around receive are plain functions"
+                    if around == "receive"
+                    else "the handler is a plain function"
+                )
+                detail = f"{_name(hook)} around {around} is async, and {why}: it would never run"
+                found.append(error("K755", "middleware that cannot be", detail))
+        if found:
+            raise UsageError(*found)
 
     # ---- received
 
@@ -170,6 +190,12 @@ class _CallLater(_Call):
         self.called = True
         self.result = await self.function(message)
         return self.result
+
+
+def is_coroutine(function: object) -> bool:
+    """Whether a call of it must be awaited; of an object, whether its `__call__` must."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def _name(hook: object) -> str:

@@ -166,6 +166,38 @@ def test_a_place_that_is_none_is_refused(consumer: Consumer) -> None:
         consumer.middleware("publish")  # type: ignore[call-overload]
 
 
+def test_async_hooks_that_nobody_would_wait_for_are_refused_together(consumer: Consumer) -> None:
+    class Around:
+        async def __call__(self, message: Message, handle: Any) -> None:
+            await handle(message)
+
+    @consumer.middleware("receive")
+    async def look(message: Message) -> None:
+        raise AssertionError(message)
+
+    consumer.middleware("handle")(Around())
+    handled(consumer, [], later=False)
+    for begin in (consumer.start, lambda: Harness(consumer)):
+        with pytest.raises(KodoctlError) as raised:
+            begin()
+        text = str(raised.value)
+        assert text.count("K755") == 2
+        assert "look around receive is async" in text
+        assert "Around around handle is async, and the handler is a plain function" in text
+
+
+def test_async_hooks_around_async_handlers_are_fine_but_not_around_receive(consumer: Consumer) -> None:
+    @consumer.middleware("decide")
+    async def judge(message: Message, raised: BaseException | None) -> None:
+        await asyncio.sleep(0)
+
+    handled(consumer, [], later=True)
+    harness = Harness(consumer)
+    harness.send(b"1")
+    harness.run()
+    assert harness.counts.done == 1
+
+
 @both
 def test_what_a_batch_handler_answers_passes_through_a_hook_that_answers_nothing(
     consumer: Consumer, later: bool
