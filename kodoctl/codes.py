@@ -222,6 +222,12 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
     "The pipeline": {
         "K570": Code("Spark is not installed", "Install `kodoctl[spark]`, and Java 17 or 21."),
         "K571": Code("Spark does not start", "Look at Java's own words in the detail."),
+        "K572": Code("options of the source", "Give them as the detail says; `docs/how-to/pipeline.md` lists them."),
+        "K573": Code("the landing cannot be used", "Check path, rights and room; --landing names another one."),
+        "K574": Code("stored messages could not be read",
+                     "What is gone cannot come back: `--accept-holes` goes on and writes down that it is missing."),
+        "K575": Code("another ingest is running", "Wait until it has ended, or name another --landing."),
+        "K576": Code("the ingest failed", "Run it again: it goes on behind the last batch that is complete."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",

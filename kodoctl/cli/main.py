@@ -15,6 +15,7 @@ from kodoctl.cli import (
     history_commands,
     ownership_commands,
     peek_command,
+    pipeline_commands,
     plan_commands,
     plan_views,
     recall_commands,
@@ -40,6 +41,7 @@ history_commands.register(app)
 status_command.register(app)
 recall_commands.register(app)
 peek_command.register(app)
+pipeline_commands.register(app)
 context_commands.register(app)
 dev_commands.register(app)
 

@@ -67,12 +67,16 @@ MESSAGES: Final = Table(
         Column("entry", "bigint", "entry of the ledger; a producer's batch is one entry"),
         Column("batch_index", "int", "place in the batch, from 0; -1 for a message alone in its entry"),
         Column("key", "string", "the message's key", null=True),
-        Column("ordering_key", "string", "the message's ordering key", null=True),
         Column("publish_ts", "timestamp", "when its producer published it, in ms"),
         Column("event_ts", "timestamp", "event time its producer gave, in ms", null=True),
         Column("properties", "map<string,string>", "all properties; empty where they are no text"),
         Column("broken", "string", "why key and properties could not be read", null=True),
-        Column("size", "bigint", "bytes of the payload; 0 for a tombstone"),
+        Column(
+            "size",
+            "bigint",
+            "bytes of the payload, 0 for a tombstone; null where payloads are not asked for",
+            null=True,
+        ),
         Column(
             "payload", "binary", "the payload; null for a tombstone, or where payloads are not asked for", null=True
         ),
@@ -127,10 +131,10 @@ EVENTS: Final = Table(
         Column(
             "origin_publish_ts", "timestamp", "when its first hop was published (kodo-origin-time), else publish_ts"
         ),
-        Column("size", "bigint", "bytes of the payload"),
+        Column("size", "bigint", "bytes of the payload, 0 for a tombstone"),
         Column("properties", "map<string,string>", "all properties, kodo- ones included"),
         Column("broken", "string", "why key and properties could not be read: `properties` is empty then", null=True),
-        Column("payload", "binary", "null for tombstones, and on audit topics where every record was read", null=True),
+        Column("payload", "binary", "null for a tombstone", null=True),
         Column("ingest_run", "string", "run that landed it"),
         Column("split_id", "string", "split that read it; joins `coverage`"),
     ),
@@ -166,7 +170,7 @@ TRANSITIONS: Final = Table(
 
 COVERAGE: Final = Table(
     "coverage",
-    "One row for each range of entries read: planned and seen. Only what is `full` was ever committed.",
+    "One row for each range of entries read: planned and seen. What is not `full` was committed only where asked to.",
     (
         Column("split_id", "string", "partition and range"),
         Column("msg_topic", "string", "full name of the topic"),
@@ -181,7 +185,11 @@ COVERAGE: Final = Table(
         Column("gaps", GAPS, "FROM>TO for each hole between two entries, at most 100"),
         Column("ledgers_before", "array<bigint>", "ledgers of the range when it was planned"),
         Column("ledgers_after", "array<bigint>", "those of them that still were there when it had been read"),
-        Column("state", "string", "complete, timeout (nothing more came) or overrun (the broker went past the end)"),
+        Column(
+            "state",
+            "string",
+            "complete, timeout (nothing more came), overrun (the broker went past the end), or hole: gone before it was planned",
+        ),
         Column("full", "boolean", "complete, every planned entry seen, no ledger gone"),
         Column("seconds", "double", "how long reading took"),
         Column("ingest_run", "string", "run that read it"),

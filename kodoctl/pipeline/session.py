@@ -33,7 +33,6 @@ _CONTEXT: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
-    "spark.pyspark.python": sys.executable,  # workers do not inherit the interpreter: they take what PATH has
     # A deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read.
     "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}",
 }
@@ -78,11 +77,28 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
     asked = settings or SparkSettings()
     running = SparkSession.getActiveSession()
     session = running.newSession() if running else _started(asked)
+    if session.sparkContext.pythonExec == "python3":  # nobody said which; the first on PATH may be any
+        session.sparkContext.pythonExec = sys.executable
     for key, value in {**_SQL, **asked.extra}.items():
         if running or asked.submitted:
             with contextlib.suppress(Exception):  # what only a context takes is its maker's business
                 session.conf.set(key, value)
     return session
+
+
+@contextlib.contextmanager
+def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
+    """The same for the length of a block; ended behind it, unless it was running before."""
+    installed()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    session = open_session(settings)
+    try:
+        yield session
+    finally:
+        if running is None:
+            session.stop()
 
 
 def _started(asked: SparkSettings) -> SparkSession:

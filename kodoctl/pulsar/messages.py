@@ -90,7 +90,7 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
         first_ledger=min(ledgers, default=-1),
         last=_place(data.get("lastConfirmedEntry", "-1:-1")),
         deduplicates="pulsar.dedup" in cursors,
-        cursors={subscription: _cursor(cursor) for subscription, cursor in cursors.items()},
+        cursors={subscription: cursor_of(cursor) for subscription, cursor in cursors.items()},
     )
 
 
@@ -105,7 +105,8 @@ def _place(text: str) -> Place:
     return int(ledger), int(entry)
 
 
-def _cursor(data: Mapping[str, Any]) -> Cursor:
+def cursor_of(data: Mapping[str, Any]) -> Cursor:
+    """A cursor as `internalStats` tells it."""
     ranges = []
     for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
         data.get("individuallyDeletedMessages") or ""

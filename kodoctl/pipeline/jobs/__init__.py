@@ -1,0 +1,1 @@
+"""What commands of the pipeline do: they read and write, transforms compute."""

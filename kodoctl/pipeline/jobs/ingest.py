@@ -1,0 +1,219 @@
+"""ingest: everything the topology's topics hold, landed batch by batch, each batch proved full before it counts."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import Diagnostic, KodoctlError, error
+from kodoctl.pipeline import canonical
+from kodoctl.pipeline.jobs.cursors import read_cursors
+from kodoctl.pipeline.landing import Landing, Manifest, Part
+from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
+from kodoctl.pipeline.source.asking import internal_stats
+from kodoctl.pipeline.source.spark import PulsarSource
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
+_TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`max_bytes` of a batch, as stored; `accept_holes`: go on where messages are gone, and write down that they are."""
+
+    expansion: Expansion
+    connection: Connection
+    landing: Landing
+    run: str
+    max_bytes: int
+    accept_holes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A batch, or all of a run: rows of each table, bytes of payloads, seconds; `holes`: ranges that are not full;
+    `unreadable`: messages on audit topics that hold no records.
+    """
+
+    batch: int
+    events: int
+    transitions: int
+    size: int
+    seconds: float
+    splits: int
+    holes: tuple[str, ...] = ()
+    unreadable: int = 0
+
+
+def present(request: Request) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
+    """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
+    admin = HttpAdmin(request.connection)
+    try:
+        ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
+        known = {topic.name: internal_stats(admin, topic.name) is not None for topic in ordered}
+        return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
+    finally:
+        admin.close()
+
+
+def ingest(
+    request: Request, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[Landed], None]
+) -> list[Landed]:
+    """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is complete by then stays."""
+    landing = request.landing
+    with landing.alone():
+        landing.check()
+        landing.sweep(TABLES)
+        begun = int(time.time() * 1000)
+        _begin(request, begun, topics)
+        writer = _Writer(request, spark, told)
+        _stream(request, topics, spark, writer)
+        facts = {"begun": begun, "ended": int(time.time() * 1000), "batches": [one.batch for one in writer.done]}
+        names = [topic.name.full for topic in topics]
+        landing.commit(Manifest(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
+        landing.work(request.run).remove()
+    return writer.done
+
+
+def _begin(request: Request, now: int, topics: list[FamilyTopic]) -> None:
+    """Cursors first: what they say is acknowledged must be found in what is cut later."""
+    admin = HttpAdmin(request.connection)
+    try:
+        rows = read_cursors(admin, request.expansion, request.run, now)
+    finally:
+        admin.close()
+    part = request.landing.write_rows(CURSORS, request.run, rows)
+    facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
+    request.landing.commit(Manifest(request.run, now, tables={CURSORS.name: part}, facts=facts))
+
+
+def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, writer: _Writer) -> None:
+    from pyspark.errors import PySparkException
+
+    spark.dataSource.register(PulsarSource)
+    token = request.connection.token
+    options = {
+        "topics": ",".join(topic.name.full for topic in topics),
+        "adminUrl": request.connection.admin_url,
+        "serviceUrl": request.connection.broker_url or "",
+        "maxBytesPerTrigger": str(request.max_bytes),
+        "cores": str(writer.cores),
+        "coverage": request.landing.work(request.run).uri,
+        "failOnDataLoss": str(not request.accept_holes).lower(),
+    } | ({"token": token.reveal()} if token else {})
+    read = spark.readStream.format("pulsar").options(**options).load()
+    stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
+    query = stream.option("checkpointLocation", request.landing.checkpoint.uri).start()
+    try:
+        query.awaitTermination()
+    except PySparkException as problem:
+        raise _failed(str(problem)) from None
+    finally:
+        if query.isActive:
+            query.stop()
+
+
+class _Writer:
+    """Lands one batch after another."""
+
+    def __init__(self, request: Request, spark: SparkSession, told: Callable[[Landed], None]) -> None:
+        self._request, self._told = request, told
+        self._family = canonical.family(spark, request.expansion)
+        self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
+        self.cores = spark.sparkContext.defaultParallelism
+        self.done: list[Landed] = []
+
+    def write(self, messages: DataFrame, batch: int) -> None:
+        """Once, or again after a restart: with the same range then."""
+        began = time.monotonic()
+        request, landing = self._request, self._request.landing
+        name = f"{batch:09d}-{request.run}"
+        work = landing.work(request.run)
+        made = canonical.events(messages, self._family, request.run).coalesce(2 * self.cores)
+        events, size = _write_events(landing, made, name)
+        records = list(work.documents().values())
+        if (read := sum(record["rows"] for record in records)) != events.rows:
+            detail = f"batch {batch}: {read} messages were read, {events.rows} landed"
+            raise KodoctlError(error("K576", "the ingest failed", detail))
+        audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
+        moved, unreadable = self._transitions(messages.sparkSession, name) if audited else (None, 0)
+        coverage = landing.write_rows(
+            COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
+        )
+        tables = {EVENTS.name: events, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
+        holes = tuple(sorted(one["split_id"] for one in records if not one["full"]))
+        facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
+        landing.commit(Manifest(request.run, int(time.time() * 1000), batch, tables, facts))
+        work.remove()
+        landed = Landed(
+            batch,
+            events.rows,
+            moved.rows if moved else 0,
+            size,
+            time.monotonic() - began,
+            len(records),
+            holes,
+            unreadable,
+        )
+        self.done.append(landed)
+        self._told(landed)
+
+    def _transitions(self, spark: SparkSession, name: str) -> tuple[Part, int]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        landing = self._request.landing
+        landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
+        below, folder = landing.folder(TRANSITIONS, name)
+        seen = Observation()
+        made = canonical.transitions(landed).observe(seen, *_bounds(f))
+        made.write.mode("overwrite").parquet(folder)
+        return _part(below, seen.get), canonical.unreadable(landed).count()
+
+
+def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[Part, int]:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    below, folder = landing.folder(EVENTS, name)
+    seen = Observation()
+    observed = made.observe(seen, *_bounds(f), f.sum("size").alias("bytes"))
+    observed.write.mode("overwrite").parquet(folder)
+    found = seen.get
+    return _part(below, found), int(found["bytes"] or 0)
+
+
+def _bounds(f: Any) -> list[Any]:
+    return [
+        f.count(f.lit(1)).alias("rows"),
+        f.unix_millis(f.min("publish_ts")).alias("since"),
+        f.unix_millis(f.max("publish_ts")).alias("until"),
+    ]
+
+
+def _part(below: str, found: dict[str, Any]) -> Part:
+    return Part(below, int(found["rows"]), found["since"], found["until"])
+
+
+def _failed(text: str) -> KodoctlError:
+    """Our own findings where Spark's report holds them, else its first words."""
+    if found := list(dict.fromkeys(_findings(text))):
+        return KodoctlError(*found)
+    first = " ".join(line.strip() for line in text.splitlines()[:3])
+    return KodoctlError(error("K576", "the ingest failed", first[:500]))
+
+
+def _findings(text: str) -> Iterator[Diagnostic]:
+    for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
+        yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)

@@ -1,0 +1,173 @@
+"""The landing: Parquet folders that count only once a manifest names them. What writes it and what reads it.
+
+    LANDING/TOPOLOGY/ENVIRONMENT/
+      events/ transitions/ coverage/ cursors/   a folder for each batch, or run, and attempt
+      _manifests/                                batch-NNNNNNNNN.json, run-RUN.json: written last, whole or not at all
+      _checkpoint/                               Spark's own book of what was read
+      _work/                                     coverage on its way
+
+A batch that is repeated writes another folder, and its manifest then names that one: readers never see half of anything.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import KodoctlError, LockedError, error
+from kodoctl.pipeline.schema import Table
+from kodoctl.pipeline.source.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = 1
+DEFAULT: Final = ".kodoctl/landing"
+BASE: Final = "base"  # environment of a file without overlay
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one manifest says of one table: its folder below the landing, rows, and bounds of `publish_ts` in ms."""
+
+    folder: str
+    rows: int
+    since: int | None = None
+    until: int | None = None
+
+    def touches(self, since: int | None, until: int | None) -> bool:
+        """Whether it can hold rows from `since` to before `until` (ms)."""
+        late = until is not None and self.since is not None and self.since >= until
+        early = since is not None and self.until is not None and self.until < since
+        return not late and not early
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """A batch (`batch` from 0) or the beginning or end of a run (None). `at`: ms since the epoch. `facts`: what else is told."""
+
+    run: str
+    at: int
+    batch: int | None = None
+    tables: Mapping[str, Part] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def file(self) -> str:
+        """Its name."""
+        return f"run-{self.run}.json" if self.batch is None else f"batch-{self.batch:09d}.json"
+
+    def to_json(self) -> dict[str, Any]:
+        """As it is written."""
+        tables = {
+            name: {"folder": one.folder, "rows": one.rows, "since": one.since, "until": one.until}
+            for name, one in self.tables.items()
+        }
+        return {
+            "format": FORMAT,
+            "run": self.run,
+            "at": self.at,
+            "batch": self.batch,
+            "tables": tables,
+            "facts": {**self.facts},
+        }
+
+    @classmethod
+    def of_json(cls, form: Mapping[str, Any]) -> Manifest:
+        """The inverse. Raises KodoctlError for another format."""
+        if form.get("format") != FORMAT:
+            detail = f"a manifest of format {form.get('format')!r}: a newer kodoctl wrote it"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail))
+        tables = {name: Part(**one) for name, one in form["tables"].items()}
+        return cls(form["run"], form["at"], form["batch"], tables, form["facts"])
+
+
+class Landing:
+    """Of one topology in one environment."""
+
+    def __init__(self, uri: str, topology: str, environment: str | None) -> None:
+        self.root = Storage(uri) / topology / (environment or BASE)
+        self._manifests = self.root / "_manifests"
+
+    @property
+    def checkpoint(self) -> Storage:
+        """Spark's."""
+        return self.root / "_checkpoint"
+
+    def work(self, run: str) -> Storage:
+        """What a run needs on its way."""
+        return self.root / "_work" / run
+
+    def folder(self, table: Table, name: str) -> tuple[str, str]:
+        """(below the landing, for Spark)."""
+        below = f"{table.name}/{name}"
+        return below, f"{self.root.uri}/{below}"
+
+    def manifests(self) -> list[Manifest]:
+        """Batches in order, then runs in order."""
+        return [Manifest.of_json(form) for form in self._manifests.documents().values()]
+
+    def commit(self, manifest: Manifest) -> None:
+        """From now on, what it names counts."""
+        self._manifests.write(manifest.file, manifest.to_json())
+
+    def write_rows(self, table: Table, name: str, rows: Sequence[Mapping[str, Any]]) -> Part:
+        """A few rows, without Spark."""
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        below, _ = self.folder(table, name)
+        made = pa.Table.from_pylist([dict(row) for row in rows], schema=table.arrow())
+        with (self.root / below).output("part-0.parquet") as out:
+            parquet.write_table(made, out)
+        return Part(below, len(rows))
+
+    def read(
+        self, spark: SparkSession, table: Table, *, since: int | None = None, until: int | None = None
+    ) -> DataFrame:
+        """Everything committed, of batches that touch the time (ms of `publish_ts`, `until` excluded); their rows are not
+        filtered. No rows where nothing is.
+        """
+        parts = [one.tables[table.name] for one in self.manifests() if table.name in one.tables]
+        folders = [f"{self.root.uri}/{part.folder}" for part in parts if part.rows and part.touches(since, until)]
+        if not folders:
+            return spark.createDataFrame([], table.spark())
+        return spark.read.schema(table.spark()).parquet(*folders)
+
+    def check(self) -> None:
+        """Raises KodoctlError when batches are there and the book of what was read is not: they would be read again."""
+        landed = self._manifests.exists() and any(one.batch is not None for one in self.manifests())
+        if landed and not self.checkpoint.exists():
+            detail = (
+                f"{self.checkpoint.uri} is gone, so nobody knows what {self.root.uri} holds already; land elsewhere"
+            )
+            raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+    def sweep(self, tables: Sequence[Table]) -> None:
+        """Removes what attempts left that were never committed. Only while no other ingest runs."""
+        named = {part.folder for one in self.manifests() for part in one.tables.values()}
+        for table in tables:
+            for name in (self.root / table.name).folders():
+                if f"{table.name}/{name}" not in named:
+                    (self.root / table.name / name).remove()
+        (self.root / "_work").remove()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """One ingest at a time, where the landing is a folder; in a store, Spark's checkpoint finds a second one out. Raises
+        LockedError.
+        """
+        if self.root.local is None:
+            yield
+            return
+        self.root.local.mkdir(parents=True, exist_ok=True)
+        with (self.root.local / ".lock").open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                detail = f"{self.root.uri}: wait until it has ended"
+                raise LockedError(error("K575", "another ingest is running", detail)) from None
+            yield

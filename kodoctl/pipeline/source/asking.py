@@ -1,0 +1,53 @@
+"""What the source asks of the admin API: one call a topic, and where a publish time begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.source.ranges import Place, Stored, stored
+from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.topology.names import TopicName
+
+_AT_ONCE: Final = 8  # more does not make a broker faster
+Part = tuple[TopicName, int]
+"""A topic and the number of its partition; -1: the topic has none."""
+
+
+def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]:
+    """Every partition of the topics, asked in their order. Raises UsageError naming every topic that is not there."""
+    asked = list(topics)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(lambda topic: internal_stats(admin, topic), asked))
+    if absent := [topic for topic, answer in zip(asked, answers, strict=True) if answer is None]:
+        raise UsageError(*(error("K560", "no such topic on the cluster", f"{topic}") for topic in absent))
+    return {
+        (topic, number): stored(stats)
+        for topic, answer in zip(asked, answers, strict=True)
+        for number, stats in sorted((answer or {}).items())
+    }
+
+
+def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
+    """By partition; -1 for a topic that has none; None: there is no such topic."""
+    reply = admin.call("GET", f"{topic_path(topic)}/partitions")
+    count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
+    if not count:
+        plain = admin.call("GET", f"{topic_path(topic)}/internalStats")
+        return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
+    found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
+    parts = found.get("partitions") or {}
+    return {number: parts[name] for number in range(count) if (name := topic.partition(number)) in parts}
+
+
+def place_at(admin: Admin, part: Part, moment: int) -> Place | None:
+    """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it tells none."""
+    topic, number = part
+    path = topic_path(topic) if number < 0 else f"{topic_path(topic)}-partition-{number}"
+    reply = admin.call("GET", f"{path}/messageid/{moment}")
+    if not reply.ok or not isinstance(reply.data, dict):
+        return None
+    found = int(reply.data.get("ledgerId", -1)), int(reply.data.get("entryId", -1))
+    return found if found[0] >= 0 else None

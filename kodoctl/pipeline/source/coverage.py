@@ -1,0 +1,101 @@
+"""What came of a split: planned and seen. In every silent loss that could be provoked the job succeeded; this told. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kodoctl.pipeline.source.ranges import Place, Split
+
+COMPLETE: Final = "complete"
+TIMEOUT: Final = "timeout"
+OVERRUN: Final = "overrun"
+HOLE: Final = "hole"
+_MOST_GAPS: Final = 100
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Told what is read, in order. Holes between entries are found against what was planned."""
+
+    split: Split
+    rows: int = 0
+    seen: int = 0
+    first_seen: Place | None = None
+    last_seen: Place | None = None
+    state: str = TIMEOUT
+    seconds: float = 0.0
+    ledgers_after: tuple[int, ...] | None = None
+    gaps: list[str] = field(default_factory=list)
+    _piece: int = 0
+    _next: int = -1
+
+    def entry(self, ledger: int, entry: int) -> None:
+        """The first message of another entry, of the range."""
+        pieces = self.split.pieces
+        expected = (pieces[self._piece].ledger, self._next if self._next >= 0 else pieces[self._piece].first)
+        if (ledger, entry) != expected:
+            if len(self.gaps) < _MOST_GAPS:
+                self.gaps.append(f"{expected[0]}:{expected[1]}>{ledger}:{entry}")
+            while self._piece < len(pieces) - 1 and pieces[self._piece].ledger < ledger:
+                self._piece += 1
+        self._next = entry + 1
+        if entry >= pieces[self._piece].last and self._piece < len(pieces) - 1:
+            self._piece, self._next = self._piece + 1, -1
+        self.seen += 1
+        self.first_seen = self.first_seen or (ledger, entry)
+        self.last_seen = (ledger, entry)
+
+    @property
+    def full(self) -> bool:
+        """Every planned entry was read and nothing says otherwise."""
+        return self.state == COMPLETE and self.seen == self.split.entries and not self.gaps
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in words; "" when it is full."""
+        if self.full:
+            return ""
+        if self.state == HOLE:
+            return f"{self.split.part}: {self.split.hole}"
+        gone = sorted({piece.ledger for piece in self.split.pieces} - set(self.ledgers_after or ()))
+        why = {TIMEOUT: "nothing more came", OVERRUN: "the broker went on behind the end"}.get(
+            self.state, "entries are missing"
+        )
+        trimmed = f"; ledgers {', '.join(map(str, gone))} are gone" if gone and self.ledgers_after is not None else ""
+        return f"{self.split.id}: {self.seen} of {self.split.entries} entries, {why}{trimmed}"
+
+    def record(self) -> dict[str, Any]:
+        """Its row in the table `coverage`, but for run and batch."""
+        split = self.split
+        ledgers = sorted({piece.ledger for piece in split.pieces})
+        return {
+            "split_id": split.id if split.pieces else f"{split.part}@hole",
+            "msg_topic": split.topic,
+            "msg_partition": split.partition,
+            "first": _text(split.first) if split.pieces else "",
+            "last": _text(split.last) if split.pieces else "",
+            "entries_planned": split.entries,
+            "entries_seen": self.seen,
+            "rows": self.rows,
+            "first_seen": _text(self.first_seen),
+            "last_seen": _text(self.last_seen),
+            "gaps": self.gaps or ([split.hole] if split.hole else []),
+            "ledgers_before": ledgers,
+            "ledgers_after": ledgers
+            if self.ledgers_after is None
+            else [one for one in ledgers if one in self.ledgers_after],
+            "state": self.state,
+            "full": self.full,
+            "seconds": round(self.seconds, 3),
+        }
+
+    @property
+    def file(self) -> str:
+        """Name of its file: the same for every attempt, so that the last one counts."""
+        return f"{hashlib.sha256(self.record()['split_id'].encode()).hexdigest()[:24]}.json"
+
+
+def _text(found: Place | None) -> str | None:
+    return None if found is None else f"{found[0]}:{found[1]}"

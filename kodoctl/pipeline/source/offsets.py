@@ -1,0 +1,93 @@
+"""How far a stream has come: for each partition a position and how many entries lie before it. Pure.
+
+The count is what makes a hole show: a range is planned again from what is stored *now*, after a restart as well, and must
+have as many entries as when its end was fixed. As JSON: {"persistent://t/ns/orders-partition-0": "17:41:1042"}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kodoctl.pipeline.source.ranges import START, Piece, Place, Stored, clip, share, within
+
+
+class Mark(NamedTuple):
+    """Everything up to the position is read: `entries` entries since the stream began."""
+
+    ledger: int
+    entry: int
+    entries: int
+
+    @property
+    def place(self) -> Place:
+        """(ledger, entry)."""
+        return self.ledger, self.entry
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}:{self.entries}"
+
+
+BEGIN = Mark(*START, 0)
+Offset = dict[str, str]
+
+
+def mark(offset: Mapping[str, str], part: str) -> Mark:
+    """Of one partition; its beginning where the offset does not know it (partitions that came later)."""
+    text = offset.get(part)
+    if text is None:
+        return BEGIN
+    ledger, entry, count = map(int, text.split(":"))
+    return Mark(ledger, entry, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one partition has for the next batch."""
+
+    since: Mark
+    pieces: tuple[Piece, ...]
+    tip: Place
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return sum(piece.size for piece in self.pieces)
+
+
+def wanted(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, Wanted]:
+    """What is stored behind an offset."""
+    found = {}
+    for part, there in now.items():
+        begin = mark(since, part)
+        found[part] = Wanted(begin, tuple(clip(there.pieces, begin.place)), there.tip)
+    return found
+
+
+def advanced(waiting: Mapping[str, Wanted], limit: int | None) -> Offset:
+    """The next offset: everything, or about `limit` bytes dealt out to the partitions. Never behind where it was."""
+    parts = None if limit is None else share({part: one.size for part, one in waiting.items()}, limit)
+    return {part: str(_next(one, None if parts is None else parts[part])) for part, one in waiting.items()}
+
+
+def _next(one: Wanted, size: int | None) -> Mark:
+    taken = list(one.pieces) if size is None else within(one.pieces, size)
+    count = one.since.entries + sum(piece.entries for piece in taken)
+    if taken == list(one.pieces):
+        return Mark(*max(one.since.place, one.tip), count)
+    return Mark(taken[-1].ledger, taken[-1].last, count)
+
+
+def holes(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, str]:
+    """Partitions in which what came right behind the offset may be gone, and why."""
+    return {
+        part: f"ledger {mark(since, part).ledger}, where reading stopped, is gone, and with it what came behind"
+        for part, there in now.items()
+        if not there.continues(mark(since, part).place)
+    }
+
+
+def missing(pieces: list[Piece], begin: Mark, end: Mark) -> int:
+    """Entries of a range that were stored when its end was fixed, and are not any more."""
+    return end.entries - begin.entries - sum(piece.entries for piece in pieces)

@@ -1,0 +1,76 @@
+"""Filters of a query, as far as they spare reading. Spark applies all of them to the rows afterwards, so this may cut too little."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
+
+
+@dataclass(frozen=True, slots=True)
+class Pruning:
+    """None: no bound. Times are ms since the epoch, both included."""
+
+    topics: frozenset[str] | None = None
+    partitions: frozenset[int] | None = None
+    since: int | None = None
+    until: int | None = None
+
+    @classmethod
+    def of(cls, filters: Iterable[Filter]) -> Pruning:
+        """All of them hold at once."""
+        found = cls()
+        for one in filters:
+            found = found._with(one)
+        return found
+
+    def _with(self, one: Filter) -> Pruning:
+        column = getattr(one, "attribute", ())
+        match one:
+            case EqualTo(value=value) if column == ("topic",):
+                return replace(self, topics=_both(self.topics, [value]))
+            case In(value=values) if column == ("topic",):
+                return replace(self, topics=_both(self.topics, values))
+            case EqualTo(value=value) if column == ("partition",):
+                return replace(self, partitions=_both(self.partitions, [value]))
+            case In(value=values) if column == ("partition",):
+                return replace(self, partitions=_both(self.partitions, values))
+            case GreaterThan() | GreaterThanOrEqual() | EqualTo() | LessThan() | LessThanOrEqual() if column == (
+                "publish_ts",
+            ):
+                return self._timed(one)
+            case _:
+                return self
+
+    def _timed(self, one: Any) -> Pruning:
+        if not isinstance(one.value, datetime):
+            return self
+        moment = one.value if one.value.tzinfo else one.value.replace(tzinfo=UTC)
+        at = int(moment.timestamp() * 1000)
+        since = at if not isinstance(one, LessThan | LessThanOrEqual) else self.since
+        until = at if not isinstance(one, GreaterThan | GreaterThanOrEqual) else self.until
+        return replace(
+            self,
+            since=since if self.since is None or since is None else max(since, self.since),
+            until=until if self.until is None or until is None else min(until, self.until),
+        )
+
+    def has_topic(self, name: str) -> bool:
+        """Whether rows of the topic can remain."""
+        return self.topics is None or name in self.topics
+
+    def has_partition(self, number: int) -> bool:
+        """Whether rows of the partition can remain."""
+        return self.partitions is None or number in self.partitions
+
+    def moments(self, skew: int) -> tuple[int | None, int | None]:
+        """The bounds, `skew` ms wider: producers' clocks stamp messages, and they differ."""
+        since = None if self.since is None else max(0, self.since - skew)
+        return since, None if self.until is None else self.until + 1 + skew
+
+
+def _both(one: frozenset[Any] | None, other: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(other) if one is None else one & frozenset(other)

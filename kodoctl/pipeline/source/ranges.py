@@ -1,0 +1,203 @@
+"""What is stored in a partition, and how reading it is cut into splits. Pure: statistics in, splits out.
+
+A position is (ledger, entry). Ledger ids grow within a topic and are not consecutive; entries of a ledger are, from 0. A
+producer's batch is one entry. So entries, not messages, are what can be planned, counted and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Place = tuple[int, int]
+START: Final[Place] = (-1, -1)  # before everything
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Consecutive entries of one ledger, both ends included; `size` in bytes."""
+
+    ledger: int
+    first: int
+    last: int
+    size: int
+
+    @property
+    def entries(self) -> int:
+        """How many."""
+        return self.last - self.first + 1
+
+    def until(self, entries: int) -> Piece:
+        """Its first so many entries."""
+        return Piece(self.ledger, self.first, self.first + entries - 1, self.size * entries // self.entries)
+
+    def beyond(self, entries: int) -> Piece:
+        """All but its first so many entries."""
+        return Piece(self.ledger, self.first + entries, self.last, self.size - self.size * entries // self.entries)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """One partition when it was asked. `ledgers`: every id there is; `last`: the last confirmed entry, which may lie in a
+    ledger that is gone; `tip`: where one stands who has read everything, the beginning of the open ledger if nothing is in it.
+    """
+
+    pieces: tuple[Piece, ...]
+    ledgers: tuple[int, ...]
+    last: Place
+    tip: Place
+
+    def continues(self, after: Place) -> bool:
+        """Whether nothing between `after` and what is stored can be gone: ledgers are trimmed from the oldest on."""
+        return after == START or after >= self.last or after[0] in self.ledgers
+
+
+def stored(stats: Mapping[str, Any]) -> Stored:
+    """Of the admin API's `internalStats`. The open ledger is the last one; its figures stand beside the list."""
+    last = place(str(stats.get("lastConfirmedEntry", "-1:-1")))
+    rows = [(int(one["ledgerId"]), int(one["entries"]), int(one["size"])) for one in stats.get("ledgers") or ()]
+    if rows:
+        ledger, entries, size = rows[-1]
+        opened = (int(stats.get("currentLedgerEntries") or 0), int(stats.get("currentLedgerSize") or 0))
+        rows[-1] = (ledger, *max((entries, size), opened))
+    pieces = []
+    for ledger, entries, size in rows:
+        kept = min(entries, last[1] + 1) if ledger == last[0] else entries
+        if kept > 0 and ledger <= last[0]:
+            pieces.append(Piece(ledger, 0, kept - 1, size * kept // entries))
+    tip = (pieces[-1].ledger, pieces[-1].last) if pieces else START
+    if rows and rows[-1][1] == 0 and rows[-1][0] > last[0] and (tip == last or not pieces):
+        tip = (rows[-1][0], -1)
+    return Stored(tuple(pieces), tuple(ledger for ledger, _, _ in rows), last, tip)
+
+
+def place(text: str) -> Place:
+    """`ledger:entry`."""
+    ledger, _, entry = text.partition(":")
+    return int(ledger), int(entry)
+
+
+def clip(pieces: Iterable[Piece], after: Place = START, upto: Place | None = None) -> list[Piece]:
+    """What lies behind `after` and not behind `upto`."""
+    found = []
+    for piece in pieces:
+        first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
+        last = min(piece.last, upto[1]) if upto is not None and piece.ledger == upto[0] else piece.last
+        if first <= last and piece.ledger >= after[0] and (upto is None or piece.ledger <= upto[0]):
+            found.append(Piece(piece.ledger, first, last, piece.size * (last - first + 1) // piece.entries))
+    return found
+
+
+def cut(pieces: Sequence[Piece], most: int) -> list[tuple[Piece, ...]]:
+    """At most so many runs of about as many bytes each, in order; entries stay whole."""
+    goal = max(1, -(-sum(piece.size for piece in pieces) // max(1, most)))
+    runs: list[tuple[Piece, ...]] = []
+    run: list[Piece] = []
+    have = 0
+    for whole in pieces:
+        piece: Piece | None = whole
+        while piece is not None:
+            taken, piece = _taken(piece, goal - have if len(runs) < most - 1 else None)
+            run.append(taken)
+            have += max(1, taken.size)
+            if have >= goal and len(runs) < most - 1:
+                runs.append(tuple(run))
+                run, have = [], 0
+    return [*runs, tuple(run)] if run else runs
+
+
+def _taken(piece: Piece, room: int | None) -> tuple[Piece, Piece | None]:
+    """Its entries up to `room` bytes, at least one, and the rest."""
+    if room is None:
+        return piece, None
+    entries = max(1, -(-room * piece.entries // max(1, piece.size)))
+    return (piece, None) if entries >= piece.entries else (piece.until(entries), piece.beyond(entries))
+
+
+def share(waiting: Mapping[str, int], limit: int) -> dict[str, int]:
+    """A limit dealt out to who has something waiting: equal parts, and what one does not need goes to the others."""
+    found = dict.fromkeys(waiting, 0)
+    left, open_ = limit, sorted((name for name in waiting if waiting[name] > 0), key=lambda name: waiting[name])
+    while open_:  # the smallest first: once its part is larger than its need, the others' parts only grow
+        name, *open_ = open_
+        found[name] = min(waiting[name], left // (len(open_) + 1))
+        left -= found[name]
+    return found
+
+
+def within(pieces: Iterable[Piece], size: int) -> list[Piece]:
+    """The first entries of about `size` bytes: none beyond it, but at least one."""
+    found: list[Piece] = []
+    left = size
+    for piece in pieces:
+        entries = min(piece.entries, left * piece.entries // max(1, piece.size)) if left > 0 else 0
+        entries = max(entries, 0 if found else 1)
+        if entries:
+            found.append(piece.until(entries))
+            left -= max(1, found[-1].size)
+        if entries < piece.entries:
+            break
+    return found
+
+
+def splits_each(cores: int, partitions: int, size: int) -> int:
+    """How many splits a partition is worth: enough to fill the cores, and none too small to pay its connection."""
+    return max(1, min(-(-cores // max(1, partitions)), size // SMALLEST))
+
+
+SMALLEST: Final = 4 * 1024 * 1024  # bytes: a split costs some 60 ms, in which a core reads so much
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """What one task reads: entries of one partition of `topic` (full name; `partition` -1: it has none), in order.
+
+    `hole`: nothing is read, and this says what cannot be any more; accepted by who asked for it.
+    """
+
+    topic: str
+    partition: int
+    pieces: tuple[Piece, ...]
+    hole: str = ""
+
+    @property
+    def part(self) -> str:
+        """Full name of the partition."""
+        return part_name(self.topic, self.partition)
+
+    @property
+    def first(self) -> Place:
+        """First position planned."""
+        return self.pieces[0].ledger, self.pieces[0].first
+
+    @property
+    def last(self) -> Place:
+        """Last position planned."""
+        return self.pieces[-1].ledger, self.pieces[-1].last
+
+    @property
+    def entries(self) -> int:
+        """How many are planned."""
+        return sum(piece.entries for piece in self.pieces)
+
+    @property
+    def size(self) -> int:
+        """Bytes planned."""
+        return sum(piece.size for piece in self.pieces)
+
+    @property
+    def id(self) -> str:
+        """Partition and range: the same whenever the same range is planned."""
+        first, last = self.first, self.last
+        return f"{self.part}@{first[0]}:{first[1]}..{last[0]}:{last[1]}"
+
+
+def part_name(topic: str, partition: int) -> str:
+    """Full name of a partition; of the topic itself where there are none (-1)."""
+    return topic if partition < 0 else f"{topic}-partition-{partition}"
+
+
+def splits_of(topic: str, partition: int, pieces: Sequence[Piece], most: int) -> list[Split]:
+    """The pieces of one partition as at most so many splits."""
+    return [Split(topic, partition, run) for run in cut(pieces, most)]

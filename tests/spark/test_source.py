@@ -1,0 +1,159 @@
+"""`spark.read.format("pulsar")` on a real broker: exact however it is cut, and never silent about what is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as f
+
+from kodoctl.errors import ClusterError
+from kodoctl.pipeline.source.asking import read_stored
+from kodoctl.pipeline.source.ranges import Split, splits_of
+from kodoctl.pipeline.source.reading import read_split
+from kodoctl.pipeline.source.spark import PulsarSource
+from kodoctl.pipeline.source.storage import Storage
+from kodoctl.pulsar.admin_http import HttpAdmin
+from tests.cluster import Workspace
+from tests.spark.filling import core_options, fill, keep, source_options
+from tests.support import eventually
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.broker
+MESSAGES = 8_000
+
+
+@pytest.fixture(scope="module")
+def source(spark: SparkSession) -> SparkSession:
+    spark.dataSource.register(PulsarSource)
+    return spark
+
+
+@pytest.fixture
+def kept(workspace: Workspace) -> Workspace:
+    workspace.admin("PUT", f"namespaces/{workspace.namespace}")
+    keep(workspace)
+    return workspace
+
+
+def _read(spark: SparkSession, workspace: Workspace, *locals_: str, **more: str) -> DataFrame:
+    return spark.read.format("pulsar").options(**source_options(workspace, *locals_, **more)).load()
+
+
+def _covered(folder: Path) -> list[dict[str, Any]]:
+    return list(Storage(str(folder)).documents().values())
+
+
+def _splits(workspace: Workspace, local: str, most: int = 1) -> list[Split]:
+    options = core_options(workspace, local)
+    admin = HttpAdmin(options.connection)
+    found = read_stored(admin, options.topics)
+    admin.close()
+    return [
+        split for (topic, number), one in found.items() for split in splits_of(topic.full, number, one.pieces, most)
+    ]
+
+
+def test_every_message_is_read_once_however_the_ledgers_are_cut(
+    source: SparkSession, kept: Workspace, tmp_path: Path
+) -> None:
+    kept.make_topic("orders", 4)
+    fill(kept, "orders", range(MESSAGES), 4, ledgers=3)
+    fill(kept, "orders", range(MESSAGES, MESSAGES + 400), 4)  # in the open ledger
+    for splits in (1, 2):
+        folder = tmp_path / str(splits)
+        frame = _read(
+            source, kept, "orders", splits=str(splits), coverage=str(folder), payload=str(splits == 1).lower()
+        )
+        number = f.col("properties")["n"].cast("int")
+        found = frame.agg(
+            f.count("*"), f.countDistinct(number), f.min(number), f.max(number),
+            f.countDistinct("partition", "ledger", "entry", "batch_index"), f.sum("size"), f.countDistinct("split_id"),
+        ).first()  # fmt: skip
+        assert found is not None
+        total = MESSAGES + 400
+        assert tuple(found)[:5] == (total, total, 0, total - 1, total)
+        assert found[5] == (total * 200 if splits == 1 else None)
+        covered = _covered(folder)
+        assert len(covered) == found[6] == 4 * splits
+        assert all(one["full"] for one in covered)
+        assert sum(one["rows"] for one in covered) == total
+    places = set()
+    options = core_options(kept, "orders", payload="false")
+    splits_of_all = _splits(kept, "orders", 8)
+    for split in splits_of_all:  # what a table engine without Spark does
+        for batch in read_split(split, options):
+            columns = [batch.column(name).to_pylist() for name in ("partition", "ledger", "entry", "batch_index")]
+            places |= set(zip(*columns, strict=True))
+    assert len(splits_of_all) == 32
+    assert len(places) == MESSAGES + 400
+
+
+def test_filters_spare_reading(source: SparkSession, kept: Workspace, tmp_path: Path) -> None:
+    for local in ("a", "b"):
+        kept.make_topic(local, 2)
+        fill(kept, local, range(2_000), 2, ledgers=2)
+    both = _read(source, kept, "a", "b", coverage=str(tmp_path / "one"))
+    one = both.where((f.col("topic") == kept.full("a")) & (f.col("partition") == 1))
+    assert one.count() == 1_000
+    assert [(row["msg_topic"], row["msg_partition"], row["rows"]) for row in _covered(tmp_path / "one")] == [
+        (kept.full("a"), 1, 1_000)
+    ]
+    late = _read(source, kept, "b", coverage=str(tmp_path / "late"), publishTimeSkewMs="0")
+    times = sorted(row[0] for row in late.select("publish_ts").distinct().collect())
+    Storage(str(tmp_path / "late")).remove()
+    wanted = late.where(f.col("publish_ts") >= f.lit(times[-1])).count()
+    assert 0 < wanted <= sum(row["rows"] for row in _covered(tmp_path / "late")) < 1_000
+
+
+def test_what_is_trimmed_between_plan_and_reading_is_told(kept: Workspace, tmp_path: Path) -> None:
+    kept.make_topic("gone", 1)
+    fill(kept, "gone", range(2_000), 1, ledgers=2)
+    (split,) = _splits(kept, "gone")
+    keep(kept, 0)
+
+    def trimmed() -> bool:
+        kept.admin("POST", f"{kept.path('gone')}-partition-0/trim")
+        return not _splits(kept, "gone")
+
+    eventually(trimmed, every=0.5)
+    options = core_options(kept, "gone", tmp_path, timeoutMs="1000")
+    with pytest.raises(ClusterError, match=r"K574.*0 of \d+ entries, nothing more came; ledgers .* are gone"):
+        list(read_split(split, options))
+    fill(kept, "gone", range(2_000, 2_100), 1)
+    with pytest.raises(ClusterError, match=r"K574.*0 of \d+ entries, the broker went on behind the end"):
+        list(read_split(split, options))
+    assert [one["state"] for one in _covered(tmp_path)] == ["overrun"]
+
+
+def test_messages_that_expire_under_a_reader_are_told_though_their_ledgers_stay(
+    kept: Workspace, tmp_path: Path
+) -> None:
+    kept.make_topic("old", 1, "idle")
+    fill(kept, "old", range(6_000), 1)
+    (split,) = _splits(kept, "old")
+    batches = read_split(split, core_options(kept, "old", tmp_path, rowsPerBatch="50", timeoutMs="2000"))
+    rows = next(batches).num_rows
+    part = f"{kept.path('old')}-partition-0"
+
+    def expired() -> bool:  # what is older than a second; the newest message is, soon
+        kept.admin("POST", f"{part}/all_subscription/expireMessages/1")
+        return int(kept.admin("GET", f"{part}/stats")["subscriptions"]["idle"]["msgBacklog"]) == 0
+
+    eventually(expired, every=0.5)
+    with pytest.raises(ClusterError, match=r"K574.* of \d+ entries, nothing more came$"):
+        rows += sum(batch.num_rows for batch in batches)
+    assert rows < 6_000
+    (covered,) = _covered(tmp_path)
+    assert not covered["full"]
+    assert covered["ledgers_after"] == covered["ledgers_before"], "only entries seen tell"
+
+
+def test_wrong_options_are_all_told_at_once(source: SparkSession) -> None:
+    frame = source.read.format("pulsar").option("topic", "no topic").option("splits", "0").option("colour", "red")
+    with pytest.raises(PySparkException, match=r"(?s)colour.*topic.*adminUrl.*splits"):
+        frame.load().count()
