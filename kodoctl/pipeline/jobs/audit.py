@@ -1,0 +1,139 @@
+"""Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
+from kodoctl.pipeline.told import SAMPLES, Finding, document
+from kodoctl.pipeline.transforms.audit import findings, judged, messages, tallied
+from kodoctl.pipeline.transforms.places import LANES, places
+from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps
+from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Tally, judge
+from kodoctl.topology.expand import Expansion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_FATES: Final = tuple(Fate)
+_LETTERS: Final = "msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, settled string"
+
+
+class Letter(NamedTuple):
+    """A dead letter that the ledger of recalls knows: `settled` is `sent` or `discarded`."""
+
+    msg_topic: str
+    msg_partition: int
+    ledger: int
+    entry: int
+    batch_index: int
+    settled: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The landing's tables, as kodoctl.pipeline.schema has them; only what finished runs committed."""
+
+    events: DataFrame
+    transitions: DataFrame
+    coverage: DataFrame
+    cursors: DataFrame
+
+
+def audit(
+    spark: SparkSession,
+    tables: Tables,
+    expansion: Expansion,
+    *,
+    letters: Iterable[Letter] = (),
+    stored_from: Mapping[Key, int] | None = None,
+) -> dict[str, Any]:
+    """The document of kodoctl.pipeline.told. `stored_from`: the first ledger each partition has now, where that was asked:
+    ranges of different runs continue each other for certain while it is not behind them.
+    """
+    ground = _surveyed(tables, expansion, stored_from or {})
+    lanes = spark.createDataFrame(ground.lanes, LANES)
+    settled = spark.createDataFrame(list(letters), _LETTERS)
+    known = places(tables.events, tables.transitions, settled, lanes).persist()
+    verdicts = judged(known, lanes).persist()
+    try:
+        evidence = _evidence(tables, ground, lanes, verdicts)
+        found = [Finding(*row) for row in _sampled(findings(verdicts, lanes)).collect()]
+    finally:
+        verdicts.unpersist()
+        known.unpersist()
+    return document(judge(evidence), evidence, found)
+
+
+def _surveyed(tables: Tables, expansion: Expansion, stored_from: Mapping[Key, int]) -> Ground:
+    """Coverage and cursors are a row for each range and subscription: small, so they are collected."""
+    coverage = tables.coverage.select(
+        "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
+        "ingest_run",
+    )  # fmt: skip
+    cursors = tables.cursors.select(
+        "msg_topic", "msg_partition", "subscription", "mark_ledger", "mark_entry", "acknowledged", "ttl_ms", "first_ledger",
+        "taken_ts", "ingest_run",
+    )  # fmt: skip
+    return survey(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
+
+
+def _rows(table: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in table.collect()]
+
+
+def _evidence(tables: Tables, ground: Ground, lanes: DataFrame, verdicts: DataFrame) -> Evidence:
+    fates: dict[int, dict[Fate, int]] = defaultdict(dict)
+    for row in tallied(messages(verdicts)).collect():
+        fates[row["family"]][_FATES[row["rank"]]] = row["messages"]
+    missing = {row["family"]: row for row in missing_records(tables.transitions, lanes).collect()}
+    doubled = any(row["repeats"] for row in missing.values())
+    forged = contradictions(tables.transitions, lanes).collect() if doubled else []
+    contradicted = {row["family"]: row["contradictions"] for row in forged}
+    gaps = producer_gaps(tables.events).collect()
+    newest, unnumbered = overview(tables.events).collect()[0]
+    read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
+    tallies = [
+        Tally(
+            family.topic,
+            family.subscription,
+            family.mode,
+            fates[family.number],
+            missing[family.number]["missing"] if family.number in missing else 0,
+            contradicted.get(family.number, 0),
+            tuple(missing[family.number]["runs"]) if family.number in missing else (),
+        )
+        for family in ground.families
+    ]
+    return Evidence(
+        parts=ground.parts,
+        tallies=tuple(tallies),
+        gaps=tuple(_gap(row, ground) for row in gaps if row["missing"]),
+        skew=max(0, (newest or 0) - read_at) if read_at else 0,
+        unnumbered=unnumbered,
+        numbered_twice=sum(row["repeats"] for row in gaps),
+    )
+
+
+def _gap(row: Row, ground: Ground) -> Gap:
+    topic, partition = row["msg_topic"], row["seq_partition"]
+    firm = any(part.full and part.whole for part in ground.parts if (part.topic, part.partition) == (topic, partition))
+    return Gap(topic, partition, row["seq_run"], row["missing"], row["told"], firm)
+
+
+def _sampled(found: DataFrame) -> DataFrame:
+    """Some of each fate, the first ones by topic and place."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+    columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
+    order = Window.partitionBy("fate").orderBy("msg_topic", "id")
+    return (
+        found.select(*columns, F.row_number().over(order).alias("nth"))
+        .where(F.col("nth") <= SAMPLES)
+        .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
+        .orderBy("fate", "msg_topic", "id")
+    )

@@ -1,0 +1,87 @@
+"""What happened in each window of time: counts and latencies by topic, subscription, level, state and tenant.
+
+Rows add up: over windows, topics, runs. A row is counted in the window in which it happened: an arrival when it was
+published, what a worker did when it did that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.transforms.histogram import bucket
+
+KEYS: Final = ("window_ts", "topic", "subscription", "level", "state", "tenant")
+COUNTS: Final = ("arrivals", "done", "failed", "rerouted", "over_limit", "retries", "dead", "discarded", "repeated")
+_FAILED: Final = ("retrying", "escalated", "backup", "dead")
+_LIMITED: Final = ("pending", "blocking")
+_DONE: Final = ("done", "transferred")
+
+
+def rollup(events: DataFrame, transitions: DataFrame, *, window: str) -> DataFrame:
+    """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every subscription
+    reads, arrivals are told once, with `subscription` null.
+
+    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait for room, because a
+    limit or the handler said so; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
+    """
+    return (
+        _arrived(events, window)
+        .unionByName(_handled(transitions, events, window))
+        .groupBy(*KEYS)
+        .agg(*(F.sum(name).alias(name) for name in COUNTS))
+        .select(*KEYS, *COUNTS)
+    )
+
+
+def latencies(events: DataFrame, transitions: DataFrame, *, window: str) -> DataFrame:
+    """(KEYS, bucket, messages) of what was done: time since the message was first stored, by kodoctl.pipeline.transforms
+    .histogram. Histograms of one key and several windows or runs are added bucket by bucket.
+    """
+    return (
+        _placed(transitions.where(F.col("event").isin(*_DONE)), events, window)
+        .select(*KEYS, bucket("age_ms").alias("bucket"))
+        .groupBy(*KEYS, "bucket")
+        .agg(F.count("*").alias("messages"))
+        .select(*KEYS, "bucket", "messages")
+    )
+
+
+def _arrived(events: DataFrame, window: str) -> DataFrame:
+    tried = F.size("attempts") > 0
+    marks = F.col("seq_high").isNotNull()
+    return events.where((F.col("state") != "audit") & ~marks).select(
+        F.window("publish_ts", window)["start"].alias("window_ts"),
+        *KEYS[1:],
+        *_counts(arrivals=F.lit(1), retries=F.when(tried, 1)),
+    )
+
+
+def _handled(transitions: DataFrame, events: DataFrame, window: str) -> DataFrame:
+    event, rule = F.col("event"), F.col("rule")
+    return _placed(transitions, events, window).select(
+        *KEYS,
+        *_counts(
+            done=F.when(event.isin(*_DONE), 1),
+            failed=F.when(rule.isin(*_FAILED), 1),
+            rerouted=F.when(event == "moved", 1),
+            over_limit=F.when(rule.isin(*_LIMITED), 1),
+            dead=F.when(event == "dead", 1),
+            discarded=F.when(event == "discarded", 1),
+            repeated=F.when(event == "repeated", 1),
+        ),
+    )
+
+
+def _placed(transitions: DataFrame, events: DataFrame, window: str) -> DataFrame:
+    """Records with the level and state of the topic they are about, which the topology gave its events."""
+    topics = events.where(F.col("state") != "audit").select("msg_topic", "level", "state").distinct()
+    return transitions.join(F.broadcast(topics), "msg_topic", how="left").select(
+        F.window("at_ts", window)["start"].alias("window_ts"), *KEYS[1:], "event", "rule", "age_ms"
+    )
+
+
+def _counts(**given: Column) -> list[Column]:
+    return [F.coalesce(given.get(name, F.lit(0)), F.lit(0)).cast("bigint").alias(name) for name in COUNTS]

@@ -1,0 +1,108 @@
+"""The audit of a landing's tables: from their rows to the document."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
+from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+from kodoctl.topology.names import HOLDER
+
+FILE = """
+version: 1
+name: trade
+tenant: kodo
+namespace: trade
+defaults: {partitions: 1}
+topics:
+  orders:
+    subscriptions:
+      billing: {states: [retrying], audit: true}
+"""
+READY = "persistent://kodo/trade/orders"
+RETRYING, DEAD, AUDIT = (f"{READY}-billing-{name}" for name in ("RETRYING", "DLQ", "AUDIT"))
+LEDGERS = {READY: 7, RETRYING: 8, DEAD: 9, AUDIT: 10}
+SOME_TIME = datetime(2026, 1, 1, tzinfo=UTC)
+pytestmark = pytest.mark.timeout(900)
+
+
+def frame(spark, table, rows):
+    return spark.createDataFrame([tuple(row.get(name) for name in table.names) for row in rows], table.spark())
+
+
+def event(topic, state, entry, mid=None, **columns):
+    place = f"{LEDGERS[topic]}:{entry}:0:-1"
+    return {
+        "mid": mid or place, "id": place, "msg_topic": topic, "msg_partition": 0, "ledger": LEDGERS[topic], "entry": entry,
+        "batch_index": -1, "topic": "orders", "state": state, "hop": 0, "publish_ts": SOME_TIME,
+    } | columns  # fmt: skip
+
+
+def record(number, topic, entry, kind="done", target=None, **columns):
+    place = f"{LEDGERS[topic]}:{entry}:0:-1"
+    return {
+        "worker_run": "w", "number": number, "topic": "orders", "subscription": "billing", "msg_topic": topic, "id": place,
+        "identity": place, "hop": 0, "event": kind, "rule": kind, "target_topic": target and target["msg_topic"],
+        "target_id": target and target["id"],
+    } | columns  # fmt: skip
+
+
+def looks():
+    for run, entry in (("r1", -1), ("r2", 2)):
+        taken = SOME_TIME.replace(minute=int(run[1]))
+        for topic, name in ((READY, "billing"), (RETRYING, "billing"), (DEAD, HOLDER)):
+            yield {
+                "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": LEDGERS[topic],
+                "mark_entry": -1 if topic == DEAD and run == "r1" else entry, "acknowledged": [],
+                "first_ledger": LEDGERS[topic], "taken_ts": taken, "ingest_run": run,
+            }  # fmt: skip
+
+
+def tables(spark, records):
+    moved = event(RETRYING, "retrying", 0, "7:1:0:-1", hop=1)
+    dead = event(DEAD, "dead", 0, "7:2:0:-1", hop=1)
+    events = [event(READY, "ready", entry) for entry in range(3)] + [moved, dead]
+    everything = [
+        record(1, READY, 0),
+        record(2, READY, 1, "moved", moved),
+        record(3, READY, 2, "dead", dead),
+        record(4, RETRYING, 0, identity="7:1:0:-1", hop=1),
+    ]
+    coverage = [
+        {
+            "split_id": topic, "msg_topic": topic, "msg_partition": 0, "first": f"{ledger}:0", "last": f"{ledger}:2",
+            "entries_planned": 3, "entries_seen": 3, "full": True, "state": "complete", "ingest_run": "r2",
+        }
+        for topic, ledger in LEDGERS.items()
+    ]  # fmt: skip
+    return Tables(
+        frame(spark, EVENTS, events),
+        frame(spark, TRANSITIONS, everything[:records]),
+        frame(spark, COVERAGE, coverage),
+        frame(spark, CURSORS, list(looks())),
+    )
+
+
+def test_from_tables_to_a_document(spark, tmp_path):
+    file = tmp_path / "trade.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    expansion = expand(load_topology(str(file)))
+    letters = [Letter(DEAD, 0, 9, 0, -1, "discarded")]
+    found = audit(spark, tables(spark, 4), expansion, letters=letters)
+    assert (found["verdict"], found["reasons"]) == ("no loss", [])
+    assert found["subscriptions"][0]["messages"] == {"discarded": 1, "done": 2}
+
+    removed = tables(spark, 3)
+    found = audit(spark, removed, expansion)
+    assert found["verdict"] == "loss"
+    assert [(one["fate"], one["msg_topic"], one["id"]) for one in found["findings"]] == [
+        ("lost", DEAD, "9:0:0:-1"),
+        ("lost", RETRYING, "8:0:0:-1"),
+    ]
+    removed.events.createOrReplaceTempView("events")
+    removed.transitions.createOrReplaceTempView("transitions")
+    assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]
