@@ -143,6 +143,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K420": Code("ownership ledgers too large", "Spread the topologies over more namespaces."),
         "K421": Code("a policy this broker does not have",
                      "Set it under `namespace_policies`, or use a newer broker."),
+        "K422": Code("changed since the apply that is to be undone",
+                     "Change it by hand or in the file: undo never overwrites what others did since."),
+        "K423": Code("a step that cannot be undone", "Look at what it names: it stays, or comes back without its data."),
         "K424": Code("no such apply", "Take an id that `kodoctl history` shows; `last` is the latest."),
     },
     "Which cluster": {

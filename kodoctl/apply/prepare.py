@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.against import Against
-from kodoctl.plan.changes import Change, Create, Update
+from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.danger import Judge
 from kodoctl.plan.diff import Allowances, diff, with_namespaces
 from kodoctl.plan.evidence import Evidence, evidence_wanted
 from kodoctl.plan.inventory import Desired, Live
+from kodoctl.plan.order import resource_of
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.evidence import read_evidence
@@ -74,14 +75,20 @@ def prepare(
 
 def scope_of_plan(plan: Plan) -> Scope:
     """What must be read again before a plan is carried out."""
-    touched = [change.after if isinstance(change, Create | Update) else change.before for change in plan.changes]
     own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
+    names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
+    return scope_of_changes(plan.changes, own, names)
+
+
+def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> Scope:
+    """What must be read to know the objects of these changes; `own`: namespaces to read whole, of topologies `names`."""
+    touched = [resource_of(change) for change in changes]
     foreign = {
         r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
     } - own
     return Scope(
         namespaces=tuple(sorted(own)),
-        names=frozenset({name for owner in plan.owners for name in (owner.name, *owner.replaces)}),
+        names=frozenset(names),
         declared=frozenset(topic for r in touched if (topic := topic_of(r)) is not None),
         schemas=frozenset(r.topic for r in touched if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in touched if isinstance(r, TenantResource)),
@@ -102,7 +109,7 @@ def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
     """The plan with the dangers that its changes have on what is live now. The evidence stays the one that was reviewed:
     clients that it does not name may not be cut off.
     """
-    evidence = _evidence(admin, plan.changes, live)
+    evidence = evidence_for(admin, plan.changes, live)
     judged = Judge(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
     pairs = zip(plan.changes, judged, strict=True)
     return replace(plan, changes=tuple(_with_dangers(old, new.about.dangers) for old, new in pairs))
@@ -112,7 +119,8 @@ def _with_dangers(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
     return replace(change, about=replace(change.about, dangers=dangers))
 
 
-def _evidence(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
+def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
+    """Figures about what these changes put at stake."""
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}
@@ -127,7 +135,7 @@ def plan_against(
     difference = diff(desired, live, allowances)
     if desired.destroyed:
         difference = with_namespaces(difference, desired.names, live)
-    evidence = _evidence(admin, difference.changes, live)
+    evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
     return replace(plan, findings=(*plan.findings, *_incompatible_schemas(admin, plan)))

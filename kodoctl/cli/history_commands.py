@@ -1,4 +1,4 @@
-"""history, unlock: what was applied in a namespace, and who may write there now."""
+"""history, undo, unlock: what was applied in a namespace, how to take it back, and who may write there now."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import confirm
+from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
 from kodoctl.cli.console import command, say, tell
 from kodoctl.cli.ownership_commands import parse_namespace
-from kodoctl.cli.plan_commands import ApplyFormat
+from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
+from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import RefusedError
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
 
@@ -21,6 +23,7 @@ Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
     app.command("history")(history)
+    app.command("undo")(undo)
     app.command("unlock")(unlock)
 
 
@@ -50,6 +53,43 @@ def history(
         show_lines(apply_lines(shown[0]))
     else:
         show_lines(history_lines(shown, str(space)))
+
+
+@command
+@connects
+def undo(
+    target: Target,
+    apply_id: Annotated[
+        str,
+        typer.Argument(help="The apply, as history shows it; `last` is the latest.", metavar="ID", show_default=False),
+    ],
+    namespace: Namespace,
+    auto_approve: wiring.AutoApprove = False,
+    confirm_name: wiring.Confirm = None,
+    lock_timeout: LockTimeout = "0s",
+    output: ApplyFormatOption = ApplyFormat.TEXT,
+    allow_destroy: wiring.AllowDestroy = None,
+    verbose: wiring.Verbose = False,
+) -> None:
+    """Take an apply back: plan it backwards, show, ask, carry out. What changed since is refused, what cannot come back named."""
+    from kodoctl.apply.undoing import prepare_undo
+    from kodoctl.plan.diff import Allowances
+
+    json_output, wait, space = output is ApplyFormat.JSON, lock_seconds(lock_timeout), parse_namespace(namespace)
+    with target.session() as session:
+        found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
+        planned, applied = found.plan, found.applied
+        if not json_output:
+            show_plan(planned, wiring.shown_target(session.connection))
+        if planned.refused:
+            raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        if planned.empty:
+            tell(f"Nothing of {applied.id} is left to take back.")
+            return
+        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Take this back?")
+        commit = f"commit {applied.commit[:12]}" if applied.commit else "the change of the file"
+        tell(f"Then revert {commit}: else the next apply does it again.")
+        carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="undo")
 
 
 @command

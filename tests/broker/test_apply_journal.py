@@ -10,6 +10,7 @@ from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from tests.cluster import Workspace
+from tests.support import eventually
 
 pytestmark = pytest.mark.broker
 PLAIN = "{policies: {ttl: %s}, subscriptions: {s: {states: [], dead_letter: false}}}"
@@ -60,3 +61,35 @@ def test_history_tells_who_did_what_and_when(workspace: Workspace) -> None:
 def test_a_broker_without_the_journal_is_told_nothing_by_looking(workspace: Workspace) -> None:
     workspace.run("history", workspace.namespace)
     assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == []
+
+
+def test_an_apply_is_taken_back_and_taken_back_again(workspace: Workspace) -> None:
+    """The law: after an undo, the earlier file plans to nothing."""
+    ground = PLAIN.replace("%s", "1d")
+    grown = f"J: {PLAIN}\nK: {ground}".replace("%s", "2d")
+    for topics in (f"J: {ground}", grown):
+        workspace.topology(topics)
+        workspace.apply()
+    shown = workspace.run("undo", "last", workspace.namespace, "--auto-approve").text
+    assert "Then revert the change of the file: else the next apply does it again." in shown
+    assert set(workspace.topics()) == {"J"}
+    workspace.topology(f"J: {ground}")
+    workspace.assert_settled()
+    workspace.run("undo", "last", workspace.namespace, "--auto-approve")
+    workspace.topology(grown)
+    workspace.assert_settled()
+    told = workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
+    assert [(one["verb"], one["state"]) for one in told[2:]] == [("undo", "complete")] * 2
+
+
+def test_an_undo_that_would_destroy_or_overwrite_is_refused(workspace: Workspace) -> None:
+    workspace.topology(f"J: {PLAIN}".replace("%s", "1d"))
+    workspace.apply()
+    workspace.publish("J", 3)
+    refused = workspace.run("undo", "last", workspace.namespace, "--auto-approve", code=4).text
+    assert f"--allow-destroy topic.{workspace.full('J')}" in refused
+    workspace.admin("POST", f"{workspace.path('J')}/messageTTL", 60, messageTTL="60")
+    eventually(lambda: workspace.policy("J", "messageTTL") == 60)
+    changed = workspace.run("undo", "last", workspace.namespace, "--auto-approve", code=4).text
+    assert "somebody changed it after it was made" in " ".join(changed.split())
+    assert workspace.topics() == {"J": 1}

@@ -1,0 +1,208 @@
+"""An apply backwards: an ordinary plan from what its journal says it did, against what is live now. Pure.
+
+What was made is deleted, what was changed gets its value back, what was deleted is made again, empty. What changed since is
+refused, what no plan can take back is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, assert_never
+
+from kodoctl.errors import Diagnostic, error, note
+from kodoctl.plan import ledger as ledgers
+from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.compare import normal, same
+from kodoctl.plan.danger import Judge
+from kodoctl.plan.diff import Allowances
+from kodoctl.plan.evidence import Evidence
+from kodoctl.plan.history import Applied
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.owners import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.plan import Plan, fingerprint, reading_order
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+K422 = "changed since the apply that is to be undone"
+K423 = "a step that cannot be undone"
+_FOR_GOOD = frozenset({"partitions", "missing_partitions", "missing_on", "delayed_delivery", "definition"})
+
+
+@dataclass(slots=True)
+class _Backwards:
+    """The way back while it is looked for."""
+
+    live: Live
+    reason: str
+    changes: list[Change] = field(default_factory=list)
+    findings: list[Diagnostic] = field(default_factory=list)
+
+    def about(self, change: Change) -> About:
+        return About(change.about.owner, self.reason)
+
+    def since(self, address: Address, what: str) -> None:
+        self.findings.append(error("K422", K422, f"{address}: {what}; change it by hand, or in the file"))
+
+    def stays(self, address: Address, what: str) -> None:
+        self.findings.append(note("K423", K423, f"{address}: {what}"))
+
+
+def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[Diagnostic, ...]]:
+    """The changes that undo what an apply did, and what to know of them; dangers are not judged yet."""
+    way = _Backwards(live, f"undoes {applied.id}")
+    for change in applied.done:
+        match change:
+            case Create(after=after):
+                _unmake(way, change, after)
+            case Update():
+                _unchange(way, change)
+            case Delete(before=before):
+                _remake(way, change, before)
+            case Adopt(before=before):
+                if before.address in live.objects:
+                    way.changes.append(Forget(before.address, live.objects[before.address].resource, way.about(change)))
+            case Forget(address=address, before=before):
+                if before is not None and address in live.objects:
+                    way.changes.append(Adopt(live.objects[address].resource, way.about(change)))
+            case _:
+                assert_never(change)
+    for broken, told in applied.broken:
+        way.stays(broken.address, f"it was not done, or nobody knows ({told}): look at it yourself")
+    return tuple(way.changes), tuple(way.findings)
+
+
+def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
+    found = way.live.objects.get(after.address)
+    match after:
+        case TenantResource() | NamespaceResource() | SchemaResource():
+            way.stays(after.address, "it was made and stays: others may need it by now")
+        case _ if found is None:
+            pass  # gone already
+        case TopicResource() | SubscriptionResource() if found.marker not in (None, change.about.owner):
+            way.since(after.address, f"it belongs to {found.marker!r} by now")
+        case TopicResource() if _differs(after, found.resource):
+            way.since(after.address, "somebody changed it after it was made")
+        case GrantResource(actions=actions) if found.resource != after:
+            assert isinstance(found.resource, GrantResource)
+            shown = ", ".join(sorted(found.resource.actions))
+            way.since(after.address, f"the role has {shown} by now, it was given {', '.join(sorted(actions))}")
+        case _:
+            way.changes.append(Delete(found.resource, way.about(change)))
+
+
+def _differs(after: TopicResource, now: Resource) -> bool:
+    """Other partitions or policies; what this broker has no place for was never written."""
+    assert isinstance(now, TopicResource)
+    names = {*after.policies, *now.policies}
+    return after.partitions != now.partitions or any(
+        not same(name, now.policies.get(name), after.policies.get(name)) for name in names
+    )
+
+
+def _unchange(way: _Backwards, change: Update) -> None:
+    found = way.live.objects.get(change.address)
+    for gone in (one for one in change.fields if one.name in _FOR_GOOD):
+        way.stays(change.address, f"{gone.name.replace('_', ' ')} stays as it became")
+    fields = tuple(_back(one) for one in change.fields if one.name not in _FOR_GOOD)
+    if not fields:
+        return
+    if found is None:
+        way.since(change.address, "it is gone")
+        return
+    moved = [one.name for one in fields if _value(found.resource, one) != _plain(one.before)]
+    if moved:
+        names = ", ".join(name.removeprefix("policies.") for name in moved)
+        way.since(change.address, f"{names} changed again after that")
+        return
+    way.changes.append(Update(found.resource, _with(found.resource, fields), fields, way.about(change)))
+
+
+def _back(one: FieldChange) -> FieldChange:
+    return FieldChange(one.name, one.after, one.before, one.effective_after, one.effective_before)
+
+
+def _plain(value: Any) -> object:
+    return value if isinstance(value, frozenset) else normal(value)
+
+
+def _value(resource: Resource, one: FieldChange) -> object:
+    if isinstance(resource, GrantResource):
+        return resource.actions
+    assert isinstance(resource, TopicResource | NamespaceResource)  # subscriptions are only ever healed
+    return normal(resource.policies.get(one.policy or ""))
+
+
+def _with(resource: Resource, fields: tuple[FieldChange, ...]) -> Resource:
+    if isinstance(resource, GrantResource):
+        return replace(resource, actions=fields[0].after)
+    assert isinstance(resource, TopicResource | NamespaceResource)
+    changed = {one.policy: one.after for one in fields if one.policy}
+    kept = {name: value for name, value in {**resource.policies, **changed}.items() if value is not None}
+    return replace(resource, policies=kept)
+
+
+def _remake(way: _Backwards, change: Delete, before: Resource) -> None:
+    if before.address in way.live.objects:
+        way.since(before.address, "it was made anew")
+        return
+    if isinstance(before, TopicResource | SubscriptionResource):
+        way.stays(before.address, "it is made again, empty: its messages are gone")
+    whole = replace(before, missing=()) if isinstance(before, TopicResource) else before
+    whole = replace(whole, missing_on=()) if isinstance(whole, SubscriptionResource) else whole
+    way.changes.append(Create(whole, way.about(change)))
+
+
+def undo_plan(
+    applied: Applied, live: Live, *, evidence: Mapping[Address, Evidence], allowances: Allowances, now: int
+) -> Plan:
+    """The plan backwards with its dangers judged; `now` is ms since the epoch."""
+    changes, findings = backwards(applied, live)
+    judged = tuple(
+        sorted(Judge(frozenset(), live, evidence, allowances.destroy, now).judge(changes), key=reading_order)
+    )
+    owners = tuple(_owners(applied, live))
+    return Plan(
+        identity=live.identity,
+        environment=None,
+        digest="",
+        namespaces=tuple(sorted({owner.namespace for owner in owners})),
+        changes=judged,
+        owners=owners,
+        findings=findings,
+        fingerprints={change.address: fingerprint(change.address, live) for change in judged},
+        ledger_fingerprints=ledger_fingerprints(owners, judged, live),
+        allowances=allowances,
+    )
+
+
+def _owners(applied: Applied, live: Live) -> Iterator[OwnerPlan]:
+    """What the ledgers say of themselves, as before: nothing, where the apply was a topology's first."""
+    for key, text in sorted(applied.ledgers.items()):
+        place, _, name = key.rpartition("/")
+        namespace = NamespaceName.parse(place)
+        entry = ledgers.decode(name, namespace, text) if text else live.ledgers.get(namespace, {}).get(name)
+        if entry is None:
+            continue
+        if text is None:
+            yield OwnerPlan(name, namespace, entry.source, entry.environment, "", frozenset(), {}, {}, leaves=True)
+        else:
+            yield OwnerPlan(
+                name,
+                namespace,
+                entry.source,
+                entry.environment,
+                entry.digest,
+                entry.namespace_keys,
+                entry.grants,
+                entry.consumers,
+            )

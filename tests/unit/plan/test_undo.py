@@ -1,0 +1,190 @@
+"""Applies backwards: what comes back, what is refused, what is named as gone for good."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kodoctl.errors import Severity
+from kodoctl.plan import ledger as ledgers
+from kodoctl.plan.changes import Create, Delete, Forget, Update
+from kodoctl.plan.diff import Allowances
+from kodoctl.plan.history import Applied
+from kodoctl.plan.inventory import Found, Live, TopicFacts
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.undo import backwards, undo_plan
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import from_json
+from kodoctl.topology.resources import GrantResource, SchemaResource, TenantResource, TopicResource
+from tests.inventories import HERE, NOW, applied, changed, empty, live, planned, said, topology, wanted
+
+J = TopicName(HERE, "J")
+PLAIN = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+
+
+def _done(before: str, after: str, **allowed: Any) -> tuple[Applied, Live, Live]:
+    """An apply from one file to the other, and the cluster before and after it."""
+    start = applied(wanted(topology(before))) if before else empty()
+    end = applied(wanted(topology(after)))
+    plan = planned(wanted(topology(after)), start, **allowed)
+    texts = {
+        f"{namespace}/{name}": ledgers.encode(start.ledgers[namespace][name]) if namespace in start.ledgers else None
+        for namespace, entries in end.ledgers.items()
+        for name in entries
+    }
+    one = Applied("aa11", "apply", "anna", 1, None, "d", texts, ended=2, complete=True, total=9, done=plan.changes)
+    return one, start, end
+
+
+def _undo(one: Applied, there: Live, destroy: frozenset[str] = frozenset()) -> Plan:
+    return undo_plan(one, there, evidence={}, allowances=Allowances(destroy=destroy), now=NOW)
+
+
+def _codes(plan: Plan) -> list[tuple[str, Severity]]:
+    return sorted({(finding.code, finding.severity) for finding in plan.findings})
+
+
+def test_what_was_made_goes_and_the_ledger_says_what_it_said() -> None:
+    one, start, end = _done(f"{{J: {PLAIN}}}", f"{{J: {PLAIN}, K: {PLAIN}}}")
+    plan = _undo(one, end)
+    assert said(plan.changes) == {("delete", "topic.K"), ("delete", "subscription.K/s")}
+    assert {change.about.reason for change in plan.changes} == {"undoes aa11"}
+    [owner] = plan.owners
+    assert owner.digest == start.ledgers[HERE]["trade"].digest
+    assert not owner.leaves
+    assert not plan.refused
+
+
+def test_a_first_apply_is_taken_back_but_for_what_others_may_need() -> None:
+    one, _, end = _done("", f"{{J: {PLAIN}}}")
+    plan = _undo(one, end)
+    assert said(plan.changes) == {("delete", "topic.J"), ("delete", "subscription.J/s")}
+    assert _codes(plan) == [("K423", Severity.NOTE)]
+    assert plan.owners[0].leaves
+    gone = _undo(one, replace(end, ledgers={}, objects={}))
+    assert (gone.changes, gone.owners) == ((), ())
+
+
+def test_a_value_that_the_broker_always_shows_is_no_change() -> None:
+    one, _, end = _done("{K: {}}", "{K: {}, J: {}}")
+    shown = TopicResource(J, 1, {"schema_validation": False})
+    assert said(_undo(one, changed(end, Found(shown, "trade"))).changes) == {("delete", "topic.J")}
+
+
+def test_a_value_comes_back_also_where_there_was_none() -> None:
+    one, _, end = _done("{J: {policies: {ttl: 1d, max_producers: 3}}}", "{J: {policies: {ttl: 2d, max_consumers: 4}}}")
+    [update] = _undo(one, end).changes
+    assert isinstance(update, Update)
+    values = {field.name: (str(field.before), str(field.after)) for field in update.fields}
+    assert values == {"policies.ttl": ("2d", "1d"), "policies.max_producers": ("None", "3"), "policies.max_consumers": ("4", "None")}  # fmt: skip
+    assert isinstance(update.after, TopicResource)
+    assert set(update.after.policies) == {"ttl", "max_producers"}
+
+
+def test_a_namespaces_value_and_a_grant_come_back() -> None:
+    heads = [
+        f"namespace_policies: {{ttl: {days}d}}\nnamespace_grants: {{ann: [{can}]}}\n"
+        for days, can in ((1, "consume"), (2, "consume, produce"))
+    ]
+    start, end = (applied(wanted(topology("{}", head))) for head in heads)
+    plan = planned(wanted(topology("{}", heads[1])), start)
+    back = backwards(Applied("a", "apply", "x", 1, None, "", {}, done=plan.changes), end)
+    assert not back[1]
+    found = {type(change.before).__name__: change for change in back[0] if isinstance(change, Update)}
+    assert str(found["NamespaceResource"].after.policies["ttl"]) == "1d"  # type: ignore[union-attr]
+    assert found["GrantResource"].after.actions == frozenset({"consume"})  # type: ignore[union-attr]
+
+
+def test_what_was_deleted_comes_back_empty_and_that_is_said() -> None:
+    one, _, end = _done(f"{{J: {PLAIN}, K: {PLAIN}}}", f"{{J: {PLAIN}}}")
+    plan = _undo(one, end)
+    assert said(plan.changes) == {("create", "topic.K"), ("create", "subscription.K/s")}
+    assert [finding.detail.partition(": ")[2] for finding in plan.findings] == [
+        "it is made again, empty: its messages are gone"
+    ] * 2
+    again = _undo(one, changed(end, Found(TopicResource(TopicName(HERE, "K"), 1, {}))))
+    assert ("K422", Severity.ERROR) in _codes(again)
+    assert again.refused
+
+
+def test_what_grew_stays_as_it_became() -> None:
+    one, _, end = _done("{J: {partitions: 1}}", "{J: {partitions: 3}}")
+    plan = _undo(one, end)
+    assert not plan.changes
+    assert [finding.detail for finding in plan.findings] == [f"topic.{J}: partitions stays as it became"]
+
+
+def test_adopting_and_forgetting_are_taken_back() -> None:
+    there = changed(empty(), Found(TopicResource(J, 1, {})))
+    plan = planned(wanted(topology("{J: {}}")), there)
+    one = Applied("a", "apply", "x", 1, None, "", {}, done=plan.changes)
+    mine = changed(there, Found(TopicResource(J, 1, {}), "trade"))
+    assert ("forget", "topic.J") in said(backwards(one, mine)[0])
+    assert ("forget", "topic.J") not in said(backwards(one, empty())[0])
+    forgot = Applied(
+        "b",
+        "forget",
+        "x",
+        1,
+        None,
+        "",
+        {},
+        done=(Forget(f"topic.{J}", TopicResource(J, 1, {}), plan.changes[0].about),),
+    )
+    assert said(backwards(forgot, there)[0]) == {("adopt", "topic.J")}
+    assert not backwards(forgot, empty())[0]
+    nothing = replace(forgot, done=(Forget(f"topic.{J}", None, plan.changes[0].about),))
+    assert not backwards(nothing, there)[0]
+
+
+@pytest.mark.parametrize(
+    ("now", "why"),
+    [
+        (Found(TopicResource(J, 3, {}), "trade"), "somebody changed it after it was made"),
+        (Found(TopicResource(J, 1, {"ttl": from_json("ttl", "9d")}), "trade"), "somebody changed it after it was made"),
+        (Found(TopicResource(J, 1, {}), "other"), "it belongs to 'other' by now"),
+    ],
+)
+def test_what_was_made_and_changed_since_is_refused(now: Found, why: str) -> None:
+    one, _, end = _done("{K: {}}", "{K: {}, J: {}}")
+    plan = _undo(one, changed(end, now))
+    assert plan.refused
+    assert why in plan.findings[0].detail
+    assert not plan.changes
+
+
+def test_a_value_or_an_object_that_changed_again_is_refused() -> None:
+    one, _, end = _done("{J: {policies: {ttl: 1d}}}", "{J: {policies: {ttl: 2d}}}")
+    again = _undo(one, changed(end, Found(TopicResource(J, 1, {"ttl": from_json("ttl", "3d")}), "trade")))
+    assert "ttl changed again after that" in again.findings[0].detail
+    assert "it is gone" in _undo(one, changed(end, without=[f"topic.{J}"])).findings[0].detail
+
+
+def test_a_role_that_was_given_more_since_is_refused() -> None:
+    one, _, end = _done("{J: {}}", "{J: {producers: [ann]}}")
+    assert [change.address for change in _undo(one, end).changes] == [f"grant.{J}/ann"]
+    back, _, without = _done("{J: {producers: [ann]}}", "{J: {}}")
+    assert said(_undo(back, without).changes) == {("create", "grant.J/ann")}
+    more = changed(end, Found(GrantResource(J, "ann", frozenset({"produce", "consume"}))))
+    assert "the role has consume, produce by now, it was given produce" in _undo(one, more).findings[0].detail
+
+
+def test_dangers_are_judged_as_in_any_plan() -> None:
+    one, _, end = _done("{K: {}}", "{K: {}, J: {}}")
+    full = changed(end, Found(TopicResource(J, 1, {}), "trade", TopicFacts(backlog_bytes=5)))
+    assert [danger.code for change in _undo(one, full).changes for danger in change.about.dangers] == ["K401"]
+    assert not _undo(one, full, frozenset({f"topic.{J}"})).refused
+
+
+def test_what_no_plan_takes_back_is_named() -> None:
+    about = planned(wanted(topology("{J: {}}")), empty()).changes[0].about
+    schema, tenant = SchemaResource(J, "AVRO", "{}"), TenantResource("acme", frozenset(), frozenset())
+    done = (Create(schema, about), Create(tenant, about))
+    broken = ((Delete(TopicResource(J, 1, {}), about), "failed: 412"),)
+    one = Applied("a", "apply", "x", 1, None, "", {}, done=done, broken=broken)
+    changes, findings = backwards(one, live([Found(schema), Found(tenant)], {}))
+    assert not changes
+    assert [finding.severity for finding in findings] == [Severity.NOTE] * 3
+    assert "nobody knows (failed: 412)" in findings[-1].detail
