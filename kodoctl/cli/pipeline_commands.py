@@ -56,8 +56,11 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 
 def register(parent: typer.Typer) -> None:
-    """Adds the commands of this file."""
+    """Adds the commands of this file, and of those beside it."""
+    from kodoctl.cli import pipeline_audit
+
     app.command("ingest")(ingest)
+    app.command("audit")(pipeline_audit.audit)
     parent.add_typer(app)
 
 

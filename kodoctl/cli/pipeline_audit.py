@@ -1,0 +1,49 @@
+"""pipeline audit: did anything get lost or doubled? Judges what was landed; reads no message of the cluster's."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import closing
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.pipeline_commands import LANDING, File, Format, LandingOption, Master, Output, one_expansion
+from kodoctl.cli.recall_commands import LEDGER, LedgerOption
+from kodoctl.cli.wiring import Target, connects
+
+
+@command
+@connects
+def audit(
+    target: Target,
+    topology: File,
+    landing: LandingOption = LANDING,
+    ledger: LedgerOption = LEDGER,
+    env: Environment = None,
+    master: Master = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
+    tell("Judging what was landed. Spark takes 5 to 15 s to start.")
+    from kodoctl.pipeline.session import installed
+
+    installed()
+    connection = target.connection()
+    expansion = one_expansion(topology, wiring.environment_of(connection, env))
+    from kodoctl.pipeline.jobs.judging import judge_landing
+    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.session import SparkSettings, spark_session
+    from kodoctl.pipeline.told import EXIT_CODES, lines
+    from kodoctl.pipeline.verdict import Outcome
+    from kodoctl.pulsar.admin_http import HttpAdmin
+
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    settings = SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+    with closing(HttpAdmin(connection)) as admin, spark_session(settings) as spark:
+        found = judge_landing(spark, place, expansion, admin, ledger)
+    for line in [json.dumps(found, indent=2)] if output is Format.JSON else lines(found):
+        say(line)
+    raise typer.Exit(EXIT_CODES[Outcome(found["verdict"])])

@@ -1,0 +1,71 @@
+"""What an audit goes by: the landing's tables as the last finished run left them, recalls that are booked, the cluster's ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
+from kodoctl.pipeline.landing import Landing, Manifest
+from kodoctl.pipeline.lanes import Key
+from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pipeline.source.asking import internal_stats
+from kodoctl.pulsar.admin import Admin
+from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall.ledger import Event, standings
+from kodoctl.recall.letter import Position
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
+_END: Final = "-end"
+
+
+def judge_landing(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str
+) -> dict[str, Any]:
+    """The document of kodoctl.pipeline.told. Cursors count up to the last run that read everything behind them: a run that was
+    cut short has cursors whose messages it never read.
+    """
+    runs = finished(landing.manifests())
+    cursors = landing.read(spark, CURSORS)
+    tables = Tables(
+        events=landing.read(spark, EVENTS),
+        transitions=landing.read(spark, TRANSITIONS),
+        coverage=landing.read(spark, COVERAGE),
+        cursors=cursors.where(cursors["ingest_run"].isin(runs)),
+    )
+    return audit(
+        spark, tables, expansion, letters=_letters(expansion, ledger), stored_from=_stored_from(admin, expansion)
+    )
+
+
+def finished(manifests: list[Manifest]) -> list[str]:
+    """Runs up to the last one that ended by itself."""
+    begun = {one.run: one.at for one in manifests if one.batch is None and CURSORS.name in one.tables}
+    ended = {one.run.removesuffix(_END) for one in manifests if one.facts.get("complete")}
+    last = max((at for run, at in begun.items() if run in ended), default=-1)
+    return sorted(run for run, at in begun.items() if at <= last)
+
+
+def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
+    book = DeltaLedger(ledger)
+    for topic in expansion.topics:
+        if topic.state is State.DEAD:
+            for one in standings(book.entries(topic.name.full)).values():
+                if one.event in _SETTLED:
+                    at = Position.parse(one.position)
+                    yield Letter(topic.name.full, at.partition, at.ledger, at.entry, at.batch, _SETTLED[one.event])
+
+
+def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    for topic in expansion.topics:
+        for number, stats in (internal_stats(admin, topic.name) or {}).items():
+            ledgers = [int(one["ledgerId"]) for one in stats.get("ledgers") or ()]
+            if ledgers:
+                found[topic.name.full, number] = min(ledgers)
+    return found
