@@ -147,6 +147,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Change it by hand or in the file: undo never overwrites what others did since."),
         "K423": Code("a step that cannot be undone", "Look at what it names: it stays, or comes back without its data."),
         "K424": Code("no such apply", "Take an id that `kodoctl history` shows; `last` is the latest."),
+        "K425": Code("nothing to continue", "Plan and apply as always: the latest apply is complete, or not in the journal."),
     },
     "Which cluster": {
         "K501": Code("unknown context", "Name one that it lists, or add it to kodoctl.toml."),

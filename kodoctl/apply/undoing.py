@@ -1,4 +1,4 @@
-"""From a journal to a plan backwards: read what was done, look at what is live, judge. Used by undo."""
+"""From a journal to a plan: backwards what was done, or forwards what was not. Used by undo and by apply --resume."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import time
 from dataclasses import dataclass
 
 from kodoctl.apply.prepare import evidence_for, scope_of_changes
+from kodoctl.errors import UsageError, error
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.history import Applied, applies, chosen
+from kodoctl.plan.history import Applied, applies, chosen, unpack
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.journal import read_journal
@@ -42,6 +43,22 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
     evidence = evidence_for(session.admin, changes, live)
     now = int(time.time() * 1000)
     return Undoing(undo_plan(applied, live, evidence=evidence, allowances=allowances, now=now), applied)
+
+
+def prepare_resume(session: Session, namespace: NamespaceName) -> Plan:
+    """What is left of the latest apply of a namespace, which must have been cut off. Raises UsageError."""
+    from kodoctl.plan import document
+    from kodoctl.plan.resume import rest_of
+
+    applied = read_apply(session, namespace, "last")
+    if applied.complete or applied.packed is None:
+        why = "is complete" if applied.complete else "was too large for the journal: plan again"
+        raise UsageError(error("K425", "nothing to continue", f"the latest apply of {namespace}, {applied.id}, {why}"))
+    plan = document.loads(unpack(applied.packed), f"the journal's plan of {applied.id}")
+    places = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
+    names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
+    live = read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names))
+    return rest_of(plan, live)
 
 
 def _scope(applied: Applied) -> Scope:

@@ -137,11 +137,22 @@ def apply(
     allow_destroy: wiring.AllowDestroy = None,
     allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            help="Continue the latest apply of this namespace, which was cut off: its own plan, no other.",
+            metavar="TENANT/NAMESPACE",
+        ),
+    ] = None,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
     json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
     with target.session() as session:
+        if resume is not None:
+            _resume(session, resume, confirm_name, wait, json_output=json_output, verbose=verbose)
+            return
         if paths and len(paths) == 1 and paths[0].endswith(".json"):
             _apply_file(session, paths[0], confirm_name, wait, json_output=json_output, verbose=verbose)
             return
@@ -182,6 +193,22 @@ def _apply_file(
     check_files(planned)
     confirm(session.connection, auto_approve=True, name=confirm_name, question="")
     carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+
+
+def _resume(
+    session: Session, namespace: str, confirm_name: str | None, wait: float, *, json_output: bool, verbose: bool
+) -> None:
+    """What is left of a plan that was approved already: it is not asked about again."""
+    from kodoctl.apply.undoing import prepare_resume
+    from kodoctl.cli.ownership_commands import parse_namespace
+
+    planned = prepare_resume(session, parse_namespace(namespace))
+    if not json_output:
+        show_plan(planned, wiring.shown_target(session.connection))
+    if planned.refused:
+        raise RefusedError(*(d for d in planned.all_findings() if json_output))
+    confirm(session.connection, auto_approve=True, name=confirm_name, question="")
+    carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="resume")
 
 
 @command

@@ -134,6 +134,20 @@ def test_after_kill_9_the_next_apply_gets_in_at_once_and_nothing_needs_an_import
     assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == [f"{workspace.tenant}/kodoctl"]
 
 
+def test_after_kill_9_the_same_plan_is_continued_without_its_files(
+    workspace: Workspace, at_work: subprocess.Popen[str], gate: Gate
+) -> None:
+    at_work.kill()
+    at_work.communicate()
+    gate.open()
+    eventually(lambda: workspace.run("apply", "--resume", workspace.namespace, code=None).code == 0, within=20)
+    assert len(workspace.topics()) == TOPICS
+    workspace.assert_settled()
+    assert "K425" in workspace.run("apply", "--resume", workspace.namespace, code=64).text
+    workspace.run("destroy", "topologies", "--auto-approve", "--verbose")
+    assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == [f"{workspace.tenant}/kodoctl"]
+
+
 def test_an_interrupt_finishes_the_running_calls_and_says_what_was_done(
     workspace: Workspace, at_work: subprocess.Popen[str], gate: Gate
 ) -> None:

@@ -1,0 +1,185 @@
+"""The rest of an apply that was cut off: its own plan, without what is done by now. Pure.
+
+Every object is either as the plan saw it, or what the apply makes of it, whole or in part. Anything else was changed by
+somebody else, and refuses all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import assert_never
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan import codec
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.compare import normal, same
+from kodoctl.plan.inventory import Found, Live
+from kodoctl.plan.ledger import Holding
+from kodoctl.plan.owners import HELD, ledger_fingerprints
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SubscriptionResource,
+    TopicResource,
+)
+
+
+class _ForeignError(Exception):
+    """An object is neither what the plan saw nor what the apply makes of it; the text says what it is."""
+
+
+def rest_of(plan: Plan, live: Live) -> Plan:
+    """The plan with only what is left to do, bound to what is live now; objects that somebody else changed are findings."""
+    left: list[Change] = []
+    foreign: list[Diagnostic] = []
+    for change in plan.changes:
+        try:
+            if plan.fingerprints.get(change.address) == fingerprint(change.address, live) and not _held(change, live):
+                left.append(change)
+            else:
+                left += _left(change, live)
+        except _ForeignError as problem:
+            detail = f"{change.address}: {problem}; what is left cannot be continued: plan again"
+            foreign.append(error("K533", "the cluster changed since the plan", detail))
+    return replace(
+        plan,
+        identity=live.identity,
+        changes=tuple(left),
+        findings=(*plan.findings, *foreign),
+        fingerprints={change.address: fingerprint(change.address, live) for change in left},
+        ledger_fingerprints=ledger_fingerprints(plan.owners, left, live),
+    )
+
+
+def _held(change: Change, live: Live) -> bool:
+    """Whether an adoption that writes nothing on its object is in the ledger already."""
+    return isinstance(change, Adopt) and _holding(change.before, change.about.owner, live) in (
+        Holding.ADOPTED,
+        Holding.CREATED,
+    )
+
+
+def _holding(resource: Resource, owner: str, live: Live) -> Holding | None:
+    namespace = namespace_of(resource)
+    entry = live.ledgers.get(namespace, {}).get(owner) if namespace else None
+    return entry.owned.get(resource.address) if entry else None
+
+
+def _left(change: Change, live: Live) -> Iterator[Change]:
+    found = live.objects.get(change.address)
+    match change:
+        case Create(after=after):
+            assert found is not None  # what is still absent is as the plan saw it
+            yield from _of_made(change, after, found, live)
+        case Update():
+            yield from _of_changed(change, found)
+        case Delete(before=before):
+            yield from _of_deleted(change, before, found, live)
+        case Adopt():
+            if found is None:
+                raise _ForeignError("it is gone")
+            if not _held(change, live):
+                yield replace(change, before=found.resource)
+        case Forget(address=address):
+            if _listed(address, change.about.owner, live):
+                yield replace(change, before=found.resource if found else None)
+        case _:
+            assert_never(change)
+
+
+def _of_made(change: Create, after: Resource, found: Found, live: Live) -> Iterator[Change]:
+    """Made by the apply: what is not yet set on it, and its place in the ledger."""
+    owner = change.about.owner
+    if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
+        raise _ForeignError(f"it was made by somebody else, and is {codec.describe(found.resource)}")
+    if isinstance(after, (*HELD, GrantResource)) and _holding(after, owner, live) is not Holding.CREATED:
+        yield Adopt(found.resource, change.about)
+    fields = tuple(_unset(after, found.resource))
+    if fields:
+        yield Update(found.resource, after, fields, change.about)
+
+
+def _unset(after: Resource, now: Resource) -> Iterator[FieldChange]:
+    match after, now:
+        case TopicResource(), TopicResource():
+            if now.partitions != after.partitions:
+                raise _ForeignError(f"it has {now.partitions} partitions, {after.partitions} were planned")
+            if now.missing:
+                yield FieldChange("missing_partitions", now.missing, ())
+            for name in sorted({*after.policies, *now.policies}):
+                there, wanted = now.policies.get(name), after.policies.get(name)
+                if not same(name, there, wanted):
+                    if there is not None:
+                        raise _ForeignError(f"{name} is {there}, {wanted} was planned")
+                    yield FieldChange(f"policies.{name}", None, wanted)
+        case SubscriptionResource(), SubscriptionResource(missing_on=missing) if missing:
+            yield FieldChange("missing_on", missing, ())
+        case GrantResource(actions=wanted), GrantResource(actions=there) if not wanted <= there:
+            yield FieldChange("actions", there, there | wanted)
+        case _:
+            pass
+
+
+def _of_changed(change: Update, found: Found | None) -> Iterator[Change]:
+    if found is None:
+        raise _ForeignError("it is gone")
+    left = tuple(field for field in change.fields if not _written(field, found.resource))
+    if left:
+        yield replace(change, before=found.resource, fields=left)
+
+
+def _written(field: FieldChange, now: Resource) -> bool:
+    """Whether a field has its new value; one that has neither is somebody else's."""
+    there = _value(field, now)
+    if there == _plain(field.after):
+        return True
+    if there != _plain(field.before):
+        raise _ForeignError(f"{field.name.removeprefix('policies.')} is neither what it was nor what was planned")
+    return False
+
+
+def _value(field: FieldChange, now: Resource) -> object:
+    match now:
+        case TopicResource() | NamespaceResource() if field.policy is not None:
+            return normal(now.policies.get(field.policy))
+        case TopicResource() if field.name == "partitions":
+            return now.partitions
+        case TopicResource() if field.name == "missing_partitions":
+            return now.missing
+        case SubscriptionResource():
+            return now.missing_on
+        case GrantResource():
+            return now.actions
+        case _:
+            return _plain(field.before)  # a schema version or a stalling value: written again, which changes nothing
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, frozenset | tuple) else normal(value)
+
+
+def _of_deleted(change: Delete, before: Resource, found: Found | None, live: Live) -> Iterator[Change]:
+    if found is None:
+        if _listed(change.address, change.about.owner, live):
+            yield Forget(change.address, None, change.about)
+        return
+    half = replace(found.resource, missing=()) if isinstance(found.resource, TopicResource) else found.resource
+    half = replace(half, missing_on=()) if isinstance(half, SubscriptionResource) else half
+    if half != before:
+        raise _ForeignError(f"it is {codec.describe(found.resource)} by now")
+    yield Delete(found.resource, change.about)
+
+
+def _listed(address: Address, owner: str, live: Live) -> bool:
+    """Whether a ledger of the owner still has it."""
+    return any(
+        address in entry.owned or address in entry.grants
+        for entries in live.ledgers.values()
+        for name, entry in entries.items()
+        if name == owner
+    )
