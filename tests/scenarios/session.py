@@ -129,6 +129,7 @@ _VOLATILE = (
     (re.compile(r"\b\d+:(\d+:\d+:-1)\b"), r"LEDGER:\1"),
     (re.compile(r"\b20\d\d-\d\d-\d\d \d\d:\d\d UTC\b"), "DAY-AND-TIME"),
     (re.compile(r"\b\d+\.\d s\b"), "TIME"),
+    (re.compile(r"^[\d,]+ of [\d,]+\n", re.MULTILINE), ""),  # progress, told every two seconds
 )
 
 
