@@ -28,7 +28,7 @@ THREADED := consumer/engine/service.py,consumer/engine/worker.py
 SEEDS ?= 20000
 KILLS ?= 1000
 
-.PHONY: help setup demo test browser test-broker simulate faults check format bench docs lock clean
+.PHONY: help setup demo test browser test-broker pipeline-full simulate faults check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,7 +45,7 @@ $(READY): requirements/dev.txt pyproject.toml
 
 test: $(READY) browser check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
-	$(BIN)/pytest -q --tb=short --durations=12 -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	$(BIN)/pytest -q --tb=short --durations=40 -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(THREADED)'
 
@@ -56,6 +56,9 @@ browser: ## A Chromium for the tests of pages, where none is there and it can be
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
+
+pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`
+	$(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)

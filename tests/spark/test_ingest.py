@@ -171,7 +171,7 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(spark: SparkSes
     assert _ingest(shop)[-1]["events"] == 0
 
 
-@pytest.mark.parametrize("step", ["before", "after"])
+@pytest.mark.parametrize("step", [pytest.param("before", marks=pytest.mark.full), "after"])
 def test_a_kill_around_a_batch_s_commit_leaves_the_landing_exact(
     step: str, spark: SparkSession, shop: Workspace
 ) -> None:
