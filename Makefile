@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 PULSAR ?= 4.2
 # Pure code: every branch is tested.
@@ -35,12 +36,13 @@ help: ## Show the targets
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
-$(READY): requirements/dev.txt pyproject.toml
+$(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; name one with make PYTHON=…"; exit 1; }
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(INSTALL) --require-hashes --no-deps -r requirements/spark.txt & spark=$$!; \
+	$(INSTALL) --require-hashes -r requirements/dev.txt && wait $$spark  # Spark is built from its source: beside the others
+	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
 test: $(READY) browser check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
@@ -99,7 +101,8 @@ format: $(READY) ## Rewrite sources as the style asks
 
 lock: ## Resolve dependencies anew, with hashes and no index address
 	$(BIN)/uv pip compile pyproject.toml --upgrade --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/runtime.txt
-	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra draw --extra recall --extra spark --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/dev.txt
+	$(BIN)/uv pip compile pyproject.toml --upgrade --group dev --extra draw --extra recall --extra spark --extra postgres --extra otel --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --no-emit-package pyspark --quiet -o requirements/dev.txt
+	grep -o 'pyspark==[0-9.]*' pyproject.toml | $(BIN)/uv pip compile - --no-deps --generate-hashes --universal --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --quiet -o requirements/spark.txt
 
 clean: ## Remove what the targets made
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage .coverage.* htmlcov

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # no longer: an event loop runs in this thread meanwhile
 def browser() -> Iterator[Browser]:
     """Of the system: playwright's own would be fetched from elsewhere."""
     found = next(filter(None, map(shutil.which, _NAMES)), None)

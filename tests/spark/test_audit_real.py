@@ -14,7 +14,7 @@ from kodoctl.topology.load import load_topology
 from tests.broker.test_consumer_process import TOPOLOGY, Setting
 from tests.support import create_topics, eventually
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]
 AUDITED = TOPOLOGY.replace("work: {{", "work: {{audit: true, ").replace(
     "topics:", "defaults: {{partitions: 1}}\ntopics:", 1
 )
