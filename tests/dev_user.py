@@ -14,7 +14,8 @@ import platformdirs
 import pulsar
 import requests
 
-from kodoctl.dev import process, shared
+from kodoctl.dev import process
+from tests.ports import unusual_ports
 
 VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
 CACHE = platformdirs.user_cache_path("kodoctl")
@@ -56,7 +57,7 @@ class User:
         return told.json
 
     def starts(self, *arguments: str) -> dict:
-        base = shared.unusual_ports()
+        base = unusual_ports()
         named = ("--admin-port", base.admin), ("--broker-port", base.broker), ("--bookie-port", base.bookie)
         chosen = [part for option, port in named if option not in arguments for part in (option, str(port))]
         return self.gets("up", "--engine", "java", "--version", VERSION, *chosen, *arguments)

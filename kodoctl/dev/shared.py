@@ -17,7 +17,6 @@ from typing import Final
 
 from kodoctl.dev import process, service
 from kodoctl.dev.instance import Homes, all_instances, make_private, take_lock
-from kodoctl.dev.ports import Ports
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.settle import Asked
@@ -84,9 +83,3 @@ def close_run(run: Path, environ: Mapping[str, str]) -> None:
         with suppress(KodoctlError):
             service.down(homes, environ, instance.name)
     shutil.rmtree(run, ignore_errors=True)
-
-
-def unusual_ports() -> Ports:
-    """Where to look for free ports so that runs beside each other, and a user's own broker, seldom meet."""
-    start = random.randrange(20_000, 30_000)  # noqa: S311
-    return Ports(start, start + 1, start + 2)

@@ -93,16 +93,18 @@ def _already(job: _Job, there: Instance, engine: Engine) -> Up:
 
 
 def _start_with_patience(job: _Job, there: Instance | None) -> Up:
-    """Ports we chose for a new instance may be taken before the broker gets to them: then others are chosen."""
+    """A port may be taken between our look at it and the broker's. Of a new instance other ones are chosen then; one
+    that was named, or has data, must have it again: whoever took it in passing may have let go of it.
+    """
     may_choose = (there is None or not there.ready_once) and job.asked.ports == AskedPorts()
     for _ in range(_ATTEMPTS - 1):
         try:
             return _start(job, there)
         except _DiedError as death:
-            if not (death.port_taken and may_choose):
+            if not death.port_taken:
                 raise
-            job.tell(Step("A port was taken in the meantime; choosing others"))
-            there = record.read(job.folder)  # ours by now, with data that is nobody's
+            job.tell(Step("A port was taken in the meantime; " + ("choosing others" if may_choose else "trying again")))
+            there = record.read(job.folder)  # ours by now; its data, if it is new, is nobody's
     return _start(job, there)
 
 

@@ -13,12 +13,13 @@ import platformdirs
 import pytest
 
 from consumer import Consumer, Message, Retry
-from kodoctl.dev import conf, service, shared
+from kodoctl.dev import conf, service
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.settle import Asked
 from kodoctl.dev.up import up
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
+from tests.ports import unusual_ports
 from tests.support import eventually
 
 pytestmark = pytest.mark.broker
@@ -38,7 +39,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     packaged = conf.packaged
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(conf, "packaged", lambda name: packaged(name) + (ours if name == "standalone.conf" else ""))
-        asked = Asked("shipped", "4.2", engine=EngineName.JAVA, preferred=shared.unusual_ports())
+        asked = Asked("shipped", "4.2", engine=EngineName.JAVA, preferred=unusual_ports())
         instance = up(homes, os.environ, asked).instance
     yield Broker(instance.admin_url, instance.broker_url)
     service.down(homes, os.environ, "shipped")

@@ -20,14 +20,15 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from kodoctl.dev import jars, ports, service, shared, versions
+from kodoctl.dev import jars, ports, service, versions
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.dev.progress import quiet
+from kodoctl.dev.progress import Step, quiet
 from kodoctl.dev.settle import Asked
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.dev_user import CACHE, VERSION, User, admin, alive, client, until
+from tests.ports import unusual_ports
 
 pytestmark = pytest.mark.broker
 
@@ -173,7 +174,7 @@ def test_asking_for_something_else_than_runs_is_refused(user, dev):
 
 
 def test_another_process_on_the_same_data_dies_and_the_reason_is_told(user, dev):
-    base = shared.unusual_ports()
+    base = unusual_ports()
     homes = Homes(user.home, CACHE)
     rival = homes.folder("rival")
     rival.path.mkdir()
@@ -212,7 +213,7 @@ def test_data_that_nothing_says_the_name_of_is_not_wiped(user, dev):
 
 
 def test_interrupting_a_start_ends_what_it_started(user, dev):
-    base = shared.unusual_ports()
+    base = unusual_ports()
     chosen = ["--admin-port", str(base.admin), "--broker-port", str(base.broker), "--bookie-port", str(base.bookie)]
     with subprocess.Popen(
         user.command("up", "--name", "hasty", "--engine", "java", "--version", VERSION, *chosen),
@@ -272,7 +273,7 @@ def test_data_and_policies_outlive_down_and_kill_and_strangers_with_its_pid(user
 def test_damaged_data_is_told_with_the_way_out(user):
     folder = user.home / "broken"
     shutil.copytree(user.home / "dev", folder, ignore=shutil.ignore_patterns("LOCK", "tmp"))
-    base = shared.unusual_ports()
+    base = unusual_ports()
     record = json.loads((folder / "instance.json").read_text())
     record |= {
         "name": "broken",
@@ -364,11 +365,13 @@ class TestTokens:
 
 def test_another_broker_on_the_port_is_not_taken_for_ours(dev, user, tmp_path, monkeypatch):
     monkeypatch.setattr(ports, "is_free", lambda port: True)
-    base = shared.unusual_ports()
+    monkeypatch.setattr("kodoctl.dev.up._ATTEMPTS", 2)
+    base = unusual_ports()
     taken = int(dev["admin_url"].rpartition(":")[2])
     asked = Asked("fooled", VERSION, engine=EngineName.JAVA, ports=AskedPorts(taken, base.broker, base.bookie))
-    homes = Homes(tmp_path, CACHE)
+    homes, said = Homes(tmp_path, CACHE), []
     with pytest.raises(KodoctlError, match=r"(?s)K608.*quicker to take one of its ports"):
-        up(homes, os.environ, asked)
+        up(homes, os.environ, asked, said.append)
+    assert said.count(Step("A port was taken in the meantime; trying again")) == 1
     assert not any(one.state is service.State.RUNNING for one in service.status(homes, os.environ))
     assert admin(dev, "GET", "brokers/health").text == "ok"

@@ -12,19 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.dev import ports, service, shared
+from kodoctl.dev import ports, service
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.progress import Step
 from kodoctl.dev.settle import Asked
 from kodoctl.dev.up import up
 from tests.dev_user import CACHE, VERSION, until
+from tests.ports import unusual_ports
 
 pytestmark = pytest.mark.broker
 
 
 def test_a_port_taken_at_the_last_moment_is_chosen_anew(tmp_path, monkeypatch):
     """The check says free, and a stranger is quicker: the broker dies of it, and others are tried."""
-    base = shared.unusual_ports()
+    base = unusual_ports()
     homes = Homes(tmp_path, CACHE)
     told = []
     with socket.create_server(("127.0.0.1", base.bookie)):

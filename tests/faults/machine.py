@@ -6,17 +6,16 @@ It listens on 127.0.0.2 and tells everybody 127.0.0.1, where the wire listens: a
 from __future__ import annotations
 
 import os
-import random
 import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
 
 from kodoctl.dev import conf, jars, java, process, ready, versions
-from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
 from tests.conftest import _CACHE, _VERSION, Broker
 from tests.faults.wire import Wire
+from tests.ports import unusual_ports
 from tests.support import eventually
 
 BIND = "127.0.0.2"
@@ -32,8 +31,7 @@ class Machine:
         if disk is not None:
             options = ["-t", "tmpfs", "-o", f"size={disk}", "tmpfs", str(folder / "data")]
             subprocess.run(["mount", *options], check=True)
-        start = random.randrange(20_000, 30_000, 10)
-        self._ports = Ports(start, start + 1, start + 2)
+        self._ports = unusual_ports()
         self._version = versions.exact(_VERSION)
         self._command = self._prepare()
         self._process: process.Process | None = None

@@ -17,9 +17,9 @@ from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.service import State
 from kodoctl.dev.settle import Asked
-from kodoctl.dev.shared import unusual_ports
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
+from tests.ports import unusual_ports
 
 INSTANCE = Instance("two", "4.2.4", EngineName.DOCKER, Auth.NONE, Ports(8081, 6651, 3182))
 

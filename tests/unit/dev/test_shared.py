@@ -12,7 +12,7 @@ import pytest
 
 from kodoctl.dev import process, shared
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance, write
-from kodoctl.dev.ports import HIGHEST, Ports
+from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.settle import Asked
 from kodoctl.errors import KodoctlError
@@ -68,10 +68,3 @@ def test_closing_removes_everything_also_when_nothing_was_started(tmp_path):
     run = shared.open_run(tmp_path, {})
     shared.close_run(run, {})
     assert list(tmp_path.iterdir()) == []
-
-
-def test_ports_to_look_from_are_in_range_and_differ():
-    for _ in range(100):
-        ports = shared.unusual_ports().all()
-        assert len(set(ports)) == 3
-        assert 1024 <= min(ports) <= max(ports) < HIGHEST
