@@ -47,7 +47,7 @@ $(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
 
 test: $(READY) browser check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
-	$(BIN)/pytest -q --tb=short --durations=40 -n $(WORKERS) --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(THREADED)'
 

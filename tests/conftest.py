@@ -15,6 +15,7 @@ import pytest
 import requests
 from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadfile import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 from kodoctl.dev import jars, shared, versions
 from kodoctl.dev.instance import EngineName
@@ -22,6 +23,7 @@ from kodoctl.dev.progress import quiet
 from kodoctl.dev.settle import Asked
 from kodoctl.errors import KodoctlError
 from tests.databases import database_url, own_postgres, postgres, postgres_url
+from tests.ports import unusual_ports
 
 __all__ = ["broker", "database_url", "namespace", "own_postgres", "postgres", "postgres_url", "tenant"]
 
@@ -57,7 +59,10 @@ class Broker:
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process the user started owns the run; workers of pytest-xdist find it in the environment."""
-    if not _given() and not hasattr(config, "workerinput"):
+    given = getattr(config, "workerinput", None)
+    if given is not None and _is_spare(given["workerid"], given["workercount"]):
+        os.nice(19)
+    if not _given() and given is None:
         os.environ[_RUN] = str(shared.open_run(_CACHE / "test-runs", os.environ))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # being asked to end must end the broker too
 
@@ -79,12 +84,28 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
     """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte."""
-    return _OneSession(config, log) if config.getvalue("dist") == "loadfile" else None
+    return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
-class _OneSession(LoadFileScheduling):
+class _Scheduling(LoadFileScheduling):
+    """With KODOCTL_TEST_SPARE the last worker uses what the others leave of the cores, while they wait for a broker: it
+    runs the simulation only, whose time is virtual.
+    """
+
     def _split_scope(self, nodeid: str) -> str:
         return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if _is_spare(node.gateway.id, self.numnodes):
+            fitting = next((scope for scope in self.workqueue if scope.startswith("tests/simulation/")), None)
+            if fitting is None:
+                return  # it ends with the others
+            self.workqueue.move_to_end(fitting, last=False)
+        super()._assign_work_unit(node)
+
+
+def _is_spare(worker: str, workers: int) -> bool:
+    return "KODOCTL_TEST_SPARE" in os.environ and workers > 1 and worker == f"gw{workers - 1}"
 
 
 def _given() -> bool:
@@ -100,7 +121,7 @@ def broker() -> Broker:
     if _given():
         return Broker(os.environ["KODOCTL_TEST_ADMIN_URL"], os.environ["KODOCTL_TEST_BROKER_URL"])
     run = Path(os.environ[_RUN])
-    asked = Asked(f"run-{run.name}", _VERSION, engine=EngineName.JAVA, preferred=shared.unusual_ports())
+    asked = Asked(f"run-{run.name}", _VERSION, engine=EngineName.JAVA, preferred=unusual_ports())
     try:
         addresses = shared.join(run, _CACHE, os.environ, asked)
     except KodoctlError as problem:

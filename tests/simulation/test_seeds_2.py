@@ -7,6 +7,6 @@ import pytest
 from tests.simulation.playing import play_quarter
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(2400)
 def test_whatever_happens_every_promise_is_kept() -> None:
     play_quarter(1)
