@@ -360,6 +360,31 @@ class Unavailable(Verdict):
         return DependencyDown(self.dependency)
 
 
+def raised_for(outcome: Outcome) -> Verdict:
+    """What the handler raised, for those around it: its verdict as it was, any other exception by its name."""
+    match outcome:
+        case RetryAsked(after, reason, code):
+            return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)
+        case StateAsked(State.PENDING, reason):
+            return Pending(reason)
+        case StateAsked(_, reason):
+            return Blocking(reason)
+        case Died(reason):
+            return Dead(reason)
+        case Discarded(reason):
+            return Discard(reason)
+        case MoveAsked(level):
+            return MoveTo(level)
+        case TransferAsked(topic, payload, changes, key):
+            return Transfer(topic, payload, key=key, properties=changes)
+        case DependencyDown(dependency):
+            return Unavailable(dependency)
+        case Repeated():
+            return Repeat()
+        case _:
+            return HandlerFailedError.of(outcome)
+
+
 def _milliseconds(span: timedelta | str | None) -> int | None:
     if span is None:
         return None

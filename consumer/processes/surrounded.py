@@ -8,37 +8,12 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 from consumer.engine.desk import Desk
-from consumer.envelope import State
 from consumer.handling.runners import ThreadRunner
 from consumer.message import Message
-from consumer.outcomes import (
-    DONE,
-    Blocking,
-    Dead,
-    DependencyDown,
-    Died,
-    Discard,
-    Discarded,
-    Failed,
-    HandlerFailedError,
-    MoveAsked,
-    MoveTo,
-    Outcome,
-    Pending,
-    Repeat,
-    Repeated,
-    Retry,
-    RetryAsked,
-    StateAsked,
-    Transfer,
-    TransferAsked,
-    Unavailable,
-    Verdict,
-)
+from consumer.outcomes import DONE, Failed, Outcome, raised_for
 from consumer.processes.child import Job
 from consumer.processes.pool import ProcessRunner
 
@@ -190,28 +165,3 @@ def surrounded(
     pool = ProcessRunner(job, size, timeout, None if carry is None else calls)
     pool.launch()
     return SurroundedRunner(pool, calls, around(calls), size)
-
-
-def raised_for(outcome: Outcome) -> Verdict:
-    """What the handler raised, for those around it: its verdict as it was, any other exception by its name."""
-    match outcome:
-        case RetryAsked(after, reason, code):
-            return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)
-        case StateAsked(State.PENDING, reason):
-            return Pending(reason)
-        case StateAsked(_, reason):
-            return Blocking(reason)
-        case Died(reason):
-            return Dead(reason)
-        case Discarded(reason):
-            return Discard(reason)
-        case MoveAsked(level):
-            return MoveTo(level)
-        case TransferAsked(topic, payload, changes, key):
-            return Transfer(topic, payload, key=key, properties=changes)
-        case DependencyDown(dependency):
-            return Unavailable(dependency)
-        case Repeated():
-            return Repeat()
-        case _:
-            return HandlerFailedError.of(outcome)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from consumer.broker import LaneRequest, LaneSink
 from consumer.envelope import Delivery
 from consumer.pulsar_broker.encryption import ENCRYPTION, encryption_of
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.legible import legible
 from kodoctl.topology.control import SCHEMA
 
 log = logging.getLogger("kodo.consumer")
@@ -200,7 +201,7 @@ def _copied(message: Any) -> Delivery:
         properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()
         broken = ""
     except UnicodeDecodeError:
-        properties, key, ordering_key, broken = _readable(message)
+        properties, key, ordering_key, broken = legible(message)
     if index < 0 and (context := message.encryption_context()) is not None:  # never a batch: nobody can look into it
         properties = {**properties, ENCRYPTION: encryption_of(context)}
         broken = broken or "its payload is encrypted, and the consumer has no key"
@@ -216,23 +217,6 @@ def _copied(message: Any) -> Delivery:
         index,
         broken,
     )
-
-
-def _readable(message: Any) -> tuple[dict[str, str], str, str, str]:
-    """Properties, key and ordering key, as far as they are text, and what is lost. The client gives all properties or none."""
-    lost: list[str] = []
-
-    def read(what: str, ask: Callable[[], Any], nothing: Any) -> Any:
-        try:
-            return ask()
-        except UnicodeDecodeError:
-            lost.append(what)
-            return nothing
-
-    properties = read("properties", message.properties, {})
-    key = read("key", message.partition_key, "")
-    ordering_key = read("ordering key", message.ordering_key, "")
-    return properties, key, ordering_key, f"not UTF-8 text, and lost: {', '.join(lost)}"
 
 
 def _copied_with_schema(level: str, message: Any) -> Delivery:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import closing
 
 import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, say, tell
-from kodoctl.cli.pipeline_commands import LANDING, File, Format, LandingOption, Master, Output, one_expansion
+from kodoctl.cli.pipeline_commands import (
+    LANDING,
+    File,
+    Format,
+    LandingOption,
+    Master,
+    Output,
+    one_expansion,
+    spark_settings,
+)
 from kodoctl.cli.recall_commands import LEDGER, LedgerOption
 from kodoctl.cli.wiring import Target, connects
 
@@ -35,14 +43,13 @@ def audit(
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.judging import judge_landing
     from kodoctl.pipeline.landing import Landing
-    from kodoctl.pipeline.session import SparkSettings, spark_session
+    from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.told import EXIT_CODES, lines
     from kodoctl.pipeline.verdict import Outcome
     from kodoctl.pulsar.admin_http import HttpAdmin
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
-    settings = SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
-    with closing(HttpAdmin(connection)) as admin, spark_session(settings) as spark:
+    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master)) as spark:
         found = judge_landing(spark, place, expansion, admin, ledger)
     for line in [json.dumps(found, indent=2)] if output is Format.JSON else lines(found):
         say(line)

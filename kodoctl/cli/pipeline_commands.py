@@ -16,9 +16,11 @@ from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.jobs.ingest import Landed, Request
+    from kodoctl.pipeline.session import SparkSettings
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
 app = typer.Typer(
@@ -95,15 +97,22 @@ def ingest(
         raise ClusterError(error("K516", "no address of the broker's binary port", detail))
     from kodoctl.pipeline.jobs import ingest as job
     from kodoctl.pipeline.landing import Landing
-    from kodoctl.pipeline.session import SparkSettings, spark_session
+    from kodoctl.pipeline.session import spark_session
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     request = job.Request(expansion, connection, place, run, max_bytes, accept_holes)
     topics, absent = job.present(request)
     view.topics(request, topics, absent)
-    with spark_session(SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)) as spark:
+    with spark_session(spark_settings(master)) as spark:
         done = job.ingest(request, topics, spark, view.batch)
     view.end(done, place.root.uri)
+
+
+def spark_settings(master: str | None) -> SparkSettings:
+    """How this process gets a session: `spark-submit` tells its child that a gateway is there."""
+    from kodoctl.pipeline.session import SparkSettings
+
+    return SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
 
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
@@ -138,13 +147,13 @@ class _View:
             raise ClusterError(error("K710", "topic missing", detail))
         missing = f"; {len(absent)} are not on the cluster" if absent else ""
         names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}
-        self._line("topics", f"Reading {_counted(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
+        self._line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
 
     def batch(self, landed: Landed) -> None:
         """Each batch that counts."""
-        holes = f", {_counted(len(landed.holes), 'range')} not full" if landed.holes else ""
+        holes = f", {many(len(landed.holes), 'range')} not full" if landed.holes else ""
         text = (
-            f"Batch {landed.batch}: {_counted(landed.events, 'message')}, {_counted(landed.transitions, 'audit record')}, "
+            f"Batch {landed.batch}: {many(landed.events, 'message')}, {many(landed.transitions, 'audit record')}, "
             f"{landed.size / 1e6:.1f} MB in {landed.seconds:.1f} s ({landed.events / max(landed.seconds, 0.001):,.0f}/s){holes}"
         )
         self._line("batch", text, **asdict(landed))
@@ -158,15 +167,9 @@ class _View:
             totals = {"events": events, "transitions": records, "batches": len(done), "holes": holes}
             self._line("end", "", **totals, unreadable=unreadable, landing=where, seconds=round(seconds, 3))
             return
-        new = f"{_counted(events, 'message')} and {_counted(records, 'audit record')}" if events else "Nothing new"
-        say(f"{new} landed in {_counted(len(done), 'batch', 'batches')}, {seconds:.1f} s: {where}")
+        new = f"{many(events, 'message')} and {many(records, 'audit record')} landed" if events else "Nothing new"
+        say(f"{new} in {many(len(done), 'batch', 'batches')}, {seconds:.1f} s: {where}")
         if holes:
-            say(f"{_counted(holes, 'range')} could not be read in full; the table `coverage` says which.")
+            say(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
         if unreadable:
-            say(
-                f"{_counted(unreadable, 'message')} on audit topics hold no readable records; they are among the events."
-            )
-
-
-def _counted(number: int, word: str, several: str | None = None) -> str:
-    return f"{number:,} {word if number == 1 else several or word + 's'}"
+            say(f"{many(unreadable, 'message')} on audit topics hold no readable records; they are among the events.")

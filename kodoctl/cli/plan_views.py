@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kodoctl.cli.console import command, say
+from kodoctl.cli.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.show import show_lines
-from kodoctl.errors import UsageError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.plan.plan import Plan
@@ -75,26 +74,11 @@ def read_plan(file: str) -> Plan:
     """A plan file's plan. Raises UsageError for a file that cannot be read; see kodoctl.plan.document.loads for the rest."""
     from kodoctl.plan import document
 
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        detail = "there is no such plan file; `kodoctl plan --out FILE` writes one"
-        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
-    except (OSError, ValueError) as problem:
-        reason = str(getattr(problem, "strerror", None) or problem)
-        raise UsageError(error("K016", "cannot read file", reason, Where(file))) from None
-    return document.loads(text, file)
+    return document.loads(read_plan_text(file, "kodoctl plan"), file)
 
 
 def write_plan(plan: Plan, out: str) -> None:
-    """The plan file, complete or not at all."""
+    """The plan file, complete or not at all. Raises UsageError."""
     from kodoctl.plan import document
 
-    path = Path(out)
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        scratch.write_text(document.dumps(plan), encoding="utf-8")
-        scratch.replace(path)
-    except OSError as problem:
-        scratch.unlink(missing_ok=True)
-        raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None
+    write_plan_text(document.dumps(plan), out)

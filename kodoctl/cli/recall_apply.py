@@ -17,10 +17,11 @@ import typer
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import confirm
 from kodoctl.cli.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_commands import LEDGER, Format, LedgerOption, Output, declared_schema, family_in
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
+from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
@@ -134,15 +135,7 @@ def _signer() -> Signer | None:
 def _read(file: str) -> RecallPlan:
     from kodoctl.recall import document
 
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        detail = "there is no such plan file; `kodoctl recall plan … --out FILE` writes one"
-        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
-    except (OSError, ValueError) as problem:
-        detail = str(getattr(problem, "strerror", None) or problem)
-        raise UsageError(error("K016", "cannot read file", detail, Where(file))) from None
-    return document.loads(text, file)
+    return document.loads(read_plan_text(file, "kodoctl recall plan …"), file)
 
 
 def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> Edit | None:

@@ -13,6 +13,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, Where, error
@@ -208,22 +209,10 @@ def _show(made: RecallPlan, session: Session, out: str | None, output: Format) -
 
     form = document.to_json(made)
     if out is not None:
-        _write(out, document.dumps(made))
+        write_plan_text(document.dumps(made), out)
     if output is Format.JSON:
         say(json.dumps(form, indent=1))
     else:
         show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
     if out is not None:
         tell(f"Plan written to {out}; carry it out with: kodoctl recall apply {out}")
-
-
-def _write(out: str, text: str) -> None:
-    """The plan file, complete or not at all."""
-    path = Path(out)
-    scratch = path.with_name(f".{path.name}.new")
-    try:
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    except OSError as problem:
-        scratch.unlink(missing_ok=True)
-        raise UsageError(error("K535", "the plan file cannot be written", str(problem.strerror), Where(out))) from None

@@ -70,7 +70,7 @@ MESSAGES: Final = Table(
         Column("publish_ts", "timestamp", "when its producer published it, in ms"),
         Column("event_ts", "timestamp", "event time its producer gave, in ms", null=True),
         Column("properties", "map<string,string>", "all properties; empty where they are no text"),
-        Column("broken", "string", "why key and properties could not be read", null=True),
+        Column("broken", "string", "what of key and properties is no UTF-8 text, and lost", null=True),
         Column(
             "size",
             "bigint",
@@ -133,7 +133,7 @@ EVENTS: Final = Table(
         ),
         Column("size", "bigint", "bytes of the payload, 0 for a tombstone"),
         Column("properties", "map<string,string>", "all properties, kodo- ones included"),
-        Column("broken", "string", "why key and properties could not be read: `properties` is empty then", null=True),
+        Column("broken", "string", "what of key and properties is no UTF-8 text, and lost", null=True),
         Column("payload", "binary", "null for a tombstone", null=True),
         Column("ingest_run", "string", "run that landed it"),
         Column("split_id", "string", "split that read it; joins `coverage`"),

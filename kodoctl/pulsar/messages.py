@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.legible import legible
 from kodoctl.topology.names import TopicName
 
 READ_TIMEOUT_MS: Final = 15_000
@@ -21,7 +22,7 @@ Place = tuple[int, int]
 
 class Stored(NamedTuple):
     """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms since the epoch, 0 = none; `batch` -1: alone
-    in its entry; `payload` None: a tombstone; `broken`: why key and properties could not be read.
+    in its entry; `payload` None: a tombstone; `broken`: what of key and properties is lost.
     """
 
     token: Any
@@ -144,13 +145,13 @@ def read_stored(
 
 
 def copied(message: Any, partition: int) -> Stored:
-    """Everything needed; clients in other languages send bytes that are no text, which must not end the reading."""
+    """Everything needed, so that the client's object can go."""
     token, payload = message.message_id(), message.data()
     try:
         properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()
         broken = ""
     except UnicodeDecodeError:
-        properties, key, ordering_key, broken = {}, "", "", "its key or properties are not UTF-8 text"
+        properties, key, ordering_key, broken = legible(message)
     return Stored(
         token,
         partition,

@@ -44,7 +44,7 @@ class Position:
 class Letter:
     """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without partition.
 
-    `broken`: why key and properties could not be read; such a message cannot be carried on unchanged.
+    `broken`: what of key and properties is lost; such a message cannot be carried on unchanged.
     """
 
     topic: str

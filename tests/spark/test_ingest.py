@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pulsar
 import pytest
@@ -100,8 +100,16 @@ def _record(number: int, **more: Any) -> audit.Record:
     return audit.Record(number=number, **(usual | more))
 
 
-def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(spark: SparkSession, shop: Workspace) -> None:
-    fill(shop, "orders", range(3_000), 2, ledgers=2)
+class _Sent(NamedTuple):
+    """Ids of messages that are not plain ones."""
+
+    mark: str
+    audited: str
+    broken: str
+
+
+def _send_special(shop: Workspace) -> _Sent:
+    """A producer's mark, a dead letter, audit records, and what should be some."""
     records = [
         _record(1),
         _record(2, identity="7:2:0:-1", event=audit.Event.MOVED, rule="retrying", target="persistent://a/b/r",
@@ -120,14 +128,10 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(spark: SparkSes
         audit_topic = shop.full("orders-billing-AUDIT")
         audited = _send(client, audit_topic, encoded.payload, **encoded.properties)
         broken = _send(client, audit_topic, b"no records")
-    lines = _ingest(shop, "--max-bytes", "200000")
-    assert [line["event"] for line in lines[:2]] == ["begin", "topics"]
-    end = lines[-1]
-    assert (end["event"], end["events"], end["transitions"], end["unreadable"], end["holes"]) == ("end", 3_004, 2, 1, 0)
-    assert end["batches"] == len([line for line in lines if line["event"] == "batch"]) > 1
-    landing = _landing(shop)
-    assert _numbers(spark, shop) == (3_001, 3_000, 3_001)
-    events = {row["id"]: row for row in landing.read(spark, EVENTS).where("properties['n'] is null").collect()}
+    return _Sent(mark, audited, broken)
+
+
+def _check_events(events: dict[str, Any], sent: _Sent) -> None:
     assert len(events) == 4
     dead = next(row for row in events.values() if row["state"] == "dead")
     assert (dead["mid"], dead["kodo_id"], dead["tenant"], dead["hop"], dead["topic"]) == (
@@ -141,11 +145,20 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(spark: SparkSes
     assert (dead["subscription"], dead["level"], dead["payload"]) == ("billing", None, b"dead")
     assert (dead["seq_run"], dead["seq_number"], dead["seq_high"]) == ("000018bcfe5680000", 77, None)
     assert dead["origin_publish_ts"].timestamp() == 1_700_000_000.123
-    marked = events[mark]
-    assert (marked["mid"], marked["level"], marked["tenant"], marked["subscription"]) == (mark, "L1", "(none)", None)
+    marked = events[sent.mark]
+    assert (marked["mid"], marked["level"], marked["tenant"], marked["subscription"]) == (
+        sent.mark,
+        "L1",
+        "(none)",
+        None,
+    )
     assert (marked["seq_high"], marked["seq_end"], marked["for_subscription"]) == (9, True, "(mark)")
     assert [tuple(one) for one in marked["seq_void"]] == [(2, 2), (4, 6)]
-    assert {events[audited]["state"], events[broken]["state"]} == {"audit"}
+    assert {events[sent.audited]["state"], events[sent.broken]["state"]} == {"audit"}
+
+
+def _check_other_tables(spark: SparkSession, shop: Workspace, run: str, audited: str) -> None:
+    landing = _landing(shop)
     moved = landing.read(spark, TRANSITIONS).orderBy("number").collect()
     assert [(row["number"], row["id"], row["identity"], row["event"], row["target_id"]) for row in moved] == [
         (1, "7:1:0:-1", "order-1", "done", None),
@@ -157,12 +170,27 @@ def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(spark: SparkSes
     assert [row["target_topic"] for row in moved] == [None, "persistent://a/b/r"]
     coverage = landing.read(spark, COVERAGE).collect()
     assert sum(row["rows"] for row in coverage) == 3_004
-    assert all(row["full"] and row["ingest_run"] == end["run"] for row in coverage)
+    assert all(row["full"] and row["ingest_run"] == run for row in coverage)
     cursors = landing.read(spark, CURSORS).collect()
     assert ("billing", shop.full("orders"), 1) in {
         (row["subscription"], row["msg_topic"], row["msg_partition"]) for row in cursors
     }
     assert {row["mark_entry"] for row in cursors} == {-1}
+
+
+def test_a_topology_is_landed_and_the_next_run_goes_on_behind_it(spark: SparkSession, shop: Workspace) -> None:
+    fill(shop, "orders", range(3_000), 2, ledgers=2)
+    sent = _send_special(shop)
+    lines = _ingest(shop, "--max-bytes", "200000")
+    assert [line["event"] for line in lines[:2]] == ["begin", "topics"]
+    end = lines[-1]
+    assert (end["event"], end["events"], end["transitions"], end["unreadable"], end["holes"]) == ("end", 3_004, 2, 1, 0)
+    assert end["batches"] == len([line for line in lines if line["event"] == "batch"]) > 1
+    landing = _landing(shop)
+    assert _numbers(spark, shop) == (3_001, 3_000, 3_001)
+    events = {row["id"]: row for row in landing.read(spark, EVENTS).where("properties['n'] is null").collect()}
+    _check_events(events, sent)
+    _check_other_tables(spark, shop, end["run"], sent.audited)
 
     shop.admin("POST", f"{shop.path('orders')}/partitions", 3)
     fill(shop, "orders", range(3_000, 3_600), 3)

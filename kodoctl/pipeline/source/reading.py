@@ -18,6 +18,7 @@ from kodoctl.pipeline.source.ranges import Split
 from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.legible import legible
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE_FIELD: Final = 6  # of the serialised id: the Python client tells it nowhere else
 _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
-_UNREADABLE: Final = "its key or properties are not UTF-8 text"
 
 
 def read_split(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
@@ -131,9 +131,8 @@ class Columns:
         self.indexes.append(index)
         try:
             properties, key = message.properties(), message.partition_key()
-        except UnicodeDecodeError:  # clients in other languages send bytes that are no text
-            properties, key = {}, ""
-            self.broken[len(self.ledgers) - 1] = _UNREADABLE
+        except UnicodeDecodeError:
+            properties, key, _, self.broken[len(self.ledgers) - 1] = legible(message)
         self.keys.append(key or None)
         self.published.append(message.publish_timestamp())
         self.events.append(message.event_timestamp() or None)
