@@ -117,7 +117,7 @@ class Engine:
         room = 0 if shut else self._stock.room(lane)
         if not room:
             self.starved[lane] = None
-            if not shut:
+            if not (shut or lane.stays):
                 self.isolation.full(self._clock.now())
         return room
 

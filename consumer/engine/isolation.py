@@ -87,6 +87,8 @@ class Isolation:
         self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_STARTS)
         self._isolate, self._stock, self._rng = _reachable(policy), stock, rng
         self._lanes = [lane for lane in owner.lanes if _has_way_out(policy, lane)]
+        for lane in owner.lanes:
+            lane.stays = bool(self._lanes) and lane not in self._lanes
         self.paused: Callable[[], int] = int  # messages that wait because their tenants are paused
         self._budget = policy.max_held, policy.lookahead_bytes
         self._is_full = False

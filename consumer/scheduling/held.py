@@ -120,7 +120,7 @@ class LaneState:
 
     __slots__ = (
         "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "partitions", "paused_until", "recent",
-        "resting", "ring", "started",
+        "resting", "ring", "started", "stays",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
@@ -135,6 +135,7 @@ class LaneState:
         self.paused_until = float("-inf")
         self.blocked = False  # too much of it has nowhere to go
         self.resting = False  # somebody ordered a pause
+        self.stays = False  # its tenants cannot be moved aside, those of other lanes can
         self.started = 0
         self.partitions = lane.partitions  # at least: the cluster may have more than the file says
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
@@ -217,10 +218,13 @@ class Stock:
     most, for else large messages would leave nothing to work on.
 
     Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until half is gone.
+    Lanes whose messages cannot be moved aside never take more than half of the budget together: what was moved aside comes back
+    on them, and would otherwise stop the reading that it left for.
     """
 
     __slots__ = (
-        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_queue", "_step", "_taken", "bytes", "messages",
+        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_queue", "_staying", "_staying_bytes", "_step", "_taken",
+        "bytes", "messages",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -233,6 +237,8 @@ class Stock:
         self._enough = float("inf") if policy.fair_by else _ENOUGH
         self._taken = self._floor * lanes  # by each lane what it holds, or else its floor, which is kept for it
         self._busy = 0  # lanes that hold anything
+        self._staying = 0  # messages of lanes that none can be moved aside from
+        self._staying_bytes = 0
         self.messages = 0
         self.bytes = 0
 
@@ -246,6 +252,9 @@ class Stock:
             self._taken += 1
         elif not lane.held:
             self._busy += 1
+        if lane.stays:
+            self._staying += 1
+            self._staying_bytes += held.size
         lane.held += 1
         self.messages += 1
         self.bytes += held.size
@@ -261,12 +270,16 @@ class Stock:
             self._taken -= 1
         elif not lane.held:
             self._busy -= 1
+        if lane.stays:
+            self._staying -= 1
+            self._staying_bytes -= held.size
         self.messages -= 1
         self.bytes -= held.size
 
     def part(self, messages: int, size: int) -> float:
-        """So many messages and bytes as a part of the budget."""
-        return max(messages / self._max_messages, size / self._max_bytes)
+        """So many messages and bytes as a part of the budget that is left to lanes whose messages can be moved aside."""
+        left = max(1, self._max_messages - self._staying)
+        return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
 
     @property
     def ample(self) -> bool:
@@ -286,7 +299,12 @@ class Stock:
             return 0 if lane.held else 1
         if len(lane.ring) >= self._enough:
             return 0
-        return max(self._floor - lane.held, 0) + max(self._max_messages - self._taken, 0)
+        lent = self._max_messages - self._taken
+        if lane.stays:
+            if 2 * self._staying_bytes >= self._max_bytes:
+                return 0 if lane.held else 1
+            lent = min(lent, self._max_messages // 2 - self._staying)
+        return max(self._floor - lane.held, 0) + max(lent, 0)
 
     def worthwhile(self, lane: LaneState) -> bool:
         """Whether a lane that waits should go on: room for a batch, or the lane is running dry. A few at a time cost much."""

@@ -13,7 +13,7 @@ from consumer.envelope import Level, State
 from consumer.outcomes import DONE
 from consumer.policy import Concurrency, Isolate, Policy
 from consumer.testing.clock import START_WALL
-from tests.unit.consumer.making import B1, L1, Bench, delivery, policy, store_all
+from tests.unit.consumer.making import B1, L1, Bench, delivery, lane_of, policy, store_all
 
 QUARTER = Isolate(0.25, 100, "B1")
 
@@ -295,3 +295,60 @@ def test_empty_messages_fill_it_by_their_number() -> None:
     store_all(bench)
     bench.later(1)
     assert bench.published() == [], "less than half of the look-ahead is used"
+
+
+def _comes_back(bench: Bench, size: int = 1) -> int:
+    """B1 brings of the noisy tenant whatever there is room for; answers how many messages."""
+    of = bench.policy
+    index, number = lane_of(of, B1, State.READY), 200_000
+    while bench.engine.room(index):
+        bench.give(*(delivery(number + i, b"x" * size, u="noisy", kodo_hop=1) for i in range(of.batch)), level=B1)
+        number += of.batch
+    return number - 200_000
+
+
+def test_what_comes_back_does_not_stop_the_reading_that_it_left_for() -> None:
+    """No handler ends, the lane it comes back on is full of it, and yet the flood is read through to the quiet one behind."""
+    of = _policy()
+    bench = _flooded(of)
+    _full(bench)
+    store_all(bench)
+    back = _comes_back(bench)
+    assert of.max_held // 2 <= back < of.max_held // 2 + of.batch
+    read = 0
+    while read < 20 * of.max_held:
+        assert bench.engine.room(0) > 0
+        bench.give(*(delivery(300_000 + read + number, u="noisy") for number in range(of.batch)))
+        read += of.batch
+        store_all(bench)
+        assert _comes_back(bench) == 0
+    bench.give(delivery(900_000, u="quiet"))
+    assert "quiet" in {message.tenant for message in bench.take_all()[:3]}
+    assert bench.engine.counts.finished["isolated"] > 19 * of.max_held
+    assert bench.engine.misplaced() == []
+
+
+def test_large_messages_that_come_back_leave_half_of_the_bytes() -> None:
+    of = _policy(lookahead_messages=10_000, lookahead_bytes=200_000)
+    bench = Bench(of)
+    assert _comes_back(bench, size=3_000) <= 2 * of.batch
+    assert bench.engine.room(lane_of(of, B1, State.READY)) == 0
+    assert bench.engine.room(lane_of(of, L1, State.PENDING)) == 1, "an empty lane gets on"
+
+
+def test_nobody_is_isolated_because_a_lane_that_nothing_can_leave_has_its_part() -> None:
+    bench = Bench(_policy())
+    bench.give(*(delivery(number, u="noisy") for number in range(_policy().max_held // 4)))
+    _comes_back(bench)
+    bench.later(0.1)
+    assert bench.engine.room(0) > 0
+    assert list(bench.engine.isolation.tenants) == []
+
+
+def test_the_share_is_of_what_is_left_by_lanes_that_nothing_can_leave() -> None:
+    of = _policy(isolate=Isolate(0.6, 100, "B1"))
+    bench = Bench(of)
+    back = _comes_back(bench)
+    bench.give(*(delivery(number, u="other") for number in range(of.max_held - back)))
+    _full(bench)
+    assert list(bench.engine.isolation.tenants) == ["other"]
