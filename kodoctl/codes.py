@@ -323,6 +323,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K784": Code("live orders to workers", "Nothing: they end by themselves; `kodo-consumer resume` ends them now."),
         "K785": Code("message not found", "Look in the subscription it was meant for; what retention deleted is gone."),
     },
+    "What the pipeline tells": {
+        "K810": Code("no run has landed", "`kodoctl pipeline ingest` lands it; --landing and --env say where it is."),
+    },
 }
 # fmt: on
 CODES: Final = {number: code for group in GROUPS.values() for number, code in group.items()}

@@ -16,11 +16,13 @@ from kodoctl.cli.pipeline_commands import (
     LandingOption,
     Master,
     Output,
+    new_run,
     one_expansion,
     spark_settings,
 )
 from kodoctl.cli.recall_commands import LEDGER, LedgerOption
 from kodoctl.cli.wiring import Target, connects
+from kodoctl.pipeline.typed import typed
 
 
 @command
@@ -35,22 +37,24 @@ def audit(
     output: Output = Format.TEXT,
 ) -> None:
     """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
-    tell("Judging what was landed. Spark takes 5 to 15 s to start.")
+    run = new_run()
+    tell(f"Run {run}: audit of what was landed. Spark takes 5 to 15 s to start.")
     from kodoctl.pipeline.session import installed
 
     installed()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.judging import judge_landing
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.told import EXIT_CODES, lines
     from kodoctl.pipeline.verdict import Outcome
     from kodoctl.pulsar.admin_http import HttpAdmin
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
+    must_hold(place, typed(topology, env, landing))
     with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master)) as spark:
-        found = judge_landing(spark, place, expansion, admin, ledger)
+        found = {"run": run, **judge_landing(spark, place, expansion, admin, ledger)}
     for line in [json.dumps(found, indent=2)] if output is Format.JSON else lines(found):
         say(line)
     raise typer.Exit(EXIT_CODES[Outcome(found["verdict"])])

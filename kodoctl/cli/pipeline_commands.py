@@ -84,7 +84,7 @@ def ingest(
     output: Output = Format.TEXT,
 ) -> None:
     """Land everything the topology's topics hold as tables; the next run goes on behind it."""
-    run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+    run = new_run()
     view = _View(output, run)
     view.begin("ingest")
     from kodoctl.pipeline.session import installed
@@ -113,6 +113,11 @@ def spark_settings(master: str | None) -> SparkSettings:
     from kodoctl.pipeline.session import SparkSettings
 
     return SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+
+
+def new_run() -> str:
+    """The id of a run: runs sort by the time they began."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
 
 
 def one_expansion(path: str, environment: str | None) -> Expansion:

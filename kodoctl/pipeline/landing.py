@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, LockedError, error
-from kodoctl.pipeline.schema import Table
+from kodoctl.pipeline.schema import CURSORS, Table
 from kodoctl.pipeline.source.storage import Storage
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 DEFAULT: Final = ".kodoctl/landing"
+_END: Final = "-end"  # of a run: its second manifest
 BASE: Final = "base"  # environment of a file without overlay
 
 
@@ -171,3 +172,25 @@ class Landing:
                 detail = f"{self.root.uri}: wait until it has ended"
                 raise LockedError(error("K575", "another ingest is running", detail)) from None
             yield
+
+
+def finished(manifests: list[Manifest]) -> list[str]:
+    """Runs up to the last one that ended by itself."""
+    begun = {one.run: one.at for one in manifests if one.batch is None and CURSORS.name in one.tables}
+    ended = {one.run.removesuffix(_END) for one in manifests if one.facts.get("complete")}
+    last = max((at for run, at in begun.items() if run in ended), default=-1)
+    return sorted(run for run, at in begun.items() if at <= last)
+
+
+def must_hold(landing: Landing, typed: str) -> None:
+    """Raises KodoctlError when no run has landed anything: a typo in --landing or --env must not look like an empty cluster.
+    `typed`: what kodoctl.pipeline.typed says of it.
+    """
+    manifests = landing.manifests()
+    if finished(manifests):
+        return
+    begun = " but one that was cut off" if manifests else ""
+    others = [] if manifests else Storage(landing.root.uri.rpartition("/")[0]).folders()
+    there = f"\nof this topology there is {', '.join(others)}: --env names the environment" if others else ""
+    detail = f"{landing.root.uri} holds no run{begun}{there}\nland first: kodoctl pipeline ingest {typed}"
+    raise KodoctlError(error("K810", "no run has landed", detail))

@@ -91,6 +91,8 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield from _samples(document["findings"])
     for query in document["sql"]:
         yield f"sql: {query}"
+    if "run" in document:
+        yield f"run: {document['run']}"
 
 
 def _samples(findings: Sequence[Mapping[str, str]]) -> Iterator[str]:

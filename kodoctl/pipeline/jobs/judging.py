@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
-from kodoctl.pipeline.landing import Landing, Manifest
+from kodoctl.pipeline.landing import Landing, finished
 from kodoctl.pipeline.lanes import Key
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.pipeline.source.asking import internal_stats
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
-_END: Final = "-end"
 
 
 def judge_landing(
@@ -41,14 +40,6 @@ def judge_landing(
     return audit(
         spark, tables, expansion, letters=_letters(expansion, ledger), stored_from=_stored_from(admin, expansion)
     )
-
-
-def finished(manifests: list[Manifest]) -> list[str]:
-    """Runs up to the last one that ended by itself."""
-    begun = {one.run: one.at for one in manifests if one.batch is None and CURSORS.name in one.tables}
-    ended = {one.run.removesuffix(_END) for one in manifests if one.facts.get("complete")}
-    last = max((at for run, at in begun.items() if run in ended), default=-1)
-    return sorted(run for run, at in begun.items() if at <= last)
 
 
 def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:

@@ -55,3 +55,7 @@ def test_text_from_the_cluster_stays_a_text_in_sql():
 
 def test_exit_codes_tell_the_verdicts_apart():
     assert [EXIT_CODES[one] for one in Outcome] == [0, 5, 6]
+
+
+def test_the_run_is_told_last():
+    assert list(lines({**told(), "run": "20260102-030405-9f86d081"}))[-1] == "run: 20260102-030405-9f86d081"
