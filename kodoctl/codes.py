@@ -230,7 +230,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K573": Code("the landing cannot be used", "Check path, rights and room; --landing names another one."),
         "K574": Code("stored messages could not be read",
                      "What is gone cannot come back: `--accept-holes` goes on and writes down that it is missing."),
-        "K575": Code("another ingest is running", "Wait until it has ended, or name another --landing."),
+        "K575": Code("another ingest, or rollup, is running", "Wait until it has ended, or name another --landing."),
         "K576": Code("the ingest failed", "Run it again: it goes on behind the last batch that is complete."),
     },
     "Anything else": {
@@ -324,6 +324,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K785": Code("message not found", "Look in the subscription it was meant for; what retention deleted is gone."),
     },
     "What the pipeline tells": {
+        "K800": Code("width of windows", "Give one that divides a day, such as 5m, 1h or 1d."),
+        "K801": Code("nothing has landed", "Run `kodoctl pipeline ingest` first, with the same --landing and --env."),
+        "K802": Code("nothing has been counted", "Run `kodoctl pipeline rollup` first, with the same --landing and --env."),
         "K810": Code("no run has landed", "`kodoctl pipeline ingest` lands it; --landing and --env say where it is."),
     },
 }

@@ -59,9 +59,10 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 def register(parent: typer.Typer) -> None:
     """Adds the commands of this file, and of those beside it."""
-    from kodoctl.cli import pipeline_audit
+    from kodoctl.cli import pipeline_audit, pipeline_rollup
 
     app.command("ingest")(ingest)
+    app.command("rollup")(pipeline_rollup.rollup)
     app.command("audit")(pipeline_audit.audit)
     parent.add_typer(app)
 

@@ -2,6 +2,7 @@
 
     LANDING/TOPOLOGY/ENVIRONMENT/
       events/ transitions/ coverage/ cursors/   a folder for each batch, or run, and attempt
+      rollup/ latencies/                        a folder for each run, and in it one for each day it counted
       _manifests/                                batch-NNNNNNNNN.json, run-RUN.json: written last, whole or not at all
       _checkpoint/                               Spark's own book of what was read
       _work/                                     coverage on its way
@@ -157,20 +158,20 @@ class Landing:
         (self.root / "_work").remove()
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """One ingest at a time, where the landing is a folder; in a store, Spark's checkpoint finds a second one out. Raises
-        LockedError.
+    def alone(self, what: str = "ingest") -> Iterator[None]:
+        """One ingest, or rollup, at a time, where the landing is a folder; in a store, Spark's checkpoint finds a second ingest
+        out. Raises LockedError.
         """
         if self.root.local is None:
             yield
             return
         self.root.local.mkdir(parents=True, exist_ok=True)
-        with (self.root.local / ".lock").open("a") as file:
+        with (self.root.local / (".lock" if what == "ingest" else f".lock-{what}")).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 detail = f"{self.root.uri}: wait until it has ended"
-                raise LockedError(error("K575", "another ingest is running", detail)) from None
+                raise LockedError(error("K575", f"another {what} is running", detail)) from None
             yield
 
 

@@ -2,7 +2,7 @@
 
 `events` has one row for each message stored on a topic of the topology's, audit topics included; `transitions` one for each
 audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of a partition, as
-it stood *before* the run's topics were cut. A transition joins the event it is about by (msg_topic, id), and the event its
+it stood *before* the run's topics were cut. `rollup` and `latencies` are counted from the first two, window by window. A transition joins the event it is about by (msg_topic, id), and the event its
 message went on as by (target_topic, target_id): no other pair of columns is safe against forged identities.
 """
 
@@ -214,7 +214,45 @@ CURSORS: Final = Table(
         Column("ingest_run", "string", "run that asked"),
     ),
 )
+_WINDOW: Final = (
+    Column("window_ts", "timestamp", "beginning of the window; windows are aligned to midnight UTC"),
+    Column("topic", "string", "ground topic, by its name in the topology file"),
+    Column("subscription", "string", "whose lane; null for arrivals on ready topics, which all read", null=True),
+    Column("level", "string", "S3 … D1; null on dead letter topics", null=True),
+    Column("state", "string", "ready, retrying, pending, blocking, dead; null for a topic nobody declares", null=True),
+    Column("tenant", "string", "value of `fair_by`; (none) without"),
+)
+
+ROLLUP: Final = Table(
+    "rollup",
+    "What happened in a window, by topic, subscription, level, state and tenant. Rows add up: over windows, lanes, tenants.",
+    (
+        *_WINDOW,
+        Column(
+            "arrivals", "bigint", "messages stored there, by the time they were published; producers' marks left out"
+        ),
+        Column("done", "bigint", "finished with: done, or handed on to another topic"),
+        Column("failed", "bigint", "runs of the handler after which the message left its lane"),
+        Column("rerouted", "bigint", "moved to another lane, for any reason"),
+        Column("over_limit", "bigint", "moved to wait for room: a limit, or the handler, said so"),
+        Column("retries", "bigint", "arrivals with attempts behind them"),
+        Column("dead", "bigint", "moved to the dead letters"),
+        Column("discarded", "bigint", "discarded by the handler"),
+        Column("repeated", "bigint", "received again after they were done, and not handled"),
+    ),
+)
+
+LATENCIES: Final = Table(
+    "latencies",
+    "Histogram of the time from first being stored to done. Buckets of the same key add up: over windows, lanes, tenants.",
+    (
+        *_WINDOW,
+        Column("bucket", "int", "whole part of the logarithm of ms to the base 1.02; -1: below 1 ms, -2: below 0"),
+        Column("messages", "bigint", "so many were done that late"),
+    ),
+)
 TABLES: Final = (EVENTS, TRANSITIONS, COVERAGE, CURSORS)
+COUNTED: Final = (ROLLUP, LATENCIES)  # made from the others, by `pipeline rollup`
 
 
 def _arrow(kind: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from kodoctl.pipeline.schema import MESSAGES, TABLES, Table
+from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
 from kodoctl.pipeline.session import open_session
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def test_a_session_that_runs_is_used_and_left_as_it_is(spark: SparkSession) -> N
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-@pytest.mark.parametrize("table", [MESSAGES, *TABLES], ids=lambda table: table.name)
+@pytest.mark.parametrize("table", [MESSAGES, *TABLES, *COUNTED], ids=lambda table: table.name)
 def test_a_table_means_the_same_to_arrow_and_spark(table: Table) -> None:
     from pyspark.sql.pandas.types import from_arrow_schema
 

@@ -11,37 +11,38 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.pipeline.schema import AUDIT, LATENCIES, ROLLUP
 from kodoctl.pipeline.transforms.histogram import bucket
 
-KEYS: Final = ("window_ts", "topic", "subscription", "level", "state", "tenant")
-COUNTS: Final = ("arrivals", "done", "failed", "rerouted", "over_limit", "retries", "dead", "discarded", "repeated")
+KEYS: Final = tuple(LATENCIES.names[:-2])
+COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])
 _FAILED: Final = ("retrying", "escalated", "backup", "dead")
 _LIMITED: Final = ("pending", "blocking")
 _DONE: Final = ("done", "transferred")
 
 
-def rollup(events: DataFrame, transitions: DataFrame, *, window: str) -> DataFrame:
+def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
     """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every subscription
-    reads, arrivals are told once, with `subscription` null.
+    reads, arrivals are told once, with `subscription` null. `topics`: (msg_topic, level, state), where `events` may lack some.
 
     `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait for room, because a
     limit or the handler said so; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
     """
     return (
         _arrived(events, window)
-        .unionByName(_handled(transitions, events, window))
+        .unionByName(_handled(transitions, _topics(events) if topics is None else topics, window))
         .groupBy(*KEYS)
         .agg(*(F.sum(name).alias(name) for name in COUNTS))
         .select(*KEYS, *COUNTS)
     )
 
 
-def latencies(events: DataFrame, transitions: DataFrame, *, window: str) -> DataFrame:
+def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
     """(KEYS, bucket, messages) of what was done: time since the message was first stored, by kodoctl.pipeline.transforms
     .histogram. Histograms of one key and several windows or runs are added bucket by bucket.
     """
     return (
-        _placed(transitions.where(F.col("event").isin(*_DONE)), events, window)
+        _placed(transitions.where(F.col("event").isin(*_DONE)), _topics(events) if topics is None else topics, window)
         .select(*KEYS, bucket("age_ms").alias("bucket"))
         .groupBy(*KEYS, "bucket")
         .agg(F.count("*").alias("messages"))
@@ -52,16 +53,16 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str) -> Data
 def _arrived(events: DataFrame, window: str) -> DataFrame:
     tried = F.size("attempts") > 0
     marks = F.col("seq_high").isNotNull()
-    return events.where((F.col("state") != "audit") & ~marks).select(
+    return events.where((F.col("state") != AUDIT) & ~marks).select(
         F.window("publish_ts", window)["start"].alias("window_ts"),
         *KEYS[1:],
         *_counts(arrivals=F.lit(1), retries=F.when(tried, 1)),
     )
 
 
-def _handled(transitions: DataFrame, events: DataFrame, window: str) -> DataFrame:
+def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
-    return _placed(transitions, events, window).select(
+    return _placed(transitions, topics, window).select(
         *KEYS,
         *_counts(
             done=F.when(event.isin(*_DONE), 1),
@@ -75,9 +76,13 @@ def _handled(transitions: DataFrame, events: DataFrame, window: str) -> DataFram
     )
 
 
-def _placed(transitions: DataFrame, events: DataFrame, window: str) -> DataFrame:
-    """Records with the level and state of the topic they are about, which the topology gave its events."""
-    topics = events.where(F.col("state") != "audit").select("msg_topic", "level", "state").distinct()
+def _topics(events: DataFrame) -> DataFrame:
+    """(msg_topic, level, state): what the topology gave these events."""
+    return events.where(F.col("state") != AUDIT).select("msg_topic", "level", "state").distinct()
+
+
+def _placed(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+    """Records with the level and state of the topic they are about."""
     return transitions.join(F.broadcast(topics), "msg_topic", how="left").select(
         F.window("at_ts", window)["start"].alias("window_ts"), *KEYS[1:], "event", "rule", "age_ms"
     )

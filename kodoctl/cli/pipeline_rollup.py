@@ -1,0 +1,110 @@
+"""pipeline rollup: counts what was landed by windows of time, for whatever asks about tenants, lanes and latencies."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.pipeline_commands import (
+    LANDING,
+    File,
+    Format,
+    LandingOption,
+    Master,
+    Output,
+    new_run,
+    one_expansion,
+    spark_settings,
+)
+from kodoctl.cli.show import show_lines
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.jobs.rollup import Counted, Work
+
+Window = Annotated[
+    str | None,
+    typer.Option(
+        "--window",
+        help="Width of the windows, a whole part of a day; another one than before counts everything anew.",
+        show_default="5 minutes, or what the tables have",
+        metavar="TIME",
+    ),
+]
+
+
+@command
+def rollup(
+    topology: File,
+    landing: LandingOption = LANDING,
+    env: Environment = None,
+    window: Window = None,
+    master: Master = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
+    view = _View(output, new_run())
+    view.begin()
+    from kodoctl.pipeline.session import installed
+
+    installed()
+    from kodoctl.pipeline.counting import parse_window
+    from kodoctl.pipeline.jobs import rollup as job
+    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.session import spark_session
+    from kodoctl.pipeline.transforms.summary import summary
+
+    width = None if window is None else parse_window(window)
+    expansion = one_expansion(topology, env)
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    job.check_landed(place)
+    with spark_session(spark_settings(master)) as spark:
+        done = job.count(spark, place, expansion, view.run, width, view.work)
+        tables = job.counted(spark, place)
+        found = summary(tables.rollup, tables.latencies, tables.window)
+    view.end(done, found, place.root.uri)
+
+
+class _View:
+    """Progress on standard error and tables for people, JSON lines for machines."""
+
+    def __init__(self, output: Format, run: str) -> None:
+        self._json, self.run, self._began = output is Format.JSON, run, time.monotonic()
+
+    def _line(self, event: str, text: str, **facts: Any) -> None:
+        if self._json:
+            say(json.dumps({"event": event, "run": self.run, **facts}))
+        else:
+            tell(text)
+
+    def begin(self) -> None:
+        """Before anything that takes time."""
+        self._line("begin", f"Run {self.run}: rollup. Spark takes 5 to 15 s to start.", command="rollup")
+
+    def work(self, work: Work) -> None:
+        """What there is to count."""
+        batches = f"{work.fresh:,} {'batch' if work.fresh == 1 else 'batches'}"
+        why = f"Counting everything anew, {batches}: windows were of another width." if work.anew else None
+        text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")
+        self._line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
+
+    def end(self, done: Counted, found: dict[str, Any], where: str) -> None:
+        """The result."""
+        seconds = time.monotonic() - self._began
+        if self._json:
+            for kind in ("lane", "tenant"):
+                for row in found[f"{kind}s"]:
+                    self._line(kind, "", **row)
+            totals = {name: found[name] for name in ("format_version", "window_ms", "since", "until", "windows")}
+            days = {"batches": done.batches, "days": list(done.days)}
+            self._line("end", "", **totals, **days, landing=where, seconds=round(seconds, 3))
+            return
+        from kodoctl.pipeline.counting import lines
+
+        show_lines(lines(found))
+        number = len(done.days)
+        told = f"{number} {'day' if number == 1 else 'days'} counted anew" if number else "Nothing new"
+        say(f"{told}, {seconds:.1f} s: {where}/rollup, latencies")

@@ -1,0 +1,148 @@
+"""The counted tables: every message once, whatever is repeated, and what the command says of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F  # noqa: N812
+
+from kodoctl.errors import LockedError, UsageError
+from kodoctl.pipeline.jobs.rollup import check_counted, count, counted
+from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.schema import LATENCIES, ROLLUP
+from kodoctl.pipeline.transforms.rollup import COUNTS
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+from tests.cluster import run_main
+from tests.spark.landed import event, land, record
+
+pytestmark = pytest.mark.timeout(900)
+FILE = """
+version: 1
+name: trade
+tenant: kodo
+namespace: trade
+topics:
+  orders:
+    fair_by: uid
+    subscriptions:
+      billing: {states: [retrying, pending], audit: true}
+"""
+RETRYING = "orders-billing-RETRYING"
+MORNING = datetime(2026, 1, 1, 9, tzinfo=UTC)
+NEXT = MORNING + timedelta(days=1)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "trade.yaml"
+    path.write_text(FILE, encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Landing:
+    return Landing(str(tmp_path / "landed"), "trade", None)
+
+
+def minute(number, day=MORNING):
+    return day + timedelta(minutes=number)
+
+
+def sums(spark, landing):
+    """(window, state, tenant) -> counts that are not 0; and messages of all histograms."""
+    tables = counted(spark, landing)
+    rows = tables.rollup.groupBy("window_ts", "state", "tenant").agg(*(F.sum(name).alias(name) for name in COUNTS))
+    found = {
+        (row.window_ts.replace(tzinfo=UTC), row.state, row.tenant): {name: row[name] for name in COUNTS if row[name]}
+        for row in rows.collect()
+    }
+    return found, tables.latencies.agg(F.sum("messages")).collect()[0][0]
+
+
+def folders(landing):
+    return [(landing.root / name).folders() for name in ("rollup", "latencies")]
+
+
+def test_every_message_is_counted_once_whatever_is_repeated(spark, landing, file):
+    expansion = expand(load_topology(str(file)))
+    with pytest.raises(UsageError, match="K801"):
+        count(spark, landing, expansion, "r0")
+    assert not landing.root.exists()
+
+    first = [event("orders", "ready", minute(1)), event("orders", "ready", minute(2), "u2")]
+    land(landing, 0, first, [record("orders", "done", minute(1))])
+    land(
+        landing, 1, [event("elsewhere", "audit", minute(1))], [record(RETRYING, "done", minute(1, NEXT), age=3_600_000)]
+    )
+    with pytest.raises(UsageError, match="K802"):
+        check_counted(landing)
+    done = count(spark, landing, expansion, "r1")
+    assert (done.days, done.batches, done.window) == (("2026-01-01", "2026-01-02"), 2, 300_000)
+
+    # The first batch was repeated into another folder, a record of the first window comes late, a run was killed.
+    land(landing, 0, first, [record("orders", "done", minute(1))], attempt="b")
+    again = event(RETRYING, "retrying", minute(12), attempts=[("retrying", 1)])
+    land(landing, 2, [again], [record("orders", "done", minute(4), "u2"), record("orders", "done", minute(4))])
+    (landing.root / "rollup" / "killed").local.mkdir()
+    assert count(spark, landing, expansion, "r2").days == ("2026-01-01",)
+    expected = {
+        (MORNING, "ready", "u1"): {"arrivals": 1, "done": 2},
+        (MORNING, "ready", "u2"): {"arrivals": 1, "done": 1},
+        (minute(10), "retrying", "u1"): {"arrivals": 1, "retries": 1},
+        (NEXT, "retrying", "u1"): {"done": 1},
+    }
+    assert sums(spark, landing) == (expected, 4)
+    assert folders(landing) == [["r1", "r2"], ["r1", "r2"]]  # a day that got nothing stays where it is
+
+    nothing = count(spark, landing, expansion, "r3")
+    assert (nothing.days, nothing.batches, nothing.window) == ((), 0, 300_000)
+    with landing.alone("rollup"), pytest.raises(LockedError, match="another rollup is running"):
+        count(spark, landing, expansion, "r4")
+
+    tables = counted(spark, landing)
+    assert (tables.rollup.columns, tables.latencies.columns) == (ROLLUP.names, LATENCIES.names)
+
+
+def test_the_command_shows_lanes_and_tenants_and_lines_for_machines(spark, landing, file):
+    def run(*arguments):
+        return run_main("pipeline", "rollup", str(file), "--landing", str(landing.root.local.parents[1]), *arguments)
+
+    found = run()
+    assert (found.code, found.out) == (64, "")
+    assert "nothing has landed [K801]" in found.err
+
+    events = [event("orders", "ready", minute(one % 7), "noisy" if one % 4 else "quiet") for one in range(40)]
+    records = [record("orders", "done", minute(one % 7), "noisy" if one % 4 else "quiet", 17) for one in range(36)]
+    records += [record("orders", "retrying", minute(7)), record("orders", "pending", minute(8))]
+    land(landing, 0, events, records)
+    found = run("--window", "10 minutes")
+    assert found.code == 0, found.text
+    assert "Counting 1 batch that landed since." in found.err
+    assert "orders / billing" in found.out
+    assert any(
+        line.split() == ["L1", "ready", "40", "36", "1", "1", "17", "17", "17"] for line in found.out.splitlines()
+    )
+    assert any(line.split()[:3] == ["noisy", "30", "27"] for line in found.out.splitlines())
+    assert max(map(len, found.out.splitlines()[:-1])) <= 80
+    assert "1 day counted anew" in found.out
+
+    documents = run("--format", "json", "--window", "1d").lines_json()  # another width: all of it again, nothing twice
+    assert [one["event"] for one in documents] == ["begin", "work", "lane", "lane", "tenant", "tenant", "tenant", "end"]
+    assert len({one["run"] for one in documents}) == 1
+    assert (documents[1]["anew"], documents[1]["batches"]) == (True, 1)
+    assert (documents[-1]["window_ms"], documents[-1]["windows"], documents[-1]["days"]) == (
+        86_400_000,
+        1,
+        ["2026-01-01"],
+    )
+    assert sum(one["arrivals"] for one in documents if one["event"] == "lane") == 40
+    assert next(one for one in documents if one.get("done"))["latency_ms"]["p99"] == pytest.approx(17, rel=0.0104)
+    assert [len(one) for one in folders(landing)] == [
+        2,
+        2,
+    ]  # whoever reads the old ones may end; the next run removes them
+    assert count(spark, landing, expand(load_topology(str(file))), "next").batches == 0
+    assert [len(one) for one in folders(landing)] == [1, 1]
