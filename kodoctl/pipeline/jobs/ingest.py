@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
+_STARTS: Final = 4
+_SLOW_START: Final = "Python worker failed to connect back"
+"""Spark's words when the process that plans our stream was not up within 10 s, which no setting changes: a busy machine."""
 _TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
 
 
@@ -114,14 +117,20 @@ def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, wr
     } | ({"token": token.reveal()} if token else {})
     read = spark.readStream.format("pulsar").options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
-    query = stream.option("checkpointLocation", request.landing.checkpoint.uri).start()
-    try:
-        query.awaitTermination()
-    except PySparkException as problem:
-        raise _failed(str(problem)) from None
-    finally:
-        if query.isActive:
-            query.stop()
+    stream = stream.option("checkpointLocation", request.landing.checkpoint.uri)
+    for start in range(1, _STARTS + 1):
+        query = stream.start()
+        try:
+            query.awaitTermination()
+        except PySparkException as problem:
+            if _SLOW_START not in str(problem) or start == _STARTS:
+                raise _failed(str(problem)) from None
+            writer.again()
+        else:
+            return
+        finally:
+            if query.isActive:
+                query.stop()
 
 
 class _Writer:
@@ -132,13 +141,24 @@ class _Writer:
         self._family = canonical.family(spark, request.expansion)
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
         self.cores = spark.sparkContext.defaultParallelism
-        self.done: list[Landed] = []
+        self._starts = 0
+        self._done: dict[int, Landed] = {}
+
+    @property
+    def done(self) -> list[Landed]:
+        """Each batch once, as it was landed last."""
+        return [self._done[batch] for batch in sorted(self._done)]
+
+    def again(self) -> None:
+        """The stream starts anew, behind its last finished batch; what the one it was in left is not counted."""
+        self._starts += 1
+        self._request.landing.work(self._request.run).remove()
 
     def write(self, messages: DataFrame, batch: int) -> None:
         """Once, or again after a restart: with the same range then."""
         began = time.monotonic()
         request, landing = self._request, self._request.landing
-        name = f"{batch:09d}-{request.run}"
+        name = f"{batch:09d}-{request.run}" + (f"-{self._starts}" if self._starts else "")
         work = landing.work(request.run)
         made = canonical.events(messages, self._family, request.run).coalesce(2 * self.cores)
         events, size = _write_events(landing, made, name)
@@ -166,7 +186,7 @@ class _Writer:
             holes,
             unreadable,
         )
-        self.done.append(landed)
+        self._done[batch] = landed
         self._told(landed)
 
     def _transitions(self, spark: SparkSession, name: str) -> tuple[Part, int]:
