@@ -5,7 +5,7 @@
 Loads (16 slots, handlers of 10 ms unless said otherwise; times count from the flood on, before it is a quiet time):
 
 - `f2`: one tenant drops 100,000 messages at once, 99 quiet ones send 5/s each, for 60 s
-- `f2-million`: the same with 1,000,000 messages, more than any look-ahead holds, so the flood is isolated; for 240 s
+- `f2-million`: the same with 1,000,000 messages, more than any look-ahead holds, so the flood is isolated; for 480 s
 - `f1`: one tenant sends 1,000/s, nine 50/s each, capacity 1,270/s, for 120 s
 - `f3`: one tenant with handlers of 30 s, 99 quiet ones send 1/s each, for 60 s
 - `f9`: 30 % of one tenant's handlers fail, 200/s of it, 99 quiet ones send 5/s each, for 60 s
@@ -13,7 +13,8 @@ Loads (16 slots, handlers of 10 ms unless said otherwise; times count from the f
 Arms: `ours`; `fifo` (a Shared consumer and threads); `key_shared` (16 consumers, a thread each); `sketch` (receive everything,
 a queue a tenant in memory, round robin: the idea without any guarantee); `go` (the Go library, its Pending state above 50/s a
 tenant; --go names a binary built from golang/). Dwell is from sending to the start of the handler; a message that has not
-started at the end counts with its age. Every run is a line of fairness.jsonl.
+started at the end counts with its age. A flood is `through` when the last quiet message that was sent before the flood's end has
+started; `after` are those sent from then on. Every run is a line of fairness.jsonl.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class Load:
 
 LOADS = {
     "f2": Load(flood=100_000),
-    "f2-million": Load(flood=1_000_000, watch=240.0, lookahead=50_000, isolate="{share: 25%, min: 1000}"),
+    "f2-million": Load(flood=1_000_000, watch=480.0, lookahead=50_000, isolate="{share: 25%, min: 1000}"),
     "f1": Load(noisy=1_000, quiet=9, each=50.0, watch=120.0, handler=SLOTS / 1270, noisy_handler=SLOTS / 1270),
     "f3": Load(noisy=2, each=1.0, noisy_handler=30.0),
     "f9": Load(noisy=200, failing=0.3),
@@ -257,7 +258,9 @@ def judge(load: Load, started: str, produced: str) -> dict[str, Any]:
             noisy.append(float(at))
         else:
             starts.setdefault((name, sent), float(at))
-    idle, whole, settled = [], [], []
+    idle, whole, settled, after = [], [], [], []
+    among = [starts.get((name, sent), end) for name, sent in map(str.split, lines) if float(sent) < times["sent"]]
+    through = max(among, default=end)
     for line in lines:
         name, sent = line.split()
         at = float(sent)
@@ -268,9 +271,12 @@ def judge(load: Load, started: str, produced: str) -> dict[str, Any]:
             whole.append(wait)
             if at > times["sent"] + 3:
                 settled.append(wait)
+            if at > through:
+                after.append(wait)
     everything = sum(times["flood"] <= at < end for at in [*starts.values(), *noisy])
     return {
-        "idle": spread(idle), "whole": spread(whole), "settled": spread(settled), "cpu_s": used,
+        "idle": spread(idle), "whole": spread(whole), "settled": spread(settled), "after": spread(after), "cpu_s": used,
+        "through_s": round(min(through, end) - times["flood"], 2),
         "flood_sent_s": round(times["sent"] - times["flood"], 2), "over_1s": sum(wait > 1 for wait in whole) / len(whole),
         "total_a_second": round(everything / load.watch), "noisy_started": len(noisy),
     }  # fmt: skip
@@ -342,7 +348,9 @@ def main() -> None:
                     record = measure(name, arm, arguments.go)
                     with Path(arguments.out).open("a", encoding="utf-8") as out:
                         out.write(json.dumps(record) + "\n")
-                    show = {key: record[key] for key in ("idle", "whole", "settled", "total_a_second", "noisy_started")}
+                    show = {
+                        key: record[key] for key in ("idle", "whole", "settled", "after", "through_s", "total_a_second")
+                    }
                     print(f"{name:10} {arm:10} {json.dumps(show)}", flush=True)
 
 
