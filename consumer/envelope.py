@@ -53,7 +53,8 @@ class Delivery(NamedTuple):
     def position(self) -> str:
         """`ledger:entry:partition:batch index`."""
         if isinstance(self.entry, tuple):  # far cheaper than asking the client's object
-            return ":".join(map(str, (*self.entry, self.batch_index)))
+            ledger, entry, partition = self.entry
+            return f"{ledger}:{entry}:{partition}:{self.batch_index}"
         return position(self.token)
 
     @property
@@ -232,15 +233,8 @@ def rewritten(delivery: Delivery, control: Control, received_from: str, to: str,
         properties[names.ORIGIN_TIME] = str(delivery.publish_time)
     if delivery.schema:
         properties[names.SCHEMA] = delivery.schema
-    return Outgoing(
-        topic=to,
-        payload=delivery.payload,
-        properties=properties,
-        key=delivery.key,
-        ordering_key=delivery.ordering_key,
-        event_time=delivery.event_time,
-        deliver_at=due,
-        schema=delivery.schema,
+    return Outgoing(  # by position, as every move makes one
+        to, delivery.payload, properties, delivery.key, delivery.ordering_key, delivery.event_time, due, delivery.schema
     )
 
 

@@ -257,6 +257,13 @@ class Policy:
 
     def isolation_target(self, level: Level) -> Target | None:
         """Where an isolated tenant's messages of a level's ready lane go; None: they stay."""
+        return self._isolation_targets[level]
+
+    @cached_property
+    def _isolation_targets(self) -> Mapping[Level, Target | None]:
+        return {level: self._isolation_target(level) for level in Level}
+
+    def _isolation_target(self, level: Level) -> Target | None:
         if self.isolate is None or level.is_backup:
             return None
         if self.isolate.to == "pending":

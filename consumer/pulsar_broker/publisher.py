@@ -213,7 +213,7 @@ class _Line:
 
     def _send(self, ticket: int, message: Outgoing) -> None:
         topic: Key = message.topic if self._outlets is None else self._outlets.key(message.topic, message.schema)
-        if self._not_before.get(topic, 0.0) > time.monotonic():
+        if self._not_before and self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
         if self._largest and size_on_the_way(message) > self._largest.get(whole_topic(message.topic), _ANY_SIZE):

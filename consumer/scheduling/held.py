@@ -101,15 +101,16 @@ class Held:
     def envelope(self, *, may_wait: bool) -> Envelope:
         """What a decision is made from."""
         lane = self.lane.lane
-        return Envelope(
-            level=lane.level,
-            state=lane.state,
-            control=self.control,
-            in_place=self.trials.in_place,
-            stuck=self.trials.stuck,
-            unavailable=self.trials.unavailable,
-            may_wait=may_wait,
-            ordered=lane.ordered,
+        trials = self.trials
+        return Envelope(  # by position, as every move makes one
+            lane.level,
+            lane.state,
+            self.control,
+            trials.in_place,
+            trials.stuck,
+            trials.unavailable,
+            may_wait,
+            lane.ordered,
         )
 
 

@@ -46,7 +46,7 @@ class Level(StrEnum):
     @property
     def is_backup(self) -> bool:
         """Backup levels have no state topics: their waits happen in place."""
-        return self.value[0] == "B"
+        return self[0] == "B"
 
     @property
     def rank(self) -> int:
