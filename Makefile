@@ -23,6 +23,7 @@ PURE := $(PURE),consumer/stores/leases.py,consumer/stores/lending.py,consumer/st
 PURE := $(PURE),consumer/live/dues.py,consumer/live/standstill.py,consumer/live/steering.py,consumer/numbers/*,consumer/scheduling/*
 PURE := $(PURE),consumer/outbox/choice.py,consumer/outbox/identities.py,consumer/outbox/pace.py
 PURE := $(PURE),consumer/seeing/evenness.py,consumer/seeing/stalls.py,consumer/seeing/why.py
+PURE := $(PURE),kodoctl/pipeline/advice.py,kodoctl/pipeline/report.py,kodoctl/render/report_words.py
 PURE := $(PURE),kodoctl/pipeline/lanes.py,kodoctl/pipeline/told.py,kodoctl/pipeline/verdict.py,kodoctl/pipeline/typed.py
 PURE := $(PURE),kodoctl/pipeline/counting.py
 THREADED := consumer/engine/service.py,consumer/engine/worker.py

@@ -328,6 +328,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K801": Code("nothing has landed", "Run `kodoctl pipeline ingest` first, with the same --landing and --env."),
         "K802": Code("nothing has been counted", "Run `kodoctl pipeline rollup` first, with the same --landing and --env."),
         "K810": Code("no run has landed", "`kodoctl pipeline ingest` lands it; --landing and --env say where it is."),
+        "K811": Code("charts cannot be drawn", "Install `kodoctl[spark]`: matplotlib comes with it."),
     },
 }
 # fmt: on

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-def page(template: str, **values: Any) -> str:
-    """A template of kodoctl/render/templates with its values, every one of them escaped."""
+def page(template: str, *more: str, **values: Any) -> str:
+    """A template of kodoctl/render/templates with its values, every one of them escaped. `more`: styles beside the common one."""
     loaded = _environment()
-    style, script = (loaded.loader.get_source(loaded, name)[0] for name in ("page.css", "page.js"))  # type: ignore[union-attr]
+    read = [loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)]  # type: ignore[union-attr]
+    script, style = read[0], "".join(read[1:])
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:"
     return loaded.get_template(template).render(style=style, script=script, policy=policy, **values)
 

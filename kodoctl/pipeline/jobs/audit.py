@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -43,6 +44,48 @@ class Tables:
     cursors: DataFrame
 
 
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of every place, kept for several questions. `verdicts`: kodoctl.pipeline.transforms.audit.judged; `lanes`:
+    kodoctl.pipeline.transforms.places.LANES, the rows of `ground` as a table.
+    """
+
+    tables: Tables
+    ground: Ground
+    lanes: DataFrame
+    verdicts: DataFrame
+
+    def document(self) -> dict[str, Any]:
+        """That of kodoctl.pipeline.told."""
+        evidence = _evidence(self.tables, self.ground, self.lanes, self.verdicts)
+        found = [Finding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
+        return document(judge(evidence), evidence, found)
+
+
+@contextmanager
+def judging(
+    spark: SparkSession,
+    tables: Tables,
+    expansion: Expansion,
+    *,
+    letters: Iterable[Letter] = (),
+    stored_from: Mapping[Key, int] | None = None,
+) -> Iterator[Judged]:
+    """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue each
+    other for certain while it is not behind them.
+    """
+    ground = _surveyed(tables, expansion, stored_from or {})
+    lanes = spark.createDataFrame(ground.lanes, LANES)
+    settled = spark.createDataFrame(list(letters), _LETTERS)
+    known = places(tables.events, tables.transitions, settled, lanes).persist()
+    verdicts = judged(known, lanes).persist()
+    try:
+        yield Judged(tables, ground, lanes, verdicts)
+    finally:
+        verdicts.unpersist()
+        known.unpersist()
+
+
 def audit(
     spark: SparkSession,
     tables: Tables,
@@ -51,21 +94,9 @@ def audit(
     letters: Iterable[Letter] = (),
     stored_from: Mapping[Key, int] | None = None,
 ) -> dict[str, Any]:
-    """The document of kodoctl.pipeline.told. `stored_from`: the first ledger each partition has now, where that was asked:
-    ranges of different runs continue each other for certain while it is not behind them.
-    """
-    ground = _surveyed(tables, expansion, stored_from or {})
-    lanes = spark.createDataFrame(ground.lanes, LANES)
-    settled = spark.createDataFrame(list(letters), _LETTERS)
-    known = places(tables.events, tables.transitions, settled, lanes).persist()
-    verdicts = judged(known, lanes).persist()
-    try:
-        evidence = _evidence(tables, ground, lanes, verdicts)
-        found = [Finding(*row) for row in _sampled(findings(verdicts, lanes)).collect()]
-    finally:
-        verdicts.unpersist()
-        known.unpersist()
-    return document(judge(evidence), evidence, found)
+    """The document of kodoctl.pipeline.told; parameters as those of `judging`."""
+    with judging(spark, tables, expansion, letters=letters, stored_from=stored_from) as found:
+        return found.document()
 
 
 def _surveyed(tables: Tables, expansion: Expansion, stored_from: Mapping[Key, int]) -> Ground:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
+from kodoctl.pipeline.jobs.audit import Judged, Letter, Tables, judging
 from kodoctl.pipeline.landing import Landing, finished
 from kodoctl.pipeline.lanes import Key
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
@@ -26,7 +27,15 @@ _SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
 def judge_landing(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str
 ) -> dict[str, Any]:
-    """The document of kodoctl.pipeline.told. Cursors count up to the last run that read everything behind them: a run that was
+    """The document of kodoctl.pipeline.told."""
+    with judged_landing(spark, landing, expansion, admin, ledger) as found:
+        return found.document()
+
+
+def judged_landing(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str
+) -> AbstractContextManager[Judged]:
+    """What became of everything that landed. Cursors count up to the last run that read everything behind them: a run that was
     cut short has cursors whose messages it never read.
     """
     runs = finished(landing.manifests())
@@ -37,9 +46,8 @@ def judge_landing(
         coverage=landing.read(spark, COVERAGE),
         cursors=cursors.where(cursors["ingest_run"].isin(runs)),
     )
-    return audit(
-        spark, tables, expansion, letters=_letters(expansion, ledger), stored_from=_stored_from(admin, expansion)
-    )
+    letters = _letters(expansion, ledger)
+    return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion))
 
 
 def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:

@@ -21,8 +21,8 @@ _LANE: Final = (
 
 
 def judged(places: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, rank, cause, deeds) of every place that was read; `rank` is of kodoctl.pipeline.verdict.RANKS,
-    `cause` of CAUSES, null where there is none. `places` is read twice: persist it.
+    """(PLACE, family, identity, rank, cause, deeds, published) of every place that was read; `rank` is of
+    kodoctl.pipeline.verdict.RANKS, `cause` of CAUSES, null where there is none. `places` is read twice: persist it.
     """
     known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn("gone", _gone())
     # A next place in the same chain of hops shows that a message was moved even where no record says so.
@@ -46,6 +46,7 @@ def judged(places: DataFrame, lanes: DataFrame) -> DataFrame:
             F.col("judgement.rank").alias("rank"),
             F.col("judgement.cause").alias("cause"),
             "deeds",
+            "published",
         )
         .where(F.col("rank") != _AWAY)
     )

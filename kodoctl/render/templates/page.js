@@ -1,4 +1,5 @@
 "use strict";
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((one) => { one.open = true; }));
 (() => {
   const search = document.getElementById("search");
   if (!search) return;
@@ -28,7 +29,6 @@
   document.addEventListener("keydown", (event) => {
     if (event.key === "/" && document.activeElement !== search) { event.preventDefault(); search.focus(); }
   });
-  addEventListener("beforeprint", () => fold(true));
   document.querySelector(".tools").hidden = false;
   show();
 })();

@@ -1,0 +1,132 @@
+"""pipeline report: what was landed as one page to read and send around, and as pictures for a chat."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import Environment, columns, command, say, tell, write_file
+from kodoctl.cli.pipeline_commands import (
+    LANDING,
+    File,
+    Format,
+    LandingOption,
+    Master,
+    Output,
+    app,
+    new_run,
+    one_expansion,
+    spark_settings,
+)
+from kodoctl.cli.recall_commands import LEDGER, LedgerOption
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.typed import typed
+
+Out = Annotated[
+    str | None,
+    typer.Option("--out", help="The page's file.", show_default="TOPOLOGY-report.html", metavar="FILE"),
+]
+Pictures = Annotated[
+    str | None,
+    typer.Option(
+        "--png", help="Write the verdict and the charts there, too, as pictures for a chat.", metavar="FOLDER"
+    ),
+]
+
+
+@command
+@connects
+def report(
+    target: Target,
+    topology: File,
+    landing: LandingOption = LANDING,
+    out: Out = None,
+    png: Pictures = None,
+    ledger: LedgerOption = LEDGER,
+    env: Environment = None,
+    master: Master = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
+    run = new_run()
+    tell(f"Run {run}: report on what was landed. Spark takes 5 to 15 s to start.")
+    from kodoctl.pipeline.session import installed
+
+    installed()
+    _drawable()
+    connection = target.connection()
+    expansion = one_expansion(topology, wiring.environment_of(connection, env))
+    from kodoctl.pipeline.jobs.report import gather
+    from kodoctl.pipeline.landing import DEFAULT, Landing, must_hold
+    from kodoctl.pipeline.report import About, document
+    from kodoctl.pipeline.session import spark_session
+    from kodoctl.pulsar.admin_http import HttpAdmin
+
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    again = typed(topology, env, landing)
+    must_hold(place, again)
+    file = out or f"{expansion.name}-report.html"
+    _writable(file, png)
+    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master)) as spark:
+        facts = gather(spark, place, expansion, admin, ledger)
+    about = About(
+        run=run,
+        made_at=int(time.time() * 1000),
+        topology=expansion.name,
+        environment=expansion.topology.environment,
+        file=typed(topology, env, DEFAULT),
+        typed=again,
+        offered=frozenset(one.name for one in app.registered_commands if one.name),
+    )
+    _write(document(about, facts), file, png, output)
+
+
+def _drawable() -> None:
+    try:
+        import matplotlib as mpl  # noqa: F401
+    except ImportError:
+        detail = "matplotlib draws its charts: pip install 'kodoctl[spark]'"
+        raise UsageError(error("K811", "charts cannot be drawn", detail)) from None
+
+
+def _writable(file: str, png: str | None) -> None:
+    """Before Spark takes its time: folders are made, and a file that cannot be written is told."""
+    for folder in (Path(file).parent, *([Path(png)] if png else [])):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as problem:
+            raise UsageError(error("K020", "cannot write file", f"{folder}: {problem.strerror}")) from None
+    if Path(file).is_dir():
+        raise UsageError(
+            error("K020", "cannot write file", f"{file} is a folder: name a file, such as {file}/report.html")
+        )
+
+
+def _write(made: dict[str, Any], file: str, png: str | None, output: Format) -> None:
+    from kodoctl.render.report_charts import for_chat
+    from kodoctl.render.report_html import report_html
+
+    write_file(file, report_html(made).encode())
+    pictures = list(for_chat(made)) if png else []
+    for name, data in pictures:
+        write_file(str(Path(png or "") / name), data)
+    if output is Format.JSON:
+        say(json.dumps(made, indent=2))
+        return
+    from kodoctl.render.fold import fold
+    from kodoctl.render.report_words import headlines
+
+    for line in headlines(made):
+        for part in fold(line, columns(), 2):
+            say(part)
+    say(f"page: {Path(file).absolute()}")
+    if png:
+        say(f"pictures: {Path(png).absolute()} ({', '.join(name for name, _ in pictures)})")
+    say(f"run: {made['run']}")

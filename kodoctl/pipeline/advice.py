@@ -1,0 +1,185 @@
+"""What to do about what a report shows: most urgent first, each with the commands to copy. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+_LONGEST: Final = 120  # characters of a reason that a condition names
+_MOST: Final = 3  # letters and lanes named one by one
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`title` says what, `why` why, `commands` are to be copied, in order; none where a command cannot help."""
+
+    title: str
+    why: str
+    commands: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """For machines."""
+        return asdict(self) | {"commands": list(self.commands)}
+
+
+_DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
+    ("never read", "nothing read", "lag"): (
+        "Read what is not read yet",
+        "Some topics were not read to their ends. The next reading goes on where the last one ended.",
+        ("kodoctl pipeline ingest {typed}", "kodoctl pipeline report {typed}"),
+    ),
+    ("coverage",): (
+        "Find out who removed what was not read",
+        (
+            "The broker said that more is stored than could be read: retention, a TTL or somebody removed it meanwhile. "
+            "Keep topics longer than the time between two readings; what is gone stays a doubt."
+        ),
+        ("kodoctl plan {file}", "kodoctl pipeline audit {typed} --format json"),
+    ),
+    ("beginning",): (
+        "Begin to read earlier",
+        (
+            "Messages were there, or acknowledged, before the first reading, and nobody can tell what became of them. "
+            "Run the first ingest right after `kodoctl apply`, before the first message."
+        ),
+        (),
+    ),
+    ("ttl",): (
+        "Read more often than the TTL ends",
+        "A TTL removes messages without a trace. Read at least a day before it ends, every time.",
+        ("kodoctl pipeline ingest {typed}",),
+    ),
+    ("no records", "best effort"): (
+        "Let workers write down what they do",
+        "Write `audit: true` below the subscription in the file: without such records nothing proves that a message was done.",
+        ("kodoctl plan {file}",),
+    ),
+    ("records", "lost or unrecorded", "unproved", "forged records", "unknown"): (
+        "Look at the workers whose records do not add up",
+        "The report cannot tell a lost message from a lost record. The audit names the workers, messages and queries.",
+        ("kodoctl pipeline audit {typed} --format json",),
+    ),
+    ("overdue",): (
+        "See why messages are stuck",
+        "They wait for longer than any delay in the file: no worker runs, or none gets on.",
+        ("kodoctl status {file} --exact",),
+    ),
+    ("no subscription",): (
+        "Create the subscriptions that are missing",
+        "The file declares them and the cluster does not have them: nothing is kept for them.",
+        ("kodoctl plan {file}",),
+    ),
+    ("producer",): (
+        "Ask the producers what became of the numbers they gave",
+        "A producer numbers what it sends; some numbers are stored nowhere. Restart it, so that it tells what it gave up.",
+        ("kodoctl pipeline ingest {typed}", "kodoctl pipeline audit {typed}"),
+    ),
+    ("clock",): (
+        "Set this machine's clock",
+        "It is behind the broker's, so nobody can tell what waits too long.",
+        (),
+    ),
+}
+
+
+def advice(document: Row, file: str, typed: str, offered: frozenset[str]) -> list[Advice]:
+    """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be copied."""
+    words = {"file": file, "typed": typed}
+    found = [
+        *_losses(document, words),
+        *_doubts(document, words),
+        *_letters(document, words),
+        *_noise(document, words, offered),
+    ]
+    return found or [_again(words)]
+
+
+def _again(words: Mapping[str, str]) -> Advice:
+    why = "Nothing needs you. Read again regularly: a report shows what was read."
+    commands = ("kodoctl pipeline ingest {typed}", "kodoctl pipeline report {typed}")
+    return Advice("Come back tomorrow", why, _filled(commands, words))
+
+
+def _filled(commands: tuple[str, ...], words: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(one.format(**words) for one in commands)
+
+
+def _losses(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+    lost = [one for one in document["audit"]["findings"] if one["fate"] == "lost"]
+    if document["audit"]["verdict"] == "loss":
+        commands = [f"kodoctl pipeline audit {words['typed']} --format json"]
+        commands += [
+            f"kodo-consumer why {words['file']} --topic {shlex.quote(one['topic'])} "
+            f"--subscription {shlex.quote(one['subscription'])} {shlex.quote(one['id'])}"
+            for one in lost[:_MOST]
+        ]
+        why = (
+            "The audit lists their places and the queries that show what they were. "
+            "While the landing has them, producers can send them again."
+        )
+        yield Advice("Find the lost messages and send them again", why, tuple(commands))
+
+
+def _doubts(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+    kinds = {one["kind"] for one in document["audit"]["reasons"] if one["proves"] == "inconclusive"}
+    for some, (title, why, commands) in _DOUBTS.items():
+        if kinds & set(some):
+            yield Advice(title, why, _filled(commands, words))
+
+
+def _letters(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
+    """Dead letters wait until somebody decides."""
+    dead = sorted((one for one in document["waiting"] if one["state"] == "dead"), key=lambda one: -one["messages"])
+    for one in dead[:_MOST]:
+        of = f"{words['file']} --topic {shlex.quote(one['topic'])} --subscription {shlex.quote(one['subscription'])}"
+        where = _quoted(_condition(document, one))
+        commands = (
+            f"kodoctl recall plan {of} --where {where} --out recall.json",
+            "kodoctl recall apply recall.json --rate 200/s",
+        )
+        number = one["messages"]
+        many = f"{number:,} message{' waits' if number == 1 else 's wait'}"
+        why = f"{many} in the dead letters of {one['topic']} / {one['subscription']} until somebody mends the cause and sends them again."
+        yield Advice("Decide about the dead letters", why, commands)
+
+
+def _condition(document: Row, lane: Row) -> str:
+    """Letters with the reason that most died of; all of them where no condition can name it."""
+    reasons = [
+        one["reason"]
+        for one in document["failures"]
+        if one["event"] == "dead" and (one["topic"], one["subscription"]) == (lane["topic"], lane["subscription"])
+    ]
+    best = reasons[0] if reasons else ""
+    if not best or len(best) > _LONGEST or not best.isprintable():
+        return "true"
+    return "reason = '" + best.replace("'", "''") + "'"
+
+
+def _quoted(text: str) -> str:
+    """For a shell; in double quotes where that reads better and nothing in it means anything there."""
+    plain = "'" in text and not set(text) & set('"$`\\!')
+    return f'"{text}"' if plain else shlex.quote(text)
+
+
+def _noise(document: Row, words: Mapping[str, str], offered: frozenset[str]) -> Iterator[Advice]:
+    """Somebody floods, and others wait for it."""
+    for one in document["fairness"]:
+        if harmed(one):
+            commands = ("kodoctl pipeline recommend {typed}",) if "recommend" in offered else ()
+            why = (
+                f"On {one['topic']} the others waited as long as the busiest. `fair_by` shares turns, `limits` hold a tenant to "
+                "a rate, `isolate` moves a flood aside; write them into the file and plan."
+            )
+            yield Advice(
+                "Keep a noisy tenant from delaying the others", why, _filled((*commands, "kodoctl plan {file}"), words)
+            )
+
+
+def harmed(fairness: Row) -> bool:
+    """Whether quiet tenants waited as long as noisy ones: where they are kept apart, they wait a fraction of it."""
+    quiet, noisy = fairness["quiet"]["latency_ms"], (fairness["noisy"] or {}).get("latency_ms")
+    return bool(quiet and noisy and quiet["p95"] >= 0.5 * noisy["p95"] and quiet["p95"] >= 1000)

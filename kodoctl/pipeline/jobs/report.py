@@ -1,0 +1,72 @@
+"""What a report shows, from the landing's tables: the audit's judgement and the counts of windows, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodoctl.pipeline.jobs.judging import judged_landing
+from kodoctl.pipeline.jobs.rollup import Book, counted
+from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.report import Facts, coarser, fitting
+from kodoctl.pipeline.schema import EVENTS, TRANSITIONS
+from kodoctl.pipeline.transforms import shown
+from kodoctl.pipeline.transforms.rollup import latencies, rollup
+from kodoctl.pipeline.transforms.summary import summary
+from kodoctl.pulsar.admin import Admin
+from kodoctl.topology.expand import Expansion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Counts(NamedTuple):
+    """Tables as kodoctl.pipeline.transforms.rollup makes them, in windows of `width` ms."""
+
+    rollup: DataFrame
+    latencies: DataFrame
+    width: int
+
+
+def gather(spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str) -> Facts:
+    """Everything a report is made of. Writes nothing."""
+    with judged_landing(spark, landing, expansion, admin, ledger) as found, counts(spark, landing) as known:
+        levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
+        waiting = [{**row, "level": levels[row["msg_topic"]]} for row in shown.waiting(found.verdicts, found.lanes)]
+        failures, failed = shown.failures(found.tables.events, found.tables.transitions)
+        document = summary(known.rollup, known.latencies, known.width)
+        width = coarser(document["until"] - document["since"], known.width)
+        return Facts(
+            audit=found.document(),
+            counted=document,
+            waiting=waiting,
+            failures=failures,
+            failed=failed,
+            groups=shown.groups(known.rollup, known.latencies),
+            points=shown.points(known.rollup, width),
+            width=width,
+            read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
+        )
+
+
+@contextmanager
+def counts(spark: SparkSession, landing: Landing) -> Iterator[Counts]:
+    """What `rollup` has counted, where that is all that landed and fine enough to be looked at; else counted now, and not kept."""
+    parts = [one.tables[EVENTS.name] for one in landing.manifests() if EVENTS.name in one.tables]
+    times = [at for part in parts for at in (part.since, part.until) if at is not None]
+    width = fitting(max(times) - min(times) if times else 0)
+    book = Book.read(landing)
+    if book.window and book.window <= width and {part.folder for part in parts if part.rows} <= book.batches:
+        known = counted(spark, landing)
+        yield Counts(known.rollup, known.latencies, known.window)
+        return
+    events, transitions = landing.read(spark, EVENTS), landing.read(spark, TRANSITIONS)
+    window = f"{width} milliseconds"
+    made = rollup(events, transitions, window=window).persist()
+    late = latencies(events, transitions, window=window).persist()
+    try:
+        yield Counts(made, late, width)
+    finally:
+        made.unpersist()
+        late.unpersist()

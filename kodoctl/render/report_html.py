@@ -1,0 +1,166 @@
+"""A report as one page that needs nothing from elsewhere: the verdict first, then one part for each question."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any, Final
+
+from kodoctl import __version__
+from kodoctl.render import report_charts as charts
+from kodoctl.render import report_words as words
+from kodoctl.render.page import page
+from kodoctl.render.safe import one_line
+
+Json = dict[str, Any]
+GLOSSARY: Final = (
+    ("audit record", "What a worker writes down when it is finished with a message: done, moved, given up."),
+    ("blocking", "A state: the message waits long, because a quota is used up."),
+    ("dead letter", "A message that failed for good. It is kept until somebody sends it again or discards it."),
+    ("entry", "What the broker stores as one piece: one message, or a few that were sent together."),
+    ("level", "A priority lane of a topic: L1 is the topic itself, B1 the last stop before the dead letters."),
+    (
+        "p50, p95, p99",
+        "So many of 100 messages took this long or less. p50 is what is usual, p99 the worst that is common.",
+    ),
+    ("partition", "One of the parts a topic is stored in."),
+    ("pending", "A state: the message waits for room, because a limit says so many at once or a second."),
+    ("ready", "A state: waiting to be taken by the next free worker."),
+    ("retrying", "A state: the message failed and is tried again after a delay."),
+    ("subscription", "One party that gets every message of a topic, such as billing."),
+    ("tenant", "Whose message it is: the value of the property that the topology's `fair_by` names."),
+)
+
+
+def report_html(document: Json) -> str:
+    """The whole page."""
+    kind, title, meaning = words.verdict(document)
+    audit = document["audit"]
+    return page(
+        "report.html.j2",
+        "report.css",
+        kind=kind,
+        title=title,
+        meaning=meaning,
+        topology=words.shown(document["topology"]),
+        environment=words.shown(document["environment"]),
+        span=words.span(document),
+        read_at=words.moment(document["read_at"]) if document["read_at"] else "",
+        reasons=[one_line(one["text"]) for one in audit["reasons"]],
+        advice=[{**one, "commands": [one_line(line) for line in one["commands"]]} for one in document["advice"]],
+        figures=words.figures(document),
+        parts=[part(document) for part in (_waiting, _latency, _failures, _tenants, _traffic)],
+        pictures=_pictures(document),
+        notes=[one_line(note) for note in audit["notes"]],
+        fates_heads=["subscription", *_fates(audit)],
+        fates=[
+            [f"{one['topic']} / {one['subscription']}", *(f"{one['messages'].get(fate, 0):,}" for fate in _fates(audit))]
+            for one in audit["subscriptions"]
+        ],
+        coverage=[
+            [f"{one['topic']}-partition-{one['partition']}", f"{one['entries_planned']:,}", f"{one['entries_seen']:,}",
+             "yes" if one["from_creation"] else "no"]
+            for one in audit["coverage"]
+        ],
+        findings=[[one["id"], one["fate"], words.shown(one["msg_topic"], 200), one["cause"]] for one in audit["findings"]],
+        sql=[one_line(query, 4_000) for query in audit["sql"]],
+        glossary=GLOSSARY,
+        version=__version__,
+        run=document["run"],
+        made_at=words.moment(document["made_at"]),
+    )  # fmt: skip
+
+
+def _fates(audit: Json) -> list[str]:
+    """Those that occur, in the order they are told."""
+    return list(dict.fromkeys(fate for one in audit["subscriptions"] for fate in one["messages"]))
+
+
+def _pictures(document: Json) -> dict[str, dict[str, str]]:
+    """Every chart four times: the page shows the one that fits screen and colours."""
+    found = {}
+    for name, paint in charts.CHARTS.items():
+        wide, narrow = (charts.svg(paint, document, style) for style in (charts.LIGHT, charts.NARROW))
+        if wide and narrow:
+            drawn = {"light": wide, "dark": charts.dark(wide), "narrow": narrow, "dark_narrow": charts.dark(narrow)}
+            found[name] = {style: _data(text) for style, text in drawn.items()}
+    return found
+
+
+def _data(text: str) -> str:
+    return "data:image/svg+xml;base64," + base64.b64encode(text.encode()).decode()
+
+
+def _part(name: str, title: str, head: str, say: str, heads: list[str], rows: list[list[str]]) -> Json:
+    return {"name": name, "title": title, "head": head, "say": say, "heads": heads, "rows": rows}
+
+
+def _waiting(document: Json) -> Json:
+    say = (
+        "A message waits in a lane: a priority level, and a state that says why it is not done yet. Waiting is no loss; what "
+        "grows, or grows old, deserves a look."
+    )
+    rows = [
+        [words.lane(document, one), f"{one['messages']:,}", words.spell(one["median_ms"]), words.spell(one["oldest_ms"]),
+         f"{one['overdue']:,}"]
+        for one in document["waiting"]
+    ]  # fmt: skip
+    heads = ["lane", "messages", "median age", "oldest", "longer than any delay in the file"]
+    return _part("waiting", "Where messages wait", words.waiting(document), say, heads, rows)
+
+
+def _latency(document: Json) -> Json:
+    say = (
+        "From being sent to being done, by the lane in which it was done, waiting included. Mind the scale: from one line "
+        "to the next it is about ten times slower."
+    )
+    rows = [
+        [words.lane(document, one), f"{one['done']:,}", *(words.spell(one[share]) for share in ("p50", "p95", "p99"))]
+        for one in document["latency"]
+    ]
+    heads = ["lane", "done", "p50", "p95", "p99"]
+    return _part("latency", "Who is slow", words.slow(document), say, heads, rows)
+
+
+def _failures(document: Json) -> Json:
+    say = "Runs of a handler that were in vain, by the reason they gave. A message that failed three times is counted three times."
+    rows = [
+        [words.cause(one), words.outcome(one) if one["reason"] else "",
+         words.shown(f"{one['topic']} / {one['subscription']}") if one["topic"] else "", f"{one['messages']:,}"]
+        for one in document["failures"]
+    ]  # fmt: skip
+    heads = ["reason", "=what came of it", "=subscription", "runs"]
+    return _part("failures", "What fails, and why", words.failing(document), say, heads, rows)
+
+
+def _tenants(document: Json) -> Json:
+    say = (
+        "Messages and waiting time of the tenants who sent most. One who sends more than a tenth of everything, and more than "
+        "twice an even part, is noisy; it is fair when the others do not wait for it."
+    )
+    rows = [
+        [words.shown(one["tenant"]) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",
+         f"{one['done']:,}", f"{one['failed']:,}", f"{one['over_limit']:,}",
+         *(words.spell(one["latency_ms"][share]) if one["latency_ms"] else "–" for share in ("p50", "p95", "p99"))]
+        for one in document["tenants"]
+    ]  # fmt: skip
+    heads = ["tenant", "sent", "share", "done", "failed", "over a limit", "p50", "p95", "p99"]
+    return _part("tenants", "Who is noisy", words.noisy(document), say, heads, rows)
+
+
+def _traffic(document: Json) -> Json:
+    width = words.spell(document["over_time"]["width_ms"])
+    points = document["over_time"]["points"]
+    rows = [
+        [words.moment(one["at"]), *(f"{one[name]:,}" for name in ("arrivals", "done", "failed", "over_limit"))]
+        for one in points
+    ]
+    most = max(points, key=lambda one: one["arrivals"], default=None)
+    head = (
+        f"The busiest {width} had {most['arrivals']:,} new messages, at {words.moment(most['at'])}"
+        if most
+        else "Nothing happened yet"
+    )
+    say = "New messages, and what workers did, by the time it happened."
+    return _part(
+        "traffic", "What happened when", head, say, ["from", "arrived", "done", "failed", "over a limit"], rows
+    )

@@ -1,0 +1,202 @@
+"""A report in words, for somebody who knows neither Spark nor the topology: one headline for each question. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from kodoctl.plan.figures import age_text, many
+from kodoctl.render.safe import one_line
+
+Json = Mapping[str, Any]
+NAME: Final = 60  # characters of a tenant or a reason that are shown
+RULES: Final = {
+    "retrying": "tried again later",
+    "backup": "moved to the backup level",
+    "escalated": "failed too often, moved to another level",
+    "dead": "failed for good: dead letter",
+    "(others)": "all other reasons",
+}
+
+
+def verdict(document: Json) -> tuple[str, str, str]:
+    """(`good`, `bad` or `open`; the verdict in a sentence; what it means)."""
+    audit = document["audit"]
+    lost = sum(one["messages"].get("lost", 0) for one in audit["subscriptions"])
+    match audit["verdict"]:
+        case "no loss":
+            meaning = (
+                "Every message that was stored is accounted for: done, discarded on purpose, waiting where you can see it, or in "
+                f"the dead letters. All of it was read: {_coverage(audit)}."
+            )
+            return "good", "No message was lost", meaning
+        case "loss":
+            title = f"{many(lost, 'message')} {_was(lost)} lost" if lost else "Messages were lost"
+            meaning = (
+                "They were stored, somebody said they were finished with, and nothing shows that they were. No delay and no gap in "
+                "what was read explains that."
+            )
+            return "bad", title, meaning
+        case _:
+            title = "A loss can be neither shown nor ruled out"
+            meaning = (
+                "That is no alarm and no all-clear: something that would prove it was not read, or was never written down. The "
+                "reasons below say what, and the last part of this page what to do."
+            )
+            return "open", title, meaning
+
+
+def _was(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
+def _coverage(audit: Json) -> str:
+    planned = sum(part["entries_planned"] for part in audit["coverage"])
+    seen = sum(part["entries_seen"] for part in audit["coverage"])
+    return f"{seen:,} of {planned:,} entries of {many(len(audit['coverage']), 'partition')}"
+
+
+def waiting(document: Json) -> str:
+    """Where messages wait."""
+    rows = document["waiting"]
+    alive = [one for one in rows if one["state"] != "dead"]
+    total = sum(one["messages"] for one in alive)
+    dead = sum(one["messages"] for one in rows if one["state"] == "dead")
+    letters = f"{many(dead, 'dead letter')} {'waits' if dead == 1 else 'wait'} for a decision" if dead else ""
+    if not total:
+        return f"Nothing waits, except that {letters}" if letters else "Nothing waits"
+    most = max(alive, key=lambda one: one["messages"])
+    oldest = max(one["oldest_ms"] for one in alive)
+    where = "" if len(alive) == 1 and total == most["messages"] else f", most of them in {lane(document, most)}"
+    told = f"{many(total, 'message')} {'waits' if total == 1 else 'wait'}{where}, the oldest for {age_text(oldest)}"
+    return f"{told}; {letters}" if letters else told
+
+
+def slow(document: Json) -> str:
+    """Who is slow."""
+    rows = [one for one in document["latency"] if one["done"]]
+    if not rows:
+        return "No record says how long anything took"
+    most = max(rows, key=lambda one: one["done"])
+    worst = max(rows, key=lambda one: one["p95"])
+    told = f"95 of 100 messages in {lane(document, most)} were done within {spell(most['p95'])}"
+    if worst is most:
+        return told
+    return f"{told}; the slowest lane is {lane(document, worst)}, {spell(worst['p95'])}"
+
+
+def failing(document: Json) -> str:
+    """What fails."""
+    found = reasons(document)
+    total = sum(number for _, number in found)
+    if not total:
+        return "Nothing failed"
+    runs = f"{many(total, 'run')} of a handler failed"
+    name, number = found[0]
+    if name == RULES["(others)"]:
+        return runs
+    return f"{runs}, {100 * number / total:.0f} % of them with “{name}”" if len(found) > 1 else f"{runs}, with “{name}”"
+
+
+def reasons(document: Json) -> list[tuple[str, int]]:
+    """(reason, runs that failed), whatever came of them; the commonest first, all others last."""
+    found: dict[str, int] = {}
+    for one in document["failures"]:
+        found[cause(one)] = found.get(cause(one), 0) + one["messages"]
+    return sorted(found.items(), key=lambda item: (item[0] == RULES["(others)"], -item[1]))
+
+
+def noisy(document: Json) -> str:
+    """Who is noisy, and whether others pay for it."""
+    told = [sentence for one in document["fairness"] if (sentence := _noise(one))]
+    if told:
+        return "; ".join(told)
+    return "No tenant stands out" if document["tenants"] else "No message says whose it is"
+
+
+def _noise(one: Json) -> str:
+    if one["noisy"] is None:
+        return ""
+    names = [shown(name, 24) for name in one["noisy"]["names"]]
+    who = names[0] if len(names) == 1 else f"{len(names)} tenants"
+    sent = f"{who} sent {100 * one['noisy']['share']:.0f} % of what arrived on {shown(one['topic'])}"
+    quiet, loud = one["quiet"]["latency_ms"], one["noisy"]["latency_ms"]
+    if not quiet or not loud:
+        return sent
+    others = many(one["quiet"]["tenants"], "other")
+    if quiet["p95"] < 0.5 * loud["p95"]:
+        return f"{sent}; the {others} did not wait for it ({spell(quiet['p95'])} against {spell(loud['p95'])})"
+    return f"{sent}; the {others} waited as long ({spell(quiet['p95'])} against {spell(loud['p95'])})"
+
+
+def headlines(document: Json) -> Iterator[str]:
+    """All of it in a few lines: for a terminal, or a chat."""
+    _, title, _ = verdict(document)
+    yield f"{title}."
+    for one in (waiting, slow, failing, noisy):
+        yield f"{one(document)}."
+
+
+def lane(document: Json, row: Json) -> str:
+    """`L1 pending`, or `orders / billing: L1 pending` where the report is about several subscriptions."""
+    name = f"{row['level']} {row['state']}" if row["level"] else "dead letters"
+    places = {(one["topic"], one["subscription"]) for one in (*document["waiting"], *document["latency"])}
+    if len({place for place in places if place[1]}) <= 1:
+        return name
+    return f"{shown(row['topic'])} / {shown(row['subscription'] or '(all)')}: {name}"
+
+
+def cause(row: Json) -> str:
+    """A reason as it was given, else what it led to."""
+    return shown(row["reason"]) if row["reason"] else outcome(row)
+
+
+def outcome(row: Json) -> str:
+    """What came of a failure."""
+    return RULES.get(row["rule"], shown(row["rule"]))
+
+
+def shown(text: str | None, limit: int = NAME) -> str:
+    """A name from the cluster, harmless and short."""
+    return one_line(text or "", limit)
+
+
+def spell(ms: float) -> str:
+    """`0.8 ms`, `84 ms`, `1.2 s`, `3.4 min`, `5 h`."""
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if ms >= size:
+            return f"{_digits(ms / size)} {unit}"
+    return f"{_digits(ms)} ms"
+
+
+def _digits(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0") if number < 10 else f"{number:.0f}"
+
+
+def moment(ms: int) -> str:
+    """UTC, to the minute."""
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def span(document: Json) -> str:
+    """From when to when."""
+    return f"{moment(document['since'])} to {moment(document['until'])}" if document["since"] else ""
+
+
+def figures(document: Json) -> Sequence[tuple[str, str]]:
+    """(figure, what it counts), for the head of the page."""
+    counts: dict[str, int] = {}
+    for one in document["audit"]["subscriptions"]:
+        for fate, number in one["messages"].items():
+            counts[fate] = counts.get(fate, 0) + number
+    done = counts.get("done", 0) + counts.get("done twice", 0)
+    alive = sum(one["messages"] for one in document["waiting"] if one["state"] != "dead")
+    dead = sum(one["messages"] for one in document["waiting"] if one["state"] == "dead")
+    return (
+        (f"{sum(counts.values()):,}", "messages judged"),
+        (f"{done:,}", "done"),
+        (f"{alive:,}", "waiting"),
+        (f"{dead:,}", "dead letters"),
+        (f"{counts.get('lost', 0):,}", "lost"),
+    )

@@ -1,0 +1,103 @@
+"""`kodoctl pipeline report` as it is typed, on a made-up landing: everything on the page is what was planted."""
+
+from __future__ import annotations
+
+import pytest
+
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+from kodoctl.topology.names import Level, State
+from tests.cluster import run_main
+from tests.reports import EVIL
+from tests.spark.traffic import Traffic
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+TOPICS = """
+orders:
+  partitions: 1
+  levels: double
+  message_properties: {customer: required}
+  fair_by: customer
+  subscriptions:
+    billing: {states: [retrying, pending], audit: true, limits: [{kind: rate, by: customer, limit: 100/s}]}
+"""
+BANK = "ConnectionError: the bank does not answer"
+
+
+def plant(traffic: Traffic) -> None:
+    """A noisy tenant that waits, quiet ones that do not, failures, dead letters, and one message that is lost."""
+    for number in range(40):
+        there = traffic.move(2, traffic.store(1, "mega"), State.PENDING, rule="pending", waits=number >= 30)
+        if number < 30:
+            traffic.record(61, there)
+    for number in range(10):
+        for tenant in ("anna", "ben", "cleo"):
+            traffic.done(number, tenant, took=0.1)
+        traffic.done(number, "gold", took=0.05, level=Level.L2)
+    for _ in range(3):
+        traffic.record(9, traffic.move(5, traffic.store(4, "acme"), State.RETRYING, reason=BANK))
+    for _ in range(2):
+        traffic.move(5, traffic.store(5, EVIL), State.DEAD, reason="negative amount")
+    traffic.store(6, "eve")
+
+
+@pytest.fixture
+def place(workspace):
+    file = workspace.topology(TOPICS)
+    traffic = Traffic(expand(load_topology(str(file))))
+    plant(traffic)
+    traffic.land(workspace.folder / "landing", ended=100)
+    return file, str(workspace.folder / "landing")
+
+
+def test_a_report_tells_what_was_planted(spark, workspace, place):
+    file, landing = place
+    page, pictures = workspace.folder / "out" / "page.html", workspace.folder / "pictures"
+    typed = ("pipeline", "report", str(file), "--landing", landing, "--ledger", str(workspace.folder / "recalls"))
+    told = workspace.run(*typed, "--out", str(page), "--png", str(pictures), "--format", "json")
+    found = told.json()
+
+    assert found["audit"]["verdict"] == "loss"
+    assert found["audit"]["subscriptions"][0]["messages"]["lost"] == 1
+    lanes = {(one["level"], one["state"]): one for one in found["waiting"]}
+    assert {lane: one["messages"] for lane, one in lanes.items()} == {("L1", "pending"): 10, (None, "dead"): 2}
+    assert lanes["L1", "pending"]["oldest_ms"] == 98_000
+    assert lanes["L1", "pending"]["median_ms"] == pytest.approx(98_000, rel=0.0104)
+    late = {(one["level"], one["state"]): (one["done"], one["p50"]) for one in found["latency"]}
+    assert late == {
+        ("L1", "ready"): (30, pytest.approx(100, rel=0.0104)),
+        ("L1", "pending"): (30, pytest.approx(60_000, rel=0.0104)),
+        ("L1", "retrying"): (3, pytest.approx(5_000, rel=0.0104)),
+        ("L2", "ready"): (10, pytest.approx(50, rel=0.0104)),
+    }
+    assert [(one["rule"], one["reason"], one["messages"]) for one in found["failures"]] == [
+        ("retrying", BANK, 3),
+        ("dead", "negative amount", 2),
+    ]
+    fairness = found["fairness"][0]
+    assert (fairness["noisy"]["names"], fairness["noisy"]["arrivals"]) == (["mega"], 40)
+    assert (fairness["quiet"]["tenants"], fairness["quiet"]["latency_ms"]["p50"]) == (7, pytest.approx(100, rel=0.0104))
+    assert found["tenants"][0] == {**found["tenants"][0], "tenant": "mega", "noisy": True, "over_limit": 40}
+    assert sum(one["arrivals"] for one in found["over_time"]["points"]) == 86
+    assert found["advice"][0]["title"] == "Find the lost messages and send them again"
+    assert any("negative amount" in line for one in found["advice"] for line in one["commands"])
+
+    text = page.read_text()
+    assert "1 message was lost" in text
+    assert EVIL not in text
+    assert sorted(one.name for one in pictures.iterdir()) == [
+        "failures.png", "latency.png", "tenants.png", "traffic.png", "verdict.png", "waiting.png",
+    ]  # fmt: skip
+
+    assert run_main("pipeline", "rollup", str(file), "--landing", landing, "--window", "1s").code == 0
+    counted = workspace.run(*typed, "--out", str(page), "--format", "json").json()
+    differ = [name for name in found if found[name] != counted[name]]
+    assert set(differ) <= {"run", "made_at"}
+
+
+def test_what_cannot_be_written_is_told_before_spark_starts(workspace, place):
+    file, landing = place
+    (workspace.folder / "taken").write_text("")
+    for option, value in (("--out", str(workspace.folder)), ("--png", str(workspace.folder / "taken"))):
+        found = workspace.run("pipeline", "report", str(file), "--landing", landing, option, value, code=64)
+        assert "[K020]" in found.err
