@@ -1,0 +1,291 @@
+"""What `pipeline audit` and `rollup` take, beside DuckDB and Polars on the same Parquet, and whether all find what was planted.
+
+    python benchmarks/pipeline/audit.py [--messages 3000000] [--rounds 3]
+
+Needs a broker (kodoctl dev up --use): the audit asks which ledgers are still there. The landing is made up: messages that were
+done, 37 that were acknowledged without a trace, a record for each of the others, producers' numbers. Arms: `kodoctl audit` and
+`kodoctl rollup` (whole processes, Spark's start included), `spark audit` and `spark rollup` (the same in one warm session),
+`duckdb` and `polars` (peers.py, installed into a throw-away environment: the core of both questions, nothing else: no
+ranges, cursors, hops, forged records, gaps told by marks). `error`: largest difference of p50, p95 and p99 from the exact ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from common import HERE, cell, cluster, machine, say, timed, write
+from pyarrow import parquet
+
+from kodoctl.pipeline.jobs.audit import Tables, audit
+from kodoctl.pipeline.landing import Landing, Manifest, Part
+from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
+from kodoctl.pipeline.session import SparkSettings, spark_session
+from kodoctl.pipeline.transforms.histogram import percentiles
+from kodoctl.pipeline.transforms.rollup import latencies, rollup
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+
+LOST, PARTITIONS, CHUNK, TENANTS = 37, 4, 250_000, 48
+READY = "persistent://bench/ns/flow"
+AUDIT = f"{READY}-s-AUDIT"
+START = 1_767_225_600_000_000  # 2026-01-01, µs
+SPACING = 1_000  # µs between messages
+TOPOLOGY = """
+version: 1
+name: bench
+tenant: bench
+namespace: ns
+topics:
+  flow: {partitions: 4, fair_by: uid, subscriptions: {s: {states: [], dead_letter: false, audit: true}}}
+"""
+WHOLE = ("kodoctl audit", "kodoctl rollup")
+PEERS = ("duckdb", "polars")
+POINTS = (0.5, 0.95, 0.99)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=3_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    asked = parser.parse_args()
+    where, about = cluster(), machine()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "bench.yaml").write_text(TOPOLOGY, encoding="utf-8")
+        took, _ = timed(lambda: _plant(folder, asked.messages))
+        say(f"landing of {asked.messages:,} messages made in {took:.0f} s")
+        runs = measure(asked, folder, ["--admin-url", where.admin_url])
+    write("audit.jsonl", {**about, **vars(asked)}, runs)
+    print("\n".join(table(runs)))
+
+
+def measure(asked: argparse.Namespace, folder: Path, place: list[str]) -> list[dict[str, Any]]:
+    python = _installed(folder)
+    runs: list[dict[str, Any]] = []
+    expansion = expand(load_topology(str(folder / "bench.yaml")))
+    landing = Landing(str(folder / "landed"), "bench", None)
+
+    def whole(name: str) -> dict[str, Any]:
+        command = [
+            sys.executable,
+            "-m",
+            "kodoctl",
+            "pipeline",
+            name.split()[1],
+            "bench.yaml",
+            "--landing",
+            "landed",
+            *place,
+        ]
+        took, done = timed(lambda: subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False))
+        assert done.returncode in (0, 5), done.stdout + done.stderr
+        if name.endswith("audit"):
+            assert f"{LOST}" in done.stdout, done.stdout
+        return {"seconds": took}
+
+    def peer(name: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [python, str(HERE / "peers.py"), name, str(folder)], capture_output=True, text=True, check=True
+        )
+        return json.loads(done.stdout)
+
+    with spark_session(SparkSettings(extra={"spark.driver.memory": "4g"})) as spark:
+
+        def tables() -> Tables:
+            return Tables(*(landing.read(spark, one) for one in (EVENTS, TRANSITIONS, COVERAGE, CURSORS)))
+
+        def spark_audit(_: str) -> dict[str, Any]:
+            took, found = timed(lambda: audit(spark, tables(), expansion))
+            assert found["subscriptions"][0]["messages"]["lost"] == LOST, found["subscriptions"]
+            return {"seconds": took}
+
+        def spark_rollup(_: str) -> dict[str, Any]:
+            given, window = tables(), "300000 milliseconds"
+            began = time.monotonic()
+            topics = spark.createDataFrame([(READY, "B2", "ready")], "msg_topic string, level string, state string")
+            counts = rollup(given.events, given.transitions, window=window, topics=topics)
+            counts.write.mode("overwrite").parquet(str(folder / "rollup"))
+            ages = latencies(given.events, given.transitions, window=window, topics=topics)
+            ages.write.mode("overwrite").parquet(str(folder / "latencies"))
+            seen = percentiles(spark.read.parquet(str(folder / "latencies")), ["tenant"], POINTS).collect()
+            took = time.monotonic() - began
+            told: dict[str, list[float]] = {}
+            for row in sorted(seen):
+                told.setdefault(row["tenant"], []).append(row["latency"])
+            return {"seconds": took, "percentiles": told}
+
+        does: dict[str, Any] = dict.fromkeys(WHOLE, whole) | dict.fromkeys(PEERS, peer)
+        does |= {"spark audit": spark_audit, "spark rollup": spark_rollup}
+        for number in range(-1, asked.rounds):  # the first round warms Spark and caches, and is thrown away
+            for name in random.sample(list(does), len(does)):
+                run = {"arm": name, "round": number, **does[name](name)}
+                say(
+                    f"round {number + 1}: {name} "
+                    + ", ".join(f"{key} {value:.2f}" for key, value in run.items() if isinstance(value, float))
+                )
+                if number >= 0:
+                    runs.append(run)
+    return _judged(runs)
+
+
+def _judged(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Percentiles of tenants become the largest relative difference from DuckDB's, which are exact."""
+    exact = next((run["percentiles"] for run in runs if run["arm"] == "duckdb"), {})
+    for run in runs:
+        found = run.pop("percentiles", None)
+        if found:
+            run["error"] = max(
+                abs(one - true) / true
+                for tenant, all_of in exact.items()
+                for one, true in zip(found[tenant], all_of, strict=True)
+            )
+    return runs
+
+
+def _plant(folder: Path, messages: int) -> None:
+    landing = Landing(str(folder / "landed"), "bench", None)
+    rng = random.Random(7)
+    lost = set(rng.sample(range(messages), LOST))
+    numbers = dict.fromkeys(range(PARTITIONS), 0)
+    for batch, start in enumerate(range(0, messages, CHUNK)):
+        rows = range(start, min(start + CHUNK, messages))
+        records = _records([row for row in rows if row not in lost], numbers, rng)
+        parts = {
+            EVENTS.name: _stored(landing, EVENTS, batch, _events(rows)),
+            TRANSITIONS.name: _stored(landing, TRANSITIONS, batch, records),
+        }
+        if batch == 0:
+            parts[COVERAGE.name] = landing.write_rows(COVERAGE, "0", list(_coverage(messages)))
+        landing.commit(Manifest("r1", START // 1000, batch, parts))
+    cursors = landing.write_rows(CURSORS, "r1", list(_cursors(messages)))
+    landing.commit(Manifest("r1", START // 1000, None, {CURSORS.name: cursors}, {}))
+    landing.commit(Manifest("r1-end", START // 1000, facts={"complete": True}))
+
+
+def _stored(landing: Landing, table: Table, batch: int, columns: dict[str, Any]) -> Part:
+    below, folder = landing.folder(table, str(batch))
+    rows = len(next(iter(columns.values())))
+    whole = pa.table(
+        [columns.get(field.name, pa.nulls(rows, field.type)) for field in table.arrow()], schema=table.arrow()
+    )
+    Path(folder).mkdir(parents=True)
+    parquet.write_table(whole, f"{folder}/part-0.parquet")
+    return Part(below, rows)
+
+
+def _place(row: int) -> tuple[int, int, int]:
+    """(partition, ledger, entry)."""
+    return row % PARTITIONS, 100 + row % PARTITIONS, row // PARTITIONS
+
+
+def _id(row: int) -> str:
+    partition, ledger, entry = _place(row)
+    return f"{ledger}:{entry}:{partition}:-1"
+
+
+def _events(rows: range) -> dict[str, Any]:
+    places, ids = [_place(row) for row in rows], [_id(row) for row in rows]
+    when = pa.array([START + row * SPACING for row in rows], pa.timestamp("us", tz="UTC"))
+    same = {"msg_topic": READY, "topic": "flow", "level": "B2", "state": "ready", "ingest_run": "r1"}
+    return {
+        **{name: pa.array([text] * len(rows)) for name, text in same.items()}, "mid": pa.array(ids), "id": pa.array(ids),
+        "msg_partition": pa.array([one[0] for one in places], pa.int32()), "ledger": pa.array([one[1] for one in places]),
+        "entry": pa.array([one[2] for one in places]), "batch_index": pa.array([-1] * len(rows), pa.int32()),
+        "tenant": pa.array([f"t{row % TENANTS}" for row in rows]), "hop": pa.array([0] * len(rows), pa.int32()),
+        "seq_run": pa.array([f"{0x18F000000000000:015x}"] * len(rows)),
+        "seq_partition": pa.array([one[0] for one in places], pa.int32()), "seq_number": pa.array([one[2] + 1 for one in places]),
+        "publish_ts": when, "origin_publish_ts": when, "size": pa.array([200] * len(rows)),
+        "split_id": pa.array([f"s{one[0]}" for one in places]),
+    }  # fmt: skip
+
+
+def _records(rows: list[int], numbers: dict[int, int], rng: random.Random) -> dict[str, Any]:
+    counted = []
+    for row in rows:
+        worker = row % PARTITIONS
+        numbers[worker] += 1
+        counted.append((f"w-{worker}", numbers[worker]))
+    ages = [max(1, int(rng.lognormvariate(3 + (row % TENANTS) / 12, 1.2))) for row in rows]
+    ids = [_id(row) for row in rows]
+    same = {
+        "topic": "flow", "subscription": "s", "msg_topic": READY, "event": "done", "rule": "done", "target_topic": "", "target_id": "",
+        "audit_topic": AUDIT, "ingest_run": "r1",
+    }  # fmt: skip
+    at = [START + row * SPACING + age * 1_000 for row, age in zip(rows, ages, strict=True)]
+    return {
+        **{name: pa.array([text] * len(rows)) for name, text in same.items()}, "id": pa.array(ids), "identity": pa.array(ids),
+        "worker_run": pa.array([one[0] for one in counted]), "number": pa.array([one[1] for one in counted]),
+        "hop": pa.array([0] * len(rows), pa.int32()), "tenant": pa.array([f"t{row % TENANTS}" for row in rows]),
+        "age_ms": pa.array(ages), "at_ts": pa.array(at, pa.timestamp("us", tz="UTC")),
+    }  # fmt: skip
+
+
+def _coverage(messages: int) -> Any:
+    for partition in range(PARTITIONS):
+        last = (messages - 1 - partition) // PARTITIONS
+        for topic, ledger in ((READY, 100 + partition), (AUDIT, 200 + partition)):
+            yield {
+                "split_id": f"{topic}-{partition}", "msg_topic": topic, "msg_partition": partition, "first": f"{ledger}:0",
+                "last": f"{ledger}:{last}", "entries_planned": last + 1, "entries_seen": last + 1, "rows": last + 1, "full": True,
+                "state": "complete", "seconds": 1.0, "ingest_run": "r1", "batch": 0, "gaps": [], "ledgers_before": [ledger],
+                "ledgers_after": [ledger],
+            }  # fmt: skip
+
+
+def _cursors(messages: int) -> Any:
+    from datetime import UTC, datetime
+
+    for partition in range(PARTITIONS):
+        yield {
+            "msg_topic": READY, "msg_partition": partition, "topic": "flow", "subscription": "s", "mark_ledger": 100 + partition,
+            "mark_entry": (messages - 1 - partition) // PARTITIONS, "acknowledged": [], "ttl_ms": None,
+            "first_ledger": 100 + partition, "ingest_run": "r1",
+            "taken_ts": datetime.fromtimestamp((START + messages * SPACING) / 1e6, UTC),
+        }  # fmt: skip
+
+
+def _installed(folder: Path) -> str:
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "peers")], check=True)
+    python = str(folder / "peers/bin/python")
+    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PEERS, "pyarrow", "pytz"]
+    subprocess.run(pip, check=True, env={**os.environ, "PIP_NO_INPUT": "1"})
+    return python
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    lines = ["| arm | audit s | rollup s | whole process s | error of percentiles |", "|---|---|---|---|---|"]
+
+    def of(arm: str, key: str, digits: int = 2) -> str:
+        found = [run[key] for run in runs if run["arm"] == arm and key in run]
+        return cell(found, digits) if found else ""
+
+    lines.append(f"| kodoctl pipeline, as typed | {of(WHOLE[0], 'seconds')} | {of(WHOLE[1], 'seconds')} | | |")
+    error = max((run["error"] for run in runs if run["arm"] == "spark rollup"), default=0.0)
+    lines.append(
+        f"| the same, warm session | {of('spark audit', 'seconds')} | {of('spark rollup', 'seconds')} | | {error:.2%} |"
+    )
+    lines += [
+        f"| {name} | {of(name, 'audit')} | {of(name, 'rollup')} | {of(name, 'process')} | exact |" for name in PEERS
+    ]
+    ours = statistics.median(run["seconds"] for run in runs if run["arm"] == "spark audit")
+    peers = {name: ours / statistics.median(run["audit"] for run in runs if run["arm"] == name) for name in PEERS}
+    return [
+        *lines,
+        "",
+        "Warm audit over theirs: " + ", ".join(f"{ratio:.1f} × {name}" for name, ratio in peers.items()),
+    ]
+
+
+if __name__ == "__main__":
+    main()

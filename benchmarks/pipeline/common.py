@@ -1,0 +1,253 @@
+"""What the pipeline's measurements share: topics full of messages, plain readers to stand beside Spark, memory, results.
+
+The broker is the one named by KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else by the current context.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import platform
+import secrets
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self
+
+import pulsar
+import requests
+
+from kodoctl.errors import KodoctlError
+from kodoctl.pulsar.connection import Connection, Flags, connect
+
+HERE = Path(__file__).parent
+CORES = os.cpu_count() or 1
+
+
+def cluster() -> Connection:
+    """The broker to measure on; ends the process where none is named."""
+    try:
+        return connect(Flags(), os.environ, Path.cwd())
+    except KodoctlError as problem:
+        sys.exit(str(problem))
+
+
+def admin(where: Connection, method: str, path: str, body: Any = None) -> requests.Response:
+    url = f"{where.admin_url}/admin/v2/{path}"
+    return requests.request(method, url, json=body, timeout=60, headers={"Content-Type": "application/json"})
+
+
+def client(where: Connection) -> pulsar.Client:
+    return pulsar.Client(where.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+
+
+def namespace(where: Connection) -> str:
+    """A new one that keeps everything."""
+    tenant = f"bench-{secrets.token_hex(4)}"
+    admin(where, "PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []})
+    admin(where, "PUT", f"namespaces/{tenant}/ns")
+    forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+    admin(where, "POST", f"namespaces/{tenant}/ns/retention", forever)
+    return f"{tenant}/ns"
+
+
+def remove(where: Connection, space: str) -> None:
+    admin(where, "DELETE", f"namespaces/{space}?force=true")
+    admin(where, "DELETE", f"tenants/{space.partition('/')[0]}?force=true")
+
+
+def fill(
+    where: Connection, space: str, topic: str, messages: int, partitions: int, size: int, ledgers: int = 4
+) -> None:
+    """Messages 0 … messages-1 with property `n`, a tenant and a key, in batches; each round ends in a ledger of its own."""
+    body = os.urandom(size)
+    began = time.monotonic()
+    share = -(-messages // ledgers)
+    with_broker = client(where)
+    for start in range(0, messages, share):
+        producers = [
+            with_broker.create_producer(
+                f"persistent://{space}/{topic}-partition-{number}", batching_enabled=True, batching_max_messages=100,
+                batching_max_publish_delay_ms=10, block_if_queue_full=True, max_pending_messages=5_000,
+            )
+            for number in range(partitions)
+        ]  # fmt: skip
+        for number in range(start, min(start + share, messages)):
+            properties = {"n": str(number), "uid": f"tenant-{number % 101}"}
+            producers[number % partitions].send_async(
+                body, None, properties=properties, partition_key=f"k{number % 997}"
+            )
+        for number, producer in enumerate(producers):
+            producer.flush()
+            producer.close()
+            admin(where, "PUT", f"persistent/{space}/{topic}-partition-{number}/unload")
+    with_broker.close()
+    say(f"filled {topic}: {messages:,} messages of {size} bytes in {time.monotonic() - began:.0f} s")
+
+
+class Readers:
+    """Plain Reader loops in processes of their own, each for its share of the partitions; what a user writes without Spark."""
+
+    def __init__(self, where: Connection, topics: list[str], processes: int, parquet: Path | None = None) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._go, self._told = context.Barrier(processes + 1), context.Queue()
+        shares = [topics[number::processes] for number in range(processes)]
+        self._running = [
+            context.Process(target=_read, args=(where.broker_url, share, self._go, self._told, parquet))
+            for share in shares
+        ]
+        for one in self._running:
+            one.start()
+
+    def run(self) -> tuple[int, float]:
+        """(messages, seconds) from the moment all are connected."""
+        self._go.wait(120)
+        began = time.monotonic()
+        read = sum(self._told.get(timeout=1_800) for _ in self._running)
+        took = time.monotonic() - began
+        for one in self._running:
+            one.join()
+        return read, took
+
+
+def _read(url: str, topics: list[str], go: Any, told: Any, parquet: Path | None) -> None:
+    with_broker = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    readers = [
+        (topic, with_broker.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000))
+        for topic in topics
+    ]
+    go.wait(120)
+    read = 0
+    for topic, reader in readers:
+        keep = _Keeper(parquet, topic) if parquet else None
+        while reader.has_message_available():
+            message = reader.read_next(30_000)
+            place = message.message_id()
+            row = (
+                place.ledger_id(), place.entry_id(), place.batch_index(), message.partition_key(), message.publish_timestamp(),
+                message.event_timestamp(), message.properties(), message.data(),
+            )  # fmt: skip
+            read += 1
+            if keep:
+                keep.add(row)
+        if keep:
+            keep.close()
+    told.put(read)
+    with_broker.close()
+
+
+class _Keeper:
+    """Parquet by pyarrow, 20,000 rows at a time."""
+
+    def __init__(self, folder: Path, topic: str) -> None:
+        import pyarrow as pa
+
+        kinds = [
+            pa.int64(),
+            pa.int64(),
+            pa.int32(),
+            pa.string(),
+            pa.int64(),
+            pa.int64(),
+            pa.map_(pa.string(), pa.string()),
+            pa.binary(),
+        ]
+        names = ["ledger", "entry", "batch_index", "key", "publish_ts", "event_ts", "properties", "payload"]
+        self._schema = pa.schema(list(zip(names, kinds, strict=True)))
+        self._path = folder / f"{topic.rpartition('/')[2]}.parquet"
+        self._writer: Any = None
+        self._rows: list[tuple[Any, ...]] = []
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        self._rows.append(row)
+        if len(self._rows) == 20_000:
+            self._flush()
+
+    def _flush(self) -> None:
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        columns = [
+            pa.array(list(values) if number != 6 else [list(one.items()) for one in values], field.type)
+            for number, (values, field) in enumerate(zip(zip(*self._rows, strict=True), self._schema, strict=True))
+        ]
+        self._writer = self._writer or parquet.ParquetWriter(self._path, self._schema)
+        self._writer.write_table(pa.Table.from_arrays(columns, schema=self._schema))
+        self._rows = []
+
+    def close(self) -> None:
+        if self._rows:
+            self._flush()
+        if self._writer:
+            self._writer.close()
+
+
+class Memory:
+    """Peak of the resident memory of this process and everything below it, MiB; a look each 100 ms."""
+
+    def __init__(self) -> None:
+        self.peak = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.1):
+            self.peak = max(self.peak, sum(_resident(pid) for pid in _tree(os.getpid())))
+
+
+def _tree(pid: int) -> list[int]:
+    found = [pid]
+    for one in found:
+        with suppress(OSError):
+            for thread in Path(f"/proc/{one}/task").iterdir():
+                found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _resident(pid: int) -> float:
+    with suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    return 0.0
+
+
+def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    """(seconds, its answer)."""
+    began = time.monotonic()
+    found = what()
+    return time.monotonic() - began, found
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "system": platform.system(), "machine": platform.machine(), "cores": CORES, "python": platform.python_version(),
+        "load_before": round(os.getloadavg()[0], 2),
+    }  # fmt: skip
+
+
+def write(name: str, about: dict[str, Any], runs: Iterable[dict[str, Any]]) -> None:
+    """One line for the machine, one for each run; earlier runs of the same file stay."""
+    with (HERE / name).open("a", encoding="utf-8") as file:
+        for line in ({"machine": about}, *runs):
+            file.write(json.dumps(line) + "\n")
+
+
+def cell(values: list[float], digits: int = 0) -> str:
+    """Median with the smallest and largest."""
+    return f"**{statistics.median(values):,.{digits}f}** ({min(values):,.{digits}f}–{max(values):,.{digits}f})"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,117 @@
+"""What `pipeline ingest` lands a second, beside our source alone and beside Reader loops with pyarrow, and how much memory it takes.
+
+    python benchmarks/pipeline/ingest.py [--messages 400000] [--partitions 4] [--size 1024] [--rounds 3]
+
+Needs a broker (kodoctl dev up --use). Arms, in random order in each round, one warm session for both of Spark's: `ingest` (a
+topology's topics into a new landing: events, coverage, cursors, manifests, checkpoint), `source` (spark.read of the ready
+topic, written as Parquet: no canonical events, nothing that could be resumed), `pyarrow` (Reader loops in as many processes as
+cores, Parquet by pyarrow: what a user writes without Spark). `peak`: MiB of Python, Java and workers together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from common import CORES, Memory, Readers, cell, cluster, fill, machine, namespace, remove, say, timed, write
+
+from kodoctl.cli.main import app
+from kodoctl.pipeline.jobs import ingest as job
+from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.session import SparkSettings, spark_session
+from kodoctl.pipeline.source.spark import PulsarSource
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+
+TOPOLOGY = """
+version: 1
+name: bench
+tenant: {tenant}
+namespace: ns
+topics:
+  flow: {{partitions: {partitions}, fair_by: uid, subscriptions: {{s: {{audit: true}}}}}}
+"""
+ARMS = ("ingest", "source", "pyarrow")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=400_000)
+    parser.add_argument("--partitions", type=int, default=4)
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
+    asked = parser.parse_args()
+    where, about = cluster(), machine()
+    space = namespace(where)
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "bench.yaml"
+        file.write_text(TOPOLOGY.format(tenant=space.partition("/")[0], partitions=asked.partitions), encoding="utf-8")
+        try:
+            place = ["--admin-url", where.admin_url, "--broker-url", where.broker_url or ""]
+            app(["apply", str(file), "--auto-approve", *place], standalone_mode=False)
+            fill(where, space, "flow", asked.messages, asked.partitions, asked.size)
+            runs = measure(asked, where, space, file)
+        finally:
+            remove(where, space)
+    write("ingest.jsonl", {**about, **vars(asked)}, runs)
+    print("\n".join(table(runs)))
+
+
+def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = []
+    expansion = expand(load_topology(str(file)))
+    topics = [f"persistent://{space}/flow-partition-{number}" for number in range(asked.partitions)]
+    with spark_session(SparkSettings()) as spark:
+        spark.dataSource.register(PulsarSource)
+
+        def ingested(folder: Path) -> tuple[int, float]:
+            request = job.Request(expansion, where, Landing(str(folder), "bench", None), "bench-0", 256 * 2**20)
+            present, _ = job.present(request)
+            took, done = timed(lambda: job.ingest(request, present, spark, lambda _: None))
+            return sum(one.events for one in done), took
+
+        def copied(folder: Path) -> tuple[int, float]:
+            options = {
+                "topic": f"persistent://{space}/flow",
+                "adminUrl": where.admin_url,
+                "serviceUrl": where.broker_url,
+            }
+            rows = str(folder / "rows")
+            took, _ = timed(lambda: spark.read.format("pulsar").options(**options).load().write.parquet(rows))
+            return spark.read.parquet(rows).count(), took
+
+        def written(folder: Path) -> tuple[int, float]:
+            return Readers(where, topics, min(CORES, asked.partitions), folder).run()
+
+        does = {"ingest": ingested, "source": copied, "pyarrow": written}
+        for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away
+            for name in random.sample(asked.arms, len(asked.arms)):
+                with tempfile.TemporaryDirectory() as folder, Memory() as memory:
+                    landed, took = does[name](Path(folder))
+                assert landed == asked.messages, f"{name}: {landed}"
+                say(f"round {number + 1}: {name} {landed / took:,.0f}/s, {memory.peak:,.0f} MiB")
+                if number >= 0:
+                    run = {"arm": name, "round": number, "seconds": round(took, 3), "rate": round(landed / took)}
+                    runs.append({**run, "peak_mib": round(memory.peak)})
+    return runs
+
+
+def table(runs: list[dict[str, Any]]) -> list[str]:
+    lines = ["| arm | messages/s | of the source alone | peak MiB |", "|---|---|---|---|"]
+    by = {name: [run for run in runs if run["arm"] == name] for name in dict.fromkeys(run["arm"] for run in runs)}
+    rate = {name: statistics.median(run["rate"] for run in found) for name, found in by.items()}
+    for name, found in by.items():
+        ratio = f"{rate[name] / rate['source']:.0%}" if "source" in rate else ""
+        lines.append(
+            f"| {name} | {cell([run['rate'] for run in found])} | {ratio} | {cell([run['peak_mib'] for run in found])} |"
+        )
+    return lines
+
+
+if __name__ == "__main__":
+    main()
