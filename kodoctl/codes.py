@@ -232,6 +232,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "What is gone cannot come back: `--accept-holes` goes on and writes down that it is missing."),
         "K575": Code("another ingest, or rollup, is running", "Wait until it has ended, or name another --landing."),
         "K576": Code("the ingest failed", "Run it again: it goes on behind the last batch that is complete."),
+        "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
+        "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",

@@ -59,12 +59,13 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 def register(parent: typer.Typer) -> None:
     """Adds the commands of this file, and of those beside it."""
-    from kodoctl.cli import pipeline_audit, pipeline_report, pipeline_rollup
+    from kodoctl.cli import pipeline_audit, pipeline_recall, pipeline_report, pipeline_rollup
 
     app.command("ingest")(ingest)
     app.command("rollup")(pipeline_rollup.rollup)
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
+    app.add_typer(pipeline_recall.app)
     parent.add_typer(app)
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.edit import Edit
     from kodoctl.recall.plan import Action, RecallPlan
+    from kodoctl.recall.prepare import Fill
     from kodoctl.recall.targets import Family
     from kodoctl.topology.load import LoadedTopology
     from kodoctl.topology.names import Level
@@ -55,6 +56,10 @@ Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan a
 Out = Annotated[
     str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
 ]
+To = Annotated[str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")]
+Patch = Annotated[
+    str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
+]
 Again = Annotated[bool, typer.Option("--again", help="Take letters that were recalled before, too.")]
 LedgerOption = Annotated[
     str,
@@ -81,14 +86,10 @@ def plan(
     topic: Topic,
     subscription: Subscription,
     where: Where_,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")
-    ] = None,
+    to: To = None,
     limit: Limit = 10_000,
     again: Again = False,
-    edit: Annotated[
-        str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
-    ] = None,
+    edit: Patch = None,
     because: Because = "",
     out: Out = None,
     ledger: LedgerOption = LEDGER,
@@ -100,12 +101,12 @@ def plan(
 
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
-        patch = _edit(edit, loaded, topic) if edit else None
-        made = _prepare(
-            session, Action.SEND, loaded, family, where, ledger, to=_level(to), limit=limit, again=again,
+        patch = patch_in(edit, loaded, topic) if edit else None
+        made = prepare_plan(
+            session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
             because=because, edit=patch,
         )  # fmt: skip
-        _show(made, session, out, output)
+        show_plan(made, session, out, output)
 
 
 @command
@@ -128,8 +129,8 @@ def discard(
 
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
-        made = _prepare(session, Action.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
-        _show(made, session, out, output)
+        made = prepare_plan(session, Action.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
+        show_plan(made, session, out, output)
 
 
 def family_in(
@@ -148,7 +149,7 @@ def family_in(
     return chosen, family_of(chosen, topic, subscription)
 
 
-def _prepare(
+def prepare_plan(
     session: Session,
     action: Action,
     loaded: LoadedTopology,
@@ -161,7 +162,9 @@ def _prepare(
     again: bool = False,
     because: str,
     edit: Edit | None = None,
+    fill: Fill | None = None,
 ) -> RecallPlan:
+    """The plan of what was asked for, made now; `fill`: see kodoctl.recall.prepare."""
     from kodoctl.recall.cluster import Cluster
     from kodoctl.recall.condition import parse
     from kodoctl.recall.delta import DeltaLedger
@@ -172,10 +175,11 @@ def _prepare(
     request = Request(
         action, family, loaded.source.name, loaded.environment, parse(where, now), run, to, limit, again, because, edit
     )
-    return prepare(request, Cluster(session), DeltaLedger(ledger))
+    return prepare(request, Cluster(session), DeltaLedger(ledger), fill)
 
 
-def _level(text: str | None) -> Level | None:
+def level_named(text: str | None) -> Level | None:
+    """What --to says. Raises UsageError."""
     from kodoctl.topology.names import Level
 
     try:
@@ -185,7 +189,8 @@ def _level(text: str | None) -> Level | None:
         raise UsageError(error("K555", "nowhere to send to", detail)) from None
 
 
-def _edit(file: str, loaded: LoadedTopology, topic: str) -> Edit:
+def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
+    """What --edit says. Raises UsageError."""
     from kodoctl.recall.edit import Edit, NotEditableError, read_patch
     from kodoctl.recall.letter import NotJsonError
 
@@ -203,7 +208,8 @@ def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | N
     return payload.definition if payload is not None and payload.type == "json" else None
 
 
-def _show(made: RecallPlan, session: Session, out: str | None, output: Format) -> None:
+def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
+    """Writes it where --out says, and prints it; `apply` is the command that carries it out."""
     from kodoctl.recall import document
     from kodoctl.render.recall import recall_plan_lines
 
@@ -215,4 +221,4 @@ def _show(made: RecallPlan, session: Session, out: str | None, output: Format) -
     else:
         show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
     if out is not None:
-        tell(f"Plan written to {out}; carry it out with: kodoctl recall apply {out}")
+        tell(f"Plan written to {out}; carry it out with: kodoctl {apply} {out}")

@@ -10,14 +10,16 @@ from typing import Final
 from kodoctl.recall.nodes import Kind, Value
 
 NUMBER: Final = r"^[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]{1,5})?$"
+_OFFSET: Final = r"(Z|[+-](0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"  # no place on Earth is further, and Spark reads none
 MOMENT: Final = (
-    r"^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,6})?)?(Z|[+-][0-9]{2}:[0-9]{2})?)?$"
+    r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
+    rf"([T ][0-9]{{2}}:[0-9]{{2}}(:[0-9]{{2}}([.][0-9]{{1,6}})?)?{_OFFSET}?)?$"
 )
 TRUTHS: Final = {"true": True, "false": False}
 _NUMBER: Final = re.compile(NUMBER)
 _MOMENT: Final = re.compile(MOMENT)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST: Final = 400  # characters of a number: more digits than a double can tell apart
+LONGEST: Final = 400  # characters of a number: more digits than a double can tell apart
 
 
 def cast(text: str, kind: Kind) -> Value | None:
@@ -35,7 +37,7 @@ def cast(text: str, kind: Kind) -> Value | None:
 
 def number(text: str) -> float | None:
     """A decimal number as a double; None for anything else, and beyond a double."""
-    if len(text) > _LONGEST or text.endswith("\n") or not _NUMBER.match(text):
+    if len(text) > LONGEST or text.endswith("\n") or not _NUMBER.match(text):
         return None
     return finite(float(text))
 

@@ -12,8 +12,8 @@ from typing import Any, Final
 from kodoctl.topology import control
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
-_MAX_NUMBER: Final = 10**15
-_DIGEST: Final = 32  # hexadecimal digits of the digests in a plan: 128 bits
+MAX_NUMBER: Final = 10**15
+DIGEST: Final = 32  # hexadecimal digits of the digests in a plan: 128 bits
 
 
 class NotJsonError(ValueError):
@@ -76,7 +76,7 @@ class Letter:
     def number(self, name: str) -> int | None:
         """A control property that is a number; None where it is missing or nonsense."""
         text = self.properties.get(name)
-        if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= _MAX_NUMBER):
+        if text is None or not (text.isascii() and text.isdigit() and len(text) <= 18 and int(text) <= MAX_NUMBER):
             return None
         return int(text)
 
@@ -84,6 +84,11 @@ class Letter:
     def attempts(self) -> int:
         """Attempts of all states together."""
         return sum(self.number(name) or 0 for name in ATTEMPTS)
+
+    @property
+    def size(self) -> int:
+        """Bytes of payload."""
+        return len(self.payload or b"")
 
     @cached_property
     def digest(self) -> str:
@@ -117,7 +122,7 @@ ATTEMPTS: Final = (
 
 def digest(payload: bytes | None) -> str:
     """Of a payload; a tombstone differs from an empty one."""
-    return hashlib.sha256(b"-" if payload is None else b"+" + payload).hexdigest()[:_DIGEST]
+    return hashlib.sha256(b"-" if payload is None else b"+" + payload).hexdigest()[:DIGEST]
 
 
 def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:

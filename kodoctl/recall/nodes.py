@@ -140,3 +140,18 @@ class Cast:
 Node = (
     Constant | Field | Property | Json | Compare | Logic | Not | IsNull | In | Like | Arithmetic | Call | Cast
 )  # fmt: skip
+
+
+def named(node: Node) -> frozenset[str]:
+    """Facts that a condition names."""
+    match node:
+        case Field(name=name):
+            return frozenset({name})
+        case Compare(left=left, right=right) | Arithmetic(left=left, right=right):
+            return named(left) | named(right)
+        case Logic(parts=parts) | Call(arguments=parts):
+            return frozenset[str]().union(*map(named, parts))
+        case Not(part=part) | IsNull(part=part) | In(part=part) | Like(part=part) | Cast(part=part):
+            return named(part)
+        case _:
+            return frozenset()

@@ -17,7 +17,7 @@ from kodoctl.recall.letter import Position
 Json = dict[str, Any]
 MAX_LETTERS: Final = 100_000  # of one plan; more is more plans
 DEFAULT_LIMIT: Final = 10_000
-_ID: Final = 32  # hexadecimal digits
+RECALL_ID: Final = 32  # hexadecimal digits
 
 
 class Action(StrEnum):
@@ -115,7 +115,7 @@ class RecallPlan:
 
 def recall_id(dead_topic: str, position: Position, run: str = "") -> str:
     """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`."""
-    return hashlib.sha256(f"{dead_topic}|{position}|{run}".encode()).hexdigest()[:_ID]
+    return hashlib.sha256(f"{dead_topic}|{position}|{run}".encode()).hexdigest()[:RECALL_ID]
 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:

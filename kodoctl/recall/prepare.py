@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from kodoctl.errors import ClusterError, UsageError, error
@@ -35,8 +35,14 @@ class Request:
     edit: Edit | None = None
 
 
-def prepare(request: Request, cluster: Cluster, ledger: Ledger) -> RecallPlan:
-    """The plan. Raises UsageError where letters have nowhere to go, RefusedError for lanes without deduplication."""
+Fill = Callable[[Asked, Selection], None]
+"""Tells a selection of every letter that the holder still has, oldest first in each partition."""
+
+
+def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | None = None) -> RecallPlan:
+    """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to go,
+    RefusedError for lanes without deduplication.
+    """
     family = request.family
     if not 1 <= request.limit <= MAX_LETTERS:
         detail = f"--limit {request.limit}: from 1 to {MAX_LETTERS:,}; more letters are more plans"
@@ -47,21 +53,23 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger) -> RecallPlan:
         detail = f"payloads of {family.ground} are Avro: only JSON payloads can be patched"
         raise UsageError(error("K568", "a patch that cannot be used", detail))
     known = standings(ledger.entries(family.dead_topic))
-    selection = Selection(
-        Asked(
-            request.action,
-            family,
-            request.condition,
-            request.run,
-            request.to,
-            request.limit,
-            request.again,
-            request.edit,
-            known,
-        )
+    asked = Asked(
+        request.action,
+        family,
+        request.condition,
+        request.run,
+        request.to,
+        request.limit,
+        request.again,
+        request.edit,
+        known,
     )
-    for letter in held_letters(family, cluster):
-        selection.offer(letter)
+    selection = Selection(asked)
+    if fill is not None:
+        fill(asked, selection)
+    else:
+        for letter in held_letters(family, cluster):
+            selection.offer(letter)
     lanes, letters, settle, summary = selection.finish()
     check_deduplication({lane.topic for lane in lanes if not cluster.facts(lane.part).deduplicates})
     return RecallPlan(
@@ -97,10 +105,13 @@ def held_letters(family: Family, cluster: Cluster) -> Iterator[Letter]:
         facts = cluster.facts(part)
         cursor = facts.cursors.get(family.holder)
         if cursor is None:
-            detail = (
-                f"{part} has no subscription {family.holder}, so nothing keeps its messages: `kodoctl apply` creates it"
-            )
-            raise ClusterError(error("K566", "no holder of dead letters", detail))
+            raise no_holder(part, family.holder)
         for stored in cluster.read(part, facts.last, cursor.mark if cursor.mark[0] >= 0 else None):
             if not cursor.has((stored.ledger, stored.entry)):
                 yield letter_of(stored, family.dead_topic, family.fair_by)
+
+
+def no_holder(part: str, holder: str) -> ClusterError:
+    """Nothing keeps a partition's dead letters."""
+    detail = f"{part} has no subscription {holder}, so nothing keeps its messages: `kodoctl apply` creates it"
+    return ClusterError(error("K566", "no holder of dead letters", detail))

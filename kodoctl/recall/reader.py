@@ -271,8 +271,9 @@ class Reader:
                 return self._fault(tree, "one property by its name: properties['uid']")
             return nodes.Property(path[0])
         if name.lower() == "payload" and path:
-            if bad := next((step for step in path if isinstance(step, str) and _BAD_KEYS & set(step)), None):
-                return self._fault(tree, f"the key {bad!r}: keys with ' ? * ` cannot be reached")
+            bad = [step for step in path if isinstance(step, str) and (not step or _BAD_KEYS & set(step))]
+            if bad:
+                return self._fault(tree, f"the key {bad[0]!r}: empty keys, and those with ' ? * `, cannot be reached")
             return nodes.Json(tuple(path))
         if path or name.lower() not in FACTS:
             return self._unknown(tree, name)

@@ -70,12 +70,18 @@ class Selection:
     def offer(self, letter: Letter) -> None:
         """One letter."""
         self.read += 1
+        self.consider(letter, chosen=not letter.broken and self._asked.condition.chooses(letter))
+
+    def consider(self, letter: Letter, *, chosen: bool) -> None:
+        """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no recall's mark
+        and are not in the ledger need not be told.
+        """
         if mark := letter.properties.get(control.RECALL):
             self._seen_recalls.add(mark)
         standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position))
         if standing is not None and standing.settled and not self._asked.again:
             self._settle.append(letter.position)
-        if letter.broken or not self._asked.condition.chooses(letter):
+        if not chosen:
             return
         self.matched += 1
         reason = self._left_out_for(letter, standing)
@@ -177,7 +183,7 @@ def _lane(asked: Asked, letter: Letter) -> PlanLane:
 def _sample(letter: Letter) -> Json:
     text = letter.text
     if text is None:
-        text = "(no payload)" if letter.payload is None else f"({len(letter.payload)} bytes, no text)"
+        text = "(no payload)" if letter.payload is None else f"({letter.size} bytes, no text)"
     return {
         "position": str(letter.position),
         "key": letter.key,

@@ -1,7 +1,11 @@
 """A condition as Spark SQL with the same meaning, for the pipeline. Texts only: nothing here imports Spark.
 
 Needs the session's time zone to be UTC. Casts are guarded by the very patterns that evaluation uses, so that nothing
-depends on ANSI mode.
+depends on ANSI mode. Every part is written once, in a list of one value where it is needed twice: a text that named it
+twice at every depth would double with every depth.
+
+Where Spark's own functions cannot mean quite the same (JSON that is none in the strict sense, a broken number as text,
+letters beyond ASCII made small), `kodoctl.recall.spark_doubt` says for which rows.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from kodoctl.recall.casts import MOMENT, NUMBER
+from kodoctl.recall.casts import LONGEST, MOMENT, NUMBER
 from kodoctl.recall.nodes import (
     Arithmetic,
     Call,
@@ -28,7 +32,7 @@ from kodoctl.recall.nodes import (
     Property,
 )
 
-_TYPES: Final = {Kind.NUMBER: ("DOUBLE", NUMBER), Kind.MOMENT: ("TIMESTAMP", MOMENT)}
+_NO_SECONDS: Final = r"^(.{16})(Z|[+-].*)\z"  # Spark wants seconds before an offset
 
 
 def to_spark_sql(node: Node, columns: Mapping[str, str] | None = None) -> str:
@@ -50,9 +54,9 @@ class _Writer:
             case Field(name=name):
                 return self._column(name)
             case Property(name=name):
-                return f"{self._column('properties')}[{_quoted(name)}]"
+                return f"{self._column('properties')}[{quoted(name)}]"
             case Json(path=path):
-                return f"get_json_object({self._column('payload')}, {_quoted(_path(path))})"
+                return f"get_json_object({self._column('payload')}, {quoted(_path(path))})"
             case Compare():
                 return f"({self.sql(node.left)} {node.operator} {self.sql(node.right)})"
             case Logic(operator=operator, parts=parts):
@@ -62,9 +66,10 @@ class _Writer:
             case IsNull(part=part):
                 return f"({self.sql(part)} IS NULL)"
             case In(part=part, values=values):
-                return f"({self.sql(part)} IN ({', '.join(map(_constant, values))}))"
+                zero = " + 0D" if part.kind is Kind.NUMBER else ""  # Spark's sets tell 0 from -0
+                return f"(({self.sql(part)}{zero}) IN ({', '.join(map(_constant, values))}))"
             case Like(part=part, pattern=pattern, fold=fold):
-                return f"({self.sql(part)} {'ILIKE' if fold else 'LIKE'} {_quoted(pattern)})"
+                return f"({self.sql(part)} {'ILIKE' if fold else 'LIKE'} {quoted(pattern)})"
             case Arithmetic():
                 return self._arithmetic(node)
             case Call(function=function, arguments=arguments):
@@ -80,18 +85,24 @@ class _Writer:
         if node.kind is not Kind.NUMBER:
             return f"({left} {node.operator} {right})"
         if node.operator in "/%":
-            right = f"nullif({right}, 0D)"
-        found = f"({left} {node.operator} {right})"
-        return f"(CASE WHEN abs({found}) < double('Infinity') THEN {found} END)"
+            right = f"get(filter(array({right}), v -> v != 0D), 0)"
+        return f"get(filter(array({left} {node.operator} {right}), v -> abs(v) < double('Infinity')), 0)"
 
     def _cast(self, node: Cast) -> str:
         part = self.sql(node.part)
-        if node.kind is Kind.TRUTH:
-            return f"(CASE {part} WHEN 'true' THEN true WHEN 'false' THEN false END)"
-        if node.kind in _TYPES:
-            name, pattern = _TYPES[node.kind]
-            return f"(CASE WHEN {part} RLIKE {_quoted(pattern)} THEN try_cast({part} AS {name}) END)"
-        return part if node.part.kind is Kind.LOOSE else f"CAST({part} AS STRING)"
+        match node.kind:
+            case Kind.TRUTH:
+                return f"(CASE {part} WHEN 'true' THEN true WHEN 'false' THEN false END)"
+            case Kind.NUMBER:
+                read = f"filter(array({part}), v -> length(v) <= {LONGEST} AND v RLIKE {quoted(ended(NUMBER))})"
+                made = f"transform({read}, v -> try_cast(v AS DOUBLE))"
+                return f"get(filter({made}, v -> abs(v) < double('Infinity')), 0)"
+            case Kind.MOMENT:
+                read = f"filter(array({part}), v -> v RLIKE {quoted(ended(MOMENT))})"
+                whole = f"regexp_replace(v, {quoted(_NO_SECONDS)}, '$1:00$2')"
+                return f"get(transform({read}, v -> date_trunc('MILLISECOND', try_cast({whole} AS TIMESTAMP))), 0)"
+            case _:
+                return part
 
 
 def _constant(node: Constant) -> str:
@@ -99,16 +110,21 @@ def _constant(node: Constant) -> str:
         case Kind.TRUTH:
             return "true" if node.value else "false"
         case Kind.NUMBER:
-            return f"double('{node.value!r}')"
+            return f"double('{float(node.value) + 0.0!r}')"
         case Kind.MOMENT:
             return f"timestamp_millis({node.value})"
         case Kind.SPAN:
             return f"make_dt_interval(0, 0, 0, {int(node.value) / 1000!r})"
         case _:
-            return _quoted(str(node.value))
+            return quoted(str(node.value))
 
 
-def _quoted(text: str) -> str:
+def ended(pattern: str) -> str:
+    """A pattern of Python's in Java's words: there, `$` would let a line feed stand behind."""
+    return pattern.removesuffix("$") + r"\z"
+
+
+def quoted(text: str) -> str:
     """A text of Spark SQL; a backslash and whatever is not plain ASCII is written by its number."""
     return "'" + "".join(c if c.isascii() and c.isprintable() and c not in "'\\" else _escaped(c) for c in text) + "'"
 

@@ -15,6 +15,7 @@ from kodoctl.pipeline.jobs.cursors import read_cursors
 from kodoctl.pipeline.landing import Landing, Manifest, Part
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
 from kodoctl.pipeline.source.asking import internal_stats
+from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.spark import PulsarSource
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -105,16 +106,13 @@ def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, wr
     from pyspark.errors import PySparkException
 
     spark.dataSource.register(PulsarSource)
-    token = request.connection.token
-    options = {
+    options = addressed(request.connection) | {
         "topics": ",".join(topic.name.full for topic in topics),
-        "adminUrl": request.connection.admin_url,
-        "serviceUrl": request.connection.broker_url or "",
         "maxBytesPerTrigger": str(request.max_bytes),
         "cores": str(writer.cores),
         "coverage": request.landing.work(request.run).uri,
         "failOnDataLoss": str(not request.accept_holes).lower(),
-    } | ({"token": token.reveal()} if token else {})
+    }
     read = spark.readStream.format("pulsar").options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
     stream = stream.option("checkpointLocation", request.landing.checkpoint.uri)
@@ -228,12 +226,13 @@ def _part(below: str, found: dict[str, Any]) -> Part:
 
 def _failed(text: str) -> KodoctlError:
     """Our own findings where Spark's report holds them, else its first words."""
-    if found := list(dict.fromkeys(_findings(text))):
+    if found := list(dict.fromkeys(findings(text))):
         return KodoctlError(*found)
     first = " ".join(line.strip() for line in text.splitlines()[:3])
     return KodoctlError(error("K576", "the ingest failed", first[:500]))
 
 
-def _findings(text: str) -> Iterator[Diagnostic]:
+def findings(text: str) -> Iterator[Diagnostic]:
+    """Our own findings in a report of Spark's."""
     for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
         yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)

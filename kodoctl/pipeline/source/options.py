@@ -76,6 +76,12 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
     return found
 
 
+def addressed(connection: Connection) -> dict[str, str]:
+    """The options that say which cluster."""
+    token = {"token": connection.token.reveal()} if connection.token else {}
+    return {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or "", **token}
+
+
 _COUNT: Final = "a number from 1"
 KNOWN: Final = (
     "topic", "topics", "adminUrl", "serviceUrl", "token", "tokenFile", "payload", "cores", "splits", "maxBytesPerTrigger",

@@ -1,0 +1,110 @@
+"""pipeline recall plan: dead letters chosen by Spark. The same plans, ledger and words as `kodoctl recall`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.console import Environment, command, tell
+from kodoctl.cli.pipeline_commands import Master, spark_settings
+from kodoctl.cli.recall_commands import (
+    LEDGER,
+    Again,
+    Because,
+    File,
+    Format,
+    LedgerOption,
+    Limit,
+    Out,
+    Output,
+    Patch,
+    Subscription,
+    To,
+    Topic,
+    Where_,
+    family_in,
+    level_named,
+    patch_in,
+    prepare_plan,
+    show_plan,
+)
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import ClusterError, error
+from kodoctl.pipeline.typed import typed
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.connection import Connection
+
+app = typer.Typer(
+    name="recall",
+    help="Dead letters, chosen and sent again by Spark.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Landed = Annotated[
+    str | None,
+    typer.Option("--landing", help="Choose among what is landed there, instead of reading the topic.", metavar="PATH"),
+]
+
+
+@app.callback()
+def group() -> None:
+    """A group, also while it has one command."""
+
+
+@app.command("plan")
+@command
+@connects
+def plan(
+    target: Target,
+    topology: File,
+    topic: Topic,
+    subscription: Subscription,
+    where: Where_,
+    to: To = None,
+    limit: Limit = 10_000,
+    again: Again = False,
+    edit: Patch = None,
+    because: Because = "",
+    out: Out = None,
+    landing: Landed = None,
+    ledger: LedgerOption = LEDGER,
+    env: Environment = None,
+    master: Master = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Choose dead letters with Spark and freeze the choice: the same plan as `recall plan` makes. Sends nothing."""
+    tell("Choosing dead letters. Spark takes 5 to 15 s to start.")
+    from kodoctl.pipeline.session import installed
+
+    installed()
+    from kodoctl.pipeline.jobs.choosing import Choosing
+    from kodoctl.pipeline.landing import Landing, must_hold
+    from kodoctl.pipeline.session import spark_session
+    from kodoctl.recall.plan import Action
+
+    with target.session() as session:
+        _check_address(session.connection)
+        loaded, family = family_in(session, topology, env, topic, subscription)
+        patch = patch_in(edit, loaded, topic) if edit else None
+        place = Landing(landing, loaded.spec.name, loaded.environment) if landing is not None else None
+        if place is not None:
+            must_hold(place, typed(topology, loaded.environment, landing or ""))
+        choosing = Choosing(session, lambda: spark_session(spark_settings(master)), place)
+        made = prepare_plan(
+            session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
+            because=because, edit=patch, fill=choosing,
+        )  # fmt: skip
+        show_plan(made, session, out, output, "pipeline recall apply")
+    if choosing.unseen > 0:
+        entries = f"{choosing.unseen:,} {'entry' if choosing.unseen == 1 else 'entries'}"
+        tell(
+            f"{entries} of the dead letters held now are not landed, so not in the plan; `kodoctl pipeline ingest` lands them."
+        )
+
+
+def _check_address(connection: Connection) -> None:
+    if connection.broker_url is None:
+        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))

@@ -1,0 +1,69 @@
+"""For which rows a condition in Spark SQL may not mean what evaluation means: there, evaluation itself has to decide.
+
+Few rows, mostly none. Spark reads JSON leniently (single quotes, anything behind the end, the first of two equal keys), prints
+broken numbers as Java does, and other libraries make letters beyond ASCII small. Pure: texts only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kodoctl.recall.nodes import Arithmetic, Call, Cast, Compare, In, IsNull, Json, Kind, Like, Logic, Node, Not
+from kodoctl.recall.spark_sql import ended, quoted, to_spark_sql
+
+_ASCII: Final = ended(r"^[\x00-\x7F]*$")
+_UNLIKE: Final = r"^([\[{\"]|-?[0-9]+[.eE])"
+"""Texts of values that Java writes in its own way: broken numbers, and what may hold such."""
+
+
+def doubt_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | None:
+    """A truth that is never NULL, for the columns of `to_spark_sql`; None: Spark's answer stands for every row."""
+    found = dict.fromkeys(_doubts(node, columns or {}, as_text=True))
+    return f"coalesce({' OR '.join(found)}, false)" if found else None
+
+
+def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterator[str]:
+    """`as_text`: whether the value's very characters count."""
+    match node:
+        case Json():
+            payload = columns.get("payload", "`payload`")
+            yield f"({payload} IS NOT NULL AND NOT {_strict(payload)})"
+            if as_text:
+                yield f"coalesce({to_spark_sql(node, columns)} RLIKE {quoted(_UNLIKE)}, false)"
+        case Cast(part=part, kind=kind):
+            yield from _doubts(part, columns, as_text=kind is Kind.TEXT)
+        case IsNull(part=part):
+            yield from _doubts(part, columns, as_text=False)
+        case Like(part=part, fold=fold, pattern=pattern):
+            if fold:
+                yield "true" if not pattern.isascii() else _beyond_ascii(part, columns)
+            yield from _doubts(part, columns, as_text=True)
+        case Call(function=function, arguments=arguments):
+            if function in ("lower", "upper"):
+                yield _beyond_ascii(arguments[0], columns)
+            for part in arguments:
+                yield from _doubts(part, columns, as_text=True)
+        case Compare() | Arithmetic():
+            yield from _doubts(node.left, columns, as_text=True)
+            yield from _doubts(node.right, columns, as_text=True)
+        case Logic(parts=parts):
+            for part in parts:
+                yield from _doubts(part, columns, as_text=True)
+        case Not(part=part) | In(part=part):
+            yield from _doubts(part, columns, as_text=True)
+        case _:
+            return
+
+
+def _beyond_ascii(part: Node, columns: Mapping[str, str]) -> str:
+    return f"coalesce(NOT ({to_spark_sql(part, columns)} RLIKE {quoted(_ASCII)}), false)"
+
+
+def _strict(payload: str) -> str:
+    """Whether a text is one JSON document and nothing else. Spark's parsers stop behind the first value: put into a list, it
+    must be the only one; put into an object, it must be followed by its end.
+    """
+    only = f"coalesce(json_array_length(concat('[', {payload}, ']')) = 1, false)"
+    whole = f"try_parse_json(concat('{{\"x\":', {payload}, '}}')) IS NOT NULL"
+    return f"({only} AND {whole})"

@@ -1,0 +1,78 @@
+"""The facts of a message (kodoctl.recall.fields) as Spark SQL over a stored message's columns. Pure: texts only.
+
+The columns are those that the Pulsar source gives (kodoctl.pipeline.schema.MESSAGES). An ordering key is none of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kodoctl.recall.letter import ATTEMPTS, MAX_NUMBER, NOBODY
+from kodoctl.recall.spark_sql import ended, quoted
+from kodoctl.topology import control
+from kodoctl.topology.model import KEY
+
+ABSENT: Final = frozenset({"ordering_key"})
+_EPOCH: Final = "timestamp_millis(0)"
+
+
+def fact_columns(fair_by: str | None) -> dict[str, str]:
+    """Fact -> expression, and `properties`; `fair_by` names the property (or the key) that tells the tenant."""
+    position = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `batch_index`)"
+    published = f"nullif(`publish_ts`, {_EPOCH})"
+    return {
+        "id": f"coalesce({_filled(control.ID)}, {_filled(control.ORIGIN_ID)}, {position})",
+        "position": position,
+        "topic": "`topic`",
+        "partition": "CAST(greatest(`partition`, 0) AS DOUBLE)",
+        "key": "nullif(`key`, '')",
+        "tenant": _tenant(fair_by),
+        "reason": _text(control.REASON),
+        "level": _text(control.FROM_LEVEL),
+        "attempts": "(" + " + ".join(map(_count, ATTEMPTS)) + ")",
+        "attempts_retrying": _count(control.ATTEMPTS_RETRYING),
+        "attempts_pending": _count(control.ATTEMPTS_PENDING),
+        "attempts_blocking": _count(control.ATTEMPTS_BLOCKING),
+        "attempts_backup": _count(control.ATTEMPTS_BACKUP),
+        "hops": _count(control.HOP),
+        "recall": _text(control.RECALL),
+        "origin_id": _text(control.ORIGIN_ID),
+        "origin_topic": _text(control.ORIGIN_TOPIC),
+        "dead_at": published,
+        "published_at": f"coalesce(nullif({_moment(control.ORIGIN_TIME)}, {_EPOCH}), {published})",
+        "event_at": f"nullif(`event_ts`, {_EPOCH})",
+        "due_at": _moment(control.DUE),
+        "payload": "try_validate_utf8(CAST(`payload` AS STRING))",
+        "payload_size": "CAST(length(`payload`) AS DOUBLE)",
+        "properties": "`properties`",
+    }
+
+
+def _text(name: str) -> str:
+    return f"`properties`[{quoted(name)}]"
+
+
+def _filled(name: str) -> str:
+    return f"nullif({_text(name)}, '')"
+
+
+def _number(name: str) -> str:
+    """As Letter.number reads it."""
+    text = _text(name)
+    digits = f"{text} RLIKE {quoted(ended('^[0-9]{1,18}$'))}"
+    return f"(CASE WHEN {digits} AND try_cast({text} AS BIGINT) <= {MAX_NUMBER} THEN try_cast({text} AS BIGINT) END)"
+
+
+def _count(name: str) -> str:
+    return f"coalesce(CAST({_number(name)} AS DOUBLE), 0D)"
+
+
+def _moment(name: str) -> str:
+    return f"timestamp_millis({_number(name)})"
+
+
+def _tenant(fair_by: str | None) -> str:
+    if fair_by is None:
+        return quoted(NOBODY)
+    value = "nullif(`key`, '')" if fair_by == KEY else _filled(fair_by)
+    return f"coalesce({value}, {quoted(NOBODY)})"
