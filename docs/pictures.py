@@ -1,0 +1,49 @@
+"""Draws docs/images/: screenshots of pages, from made-up facts, by the system's Chromium.
+
+usage: python -m docs.pictures
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from PIL import Image
+from playwright.sync_api import sync_playwright
+
+from kodoctl.render.report_charts import for_chat
+from kodoctl.render.report_html import report_html
+from tests.reports import made
+
+HERE = Path(__file__).parent / "images"
+SHOTS = (("light", 1000, 1330), ("dark", 1000, 1330), ("phone", 390, 1100))
+
+
+def main() -> None:
+    """All of them."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        sys.exit("no Chromium on PATH: `make browser` installs one on Debian")
+    HERE.mkdir(exist_ok=True)
+    document = made()
+    (HERE / "report-chat.png").write_bytes(dict(for_chat(document))["verdict.png"])
+    with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
+        file = Path(scratch) / "report.html"
+        file.write_text(report_html(document), encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        for name, width, height in SHOTS:
+            scheme = "dark" if name == "dark" else "light"
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+            page.goto(file.as_uri())
+            page.wait_for_function("[...document.images].every((one) => one.complete)")
+            page.screenshot(path=str(HERE / f"report-{name}.png"))
+            page.close()
+        browser.close()
+    for picture in HERE.glob("report-*.png"):
+        Image.open(picture).convert("RGB").quantize(96).save(picture, optimize=True)
+
+
+if __name__ == "__main__":
+    main()
