@@ -230,10 +230,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K573": Code("the landing cannot be used", "Check path, rights and room; --landing names another one."),
         "K574": Code("stored messages could not be read",
                      "What is gone cannot come back: `--accept-holes` goes on and writes down that it is missing."),
-        "K575": Code("another ingest, or rollup, is running", "Wait until it has ended, or name another --landing."),
+        "K575": Code("another run is under way", "Wait until it has ended, or name another --landing."),
         "K576": Code("the ingest failed", "Run it again: it goes on behind the last batch that is complete."),
-        "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
-        "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
@@ -331,6 +329,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K802": Code("nothing has been counted", "Run `kodoctl pipeline rollup` first, with the same --landing and --env."),
         "K810": Code("no run has landed", "`kodoctl pipeline ingest` lands it; --landing and --env say where it is."),
         "K811": Code("charts cannot be drawn", "Install `kodoctl[spark]`: matplotlib comes with it."),
+        "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
+        "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
     },
 }
 # fmt: on

@@ -170,8 +170,8 @@ class Landing:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                detail = f"{self.root.uri}: wait until it has ended"
-                raise LockedError(error("K575", f"another {what} is running", detail)) from None
+                detail = f"another {what} is running in {self.root.uri}: wait until it has ended"
+                raise LockedError(error("K575", "another run is under way", detail)) from None
             yield
 
 
