@@ -90,6 +90,7 @@ bench: $(READY) ## Measure against what a user would pick instead (needs a broke
 	$(BIN)/python benchmarks/plan_apply/measure.py
 	$(BIN)/python benchmarks/consumer/throughput.py
 	$(BIN)/python benchmarks/consumer/fairness.py
+	$(BIN)/python benchmarks/consumer/readthrough.py
 	$(BIN)/python benchmarks/consumer/lateness.py
 	$(BIN)/python benchmarks/consumer/footprint.py
 	$(BIN)/python benchmarks/consumer/limits.py
