@@ -331,6 +331,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K811": Code("charts cannot be drawn", "Install `kodoctl[spark]`: matplotlib comes with it."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
         "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),
+        "K822": Code("a lane has other partitions than planned", "Plan again: each letter's partition is part of the plan."),
+        "K823": Code("a task of Spark's that sends letters failed", "Run the same command again: it goes on where it was."),
     },
 }
 # fmt: on

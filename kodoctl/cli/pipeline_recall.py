@@ -1,13 +1,27 @@
-"""pipeline recall plan: dead letters chosen by Spark. The same plans, ledger and words as `kodoctl recall`."""
+"""pipeline recall plan|apply: dead letters chosen and sent by Spark. The same plans, ledger and words as `kodoctl recall`."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, tell
 from kodoctl.cli.pipeline_commands import Master, spark_settings
+from kodoctl.cli.recall_apply import (
+    MAX_AGE,
+    SIGNING_KEYS,
+    Asked,
+    Attempt,
+    HashOption,
+    MaxAge,
+    PlanFile,
+    RateOption,
+    TopologyFile,
+    apply_plan,
+)
 from kodoctl.cli.recall_commands import (
     LEDGER,
     Again,
@@ -35,6 +49,7 @@ from kodoctl.pipeline.typed import typed
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
+    from kodoctl.recall.carry import Helpers
 
 app = typer.Typer(
     name="recall",
@@ -46,11 +61,6 @@ Landed = Annotated[
     str | None,
     typer.Option("--landing", help="Choose among what is landed there, instead of reading the topic.", metavar="PATH"),
 ]
-
-
-@app.callback()
-def group() -> None:
-    """A group, also while it has one command."""
 
 
 @app.command("plan")
@@ -102,6 +112,46 @@ def plan(
         tell(
             f"{entries} of the dead letters held now are not landed, so not in the plan; `kodoctl pipeline ingest` lands them."
         )
+
+
+@app.command("apply")
+@command
+@connects
+def apply(
+    target: Target,
+    plan: PlanFile,
+    rate: RateOption = "200/s",
+    ledger: LedgerOption = LEDGER,
+    topology: TopologyFile = None,
+    hash_: HashOption = None,
+    max_age: MaxAge = MAX_AGE,
+    confirm_name: wiring.Confirm = None,
+    master: Master = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."""
+    tell("Carrying out a recall plan. Spark takes 5 to 15 s to start.")
+    from kodoctl.pipeline.session import installed
+
+    installed()
+
+    def helped(attempt: Attempt) -> Helpers:
+        from kodoctl.pipeline.jobs.sending import Sending
+        from kodoctl.pipeline.session import spark_session
+
+        return Sending(
+            attempt.plan,
+            attempt.session.connection,
+            attempt.ledger,
+            attempt.edit,
+            attempt.per_second,
+            attempt.orders,
+            lambda: spark_session(spark_settings(master)),
+            tell,
+            os.environ.get(SIGNING_KEYS),
+        )
+
+    apply_plan(target, Asked(plan, rate, ledger, topology, hash_, max_age, confirm_name, output), helped)
 
 
 def _check_address(connection: Connection) -> None:

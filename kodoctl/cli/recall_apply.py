@@ -8,6 +8,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,8 +27,9 @@ from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
+    from kodoctl.recall.carry import Helpers
     from kodoctl.recall.edit import Edit
-    from kodoctl.recall.parcels import Report
+    from kodoctl.recall.parcels import Orders, Report
     from kodoctl.recall.plan import RecallPlan
     from kodoctl.topology.signing import Signer
     from kodoctl.topology.units import Duration
@@ -36,46 +39,86 @@ MAX_AGE = "7d"
 _TELL_EVERY = 2.0  # seconds between two lines of progress
 
 
+PlanFile = Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")]
+RateOption = Annotated[str, typer.Option("--rate", help="At most so many letters in a time.", metavar="RATE")]
+TopologyFile = Annotated[
+    str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
+]
+HashOption = Annotated[
+    str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
+]
+MaxAge = Annotated[str, typer.Option("--max-age", help="Refuse a plan that was made longer ago.", metavar="TIME")]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a command was typed with."""
+
+    plan: str
+    rate: str
+    ledger: str
+    topology: str | None
+    hash_: str | None
+    max_age: str
+    confirm_name: str | None
+    output: Format
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What carrying out needs, however it is done. `per_second`: letters."""
+
+    session: Session
+    plan: RecallPlan
+    edit: Edit | None
+    ledger: str
+    per_second: float
+    orders: Orders
+
+
 @command
 @connects
 def apply(
     target: Target,
-    plan: Annotated[str, typer.Argument(help="A file of `recall plan` or `recall discard`.", metavar="PLAN")],
-    rate: Annotated[str, typer.Option("--rate", help="At most so many letters in a time.", metavar="RATE")] = "200/s",
+    plan: PlanFile,
+    rate: RateOption = "200/s",
     ledger: LedgerOption = LEDGER,
-    topology: Annotated[
-        str | None, typer.Option("--topology", help="The topology file, when it moved since the plan.", metavar="PATH")
-    ] = None,
-    hash_: Annotated[
-        str | None, typer.Option("--hash", help="The plan's hash: carry out nothing else.", metavar="HASH")
-    ] = None,
-    max_age: Annotated[
-        str, typer.Option("--max-age", help="Refuse a plan that was made longer ago.", metavar="TIME")
-    ] = MAX_AGE,
+    topology: TopologyFile = None,
+    hash_: HashOption = None,
+    max_age: MaxAge = MAX_AGE,
     confirm_name: wiring.Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."""
+    apply_plan(target, Asked(plan, rate, ledger, topology, hash_, max_age, confirm_name, output))
+
+
+def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers] | None = None) -> None:
+    """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier."""
     from kodoctl.recall import document
     from kodoctl.recall.carry import check_identity
     from kodoctl.recall.cluster import Cluster
     from kodoctl.topology.names import TopicName
 
-    pace_asked, signer, oldest = _rate(rate), _signer(), _duration(max_age)
-    found = _read(plan)
+    per_second, signer, oldest = _rate(asked.rate), _signer(), _duration(asked.max_age)
+    found = _read(asked.plan)
     _check_age(found, oldest)
     form = document.to_json(found)
     with target.session() as session:
-        edit = _check_files(session, found, topology)
+        edit = _check_files(session, found, asked.topology)
         check_identity(found, Cluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
-        if output is Format.TEXT:
+        if asked.output is Format.TEXT:
             _show(form, session)
         if found.empty:
             return
-        _confirm(session, found, document.hash_of(form), hash_, confirm_name)
+        _confirm(session, found, document.hash_of(form), asked.hash_, asked.confirm_name)
         began = time.monotonic()
-        report = _carry_out(session, found, edit, ledger, pace_asked, signer)
+        report = _carry_out(session, found, edit, asked.ledger, per_second, signer, helped)
         shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
+    _tell(report, shown, asked.output)
+
+
+def _tell(report: Report, shown: dict[str, Any], output: Format) -> None:
     if output is Format.JSON:
         say(json.dumps(shown, indent=1))
     else:
@@ -179,7 +222,13 @@ def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, n
 
 
 def _carry_out(
-    session: Session, plan: RecallPlan, edit: Edit | None, ledger: str, per_second: float, signer: Signer | None
+    session: Session,
+    plan: RecallPlan,
+    edit: Edit | None,
+    ledger: str,
+    per_second: float,
+    signer: Signer | None,
+    helped: Callable[[Attempt], Helpers] | None,
 ) -> Report:
     from kodoctl.recall.carry import Carrier
     from kodoctl.recall.cluster import Cluster
@@ -191,7 +240,8 @@ def _carry_out(
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
         orders = Orders(Pace(per_second), wiring.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer)
-        return Carrier(plan, Cluster(session), DeltaLedger(ledger), edit, orders).run()
+        helpers = helped(Attempt(session, plan, edit, ledger, per_second, orders)) if helped else None
+        return Carrier(plan, Cluster(session), DeltaLedger(ledger), edit, orders, helpers).run()
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -22,34 +22,47 @@ Exact for everybody who shares the ledger; kill -9 of this process is covered, a
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from typing import Final
 
 from kodoctl.errors import RefusedError, error
-from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
+from kodoctl.pulsar.letters import LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.pulsar.messages import Stored
-from kodoctl.recall.cluster import Cluster, letter_of
+from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
 from kodoctl.recall.letter import Position
 from kodoctl.recall.parcels import Orders, Parcel, Report
 from kodoctl.recall.plan import Action, Chosen, RecallPlan
 from kodoctl.recall.rewriting import believed, recalled_properties
-from kodoctl.recall.start import open_lanes, settle_doubts
+from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
 from kodoctl.topology import control
 
-MOST_AT_ONCE: Final = 1_000  # letters in doubt after a crash
+MOST_AT_ONCE: Final = 1_000  # letters in doubt after a crash, unless the orders say otherwise
+_MOST_BYTES: Final = 64 * 1024 * 1024  # of payloads held at once
 _NEVER: Final = frozenset({"MessageTooBig", "InvalidMessage"})  # the client's own words for what it did not send
 _LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
 _WAIT: Final = 0.5  # seconds between two looks at the clock while receipts are awaited
+
+Helpers = Callable[[Collection[int]], Report]
+"""Send the letters of these lanes and book what they did; what they leave, whoever called them does."""
 
 
 class Carrier:
     """One attempt at one plan."""
 
-    def __init__(self, plan: RecallPlan, cluster: Cluster, ledger: Ledger, edit: Edit | None, orders: Orders) -> None:
+    def __init__(
+        self,
+        plan: RecallPlan,
+        cluster: Cluster,
+        ledger: Ledger,
+        edit: Edit | None,
+        orders: Orders,
+        helpers: Helpers | None = None,
+    ) -> None:
         self._plan, self._cluster, self._ledger, self._edit, self._orders = plan, cluster, ledger, edit, orders
+        self._helpers = helpers
         self._chosen = {one.position: one for one in plan.letters}
         self._repeats = {position: one for one in plan.letters for position in one.repeats}
         self._settle = set(plan.settle)
@@ -67,16 +80,34 @@ class Carrier:
         """Raises KodoctlError when it cannot begin or go on; whatever was done by then is booked."""
         with ExitStack() as open_ends:
             holders = {number: self._hold(number, open_ends) for number in self._partitions()}
-            self._known = standings(self._ledger.entries(self._plan.dead_topic))
+            self._read_ledger()
             own = [one for one in self._plan.letters if self._settled(one)]
             self.report.already = sum(self._known[one.recall_id].run == self._plan.run for one in own)
+            if self._helpers is not None and (needed := self._needed()):
+                self._be_helped(self._helpers, needed)
             self._open_lanes(open_ends)
             for number, holder in holders.items():
                 self._partition(number, holder)
-        self.report.unacknowledged = self._still_held()
-        if not self.report.interrupted:
-            self._count_unmet()
+        if self._orders.holds:
+            self.report.unacknowledged = self._still_held()
+            if not self.report.interrupted:
+                self._count_unmet()
         return self.report
+
+    def _read_ledger(self) -> None:
+        self._known = standings(self._ledger.entries(self._plan.dead_topic))
+
+    def _be_helped(self, helpers: Helpers, needed: set[int]) -> None:
+        """Others send while this holds: what they booked is only acknowledged here, what they left is sent here."""
+        check_lanes(self._plan, self._cluster, needed)
+        before = sum(self._settled(one) for one in self._plan.letters)
+        found = helpers(needed)
+        self._read_ledger()
+        booked = sum(self._settled(one) for one in self._plan.letters) - before
+        self.report.sent, self.report.had_already = (
+            (booked, 0) if found.interrupted else (found.sent, found.had_already)
+        )
+        self.report.before -= self.report.sent + self.report.had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
         """Letters that the holder has no more: the book says which of them a recall moved; of the others nobody knows."""
@@ -98,8 +129,9 @@ class Carrier:
                 break
         return len(told)
 
-    def _hold(self, number: int, open_ends: ExitStack) -> Holder:
-        holder = self._cluster.hold(self._part(number), self._plan.holder)
+    def _hold(self, number: int, open_ends: ExitStack) -> Keeper:
+        hold = self._cluster.hold if self._orders.holds else self._cluster.look
+        holder = hold(self._part(number), self._plan.holder)
         open_ends.callback(holder.close)
         return holder
 
@@ -113,8 +145,8 @@ class Carrier:
         """Lanes of letters that are not settled yet, their doubts decided before anything is sent."""
         if self._plan.action is Action.DISCARD:
             return
-        needed = {one.lane for one in self._plan.letters if not self._settled(one)}
-        self._lanes, facts = open_lanes(self._plan, self._cluster, needed, open_ends)
+        self._lanes, facts = open_lanes(self._plan, self._cluster, self._needed(), open_ends)
+        self._read_ledger()  # whoever had the lanes until now may have booked to the last
         self._begins = {index: "{}:{}".format(*found.last) for index, found in facts.items()}
         booked = highest_booked(self._known, self._plan.run)
         self._passed = {index: max(lane.last_number, booked.get(lane.part, 0)) for index, lane in self._lanes.items()}
@@ -122,16 +154,23 @@ class Carrier:
         self._book(entries)
         self._known |= standings(entries)
 
+    def _needed(self) -> set[int]:
+        """Lanes of letters that are not settled; none where nothing is sent."""
+        if self._plan.action is Action.DISCARD:
+            return set()
+        return {one.lane for one in self._plan.letters if not self._settled(one)}
+
     def _settled(self, one: Chosen) -> bool:
         standing = self._known.get(one.recall_id)
         return standing is not None and standing.settled
 
     # --- one partition of dead letters, in its order
 
-    def _partition(self, number: int, holder: Holder) -> None:
+    def _partition(self, number: int, holder: Keeper) -> None:
         bundle: list[Parcel] = []
+        size = 0
         waiting: list[tuple[Chosen, Position, object]] = []
-        most = min(MOST_AT_ONCE, self._orders.pace.a_second)
+        most = min(self._orders.at_once or MOST_AT_ONCE, self._orders.pace.a_second)
         for stored in self._stored(number, holder):
             if self._orders.stop.is_set():
                 break
@@ -144,16 +183,17 @@ class Carrier:
                 self._met.add(position)
                 if (parcel := self._parcel(chosen, stored, holder)) is not None:
                     bundle.append(parcel)
-            if len(bundle) >= most:
+                    size += parcel.letter.size
+            if len(bundle) >= most or size >= _MOST_BYTES:
                 self._flush(bundle, holder)
-                bundle = []
+                bundle, size = [], 0
         self._flush(bundle, holder)
         for first, position, token in waiting:
             if self._settled(first):
                 self._acknowledge(holder, position, token)
         self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
 
-    def _stored(self, number: int, holder: Holder) -> Iterator[Stored]:
+    def _stored(self, number: int, holder: Keeper) -> Iterator[Stored]:
         """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
         cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
         everything = (*self._chosen, *self._repeats, *self._settle)
@@ -167,7 +207,7 @@ class Carrier:
             if not wanted:
                 return
 
-    def _parcel(self, chosen: Chosen, stored: Stored, holder: Holder) -> Parcel | None:
+    def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:
         """A letter to be worked on; None when there is nothing left to do but telling the holder, or nothing at all."""
         standing = self._known.get(chosen.recall_id)
         if standing is not None and standing.settled:
@@ -211,7 +251,7 @@ class Carrier:
 
     # --- a bundle: book, send, book, acknowledge
 
-    def _flush(self, bundle: list[Parcel], holder: Holder) -> None:
+    def _flush(self, bundle: list[Parcel], holder: Keeper) -> None:
         if not bundle:
             return
         if self._plan.action is Action.DISCARD:
@@ -316,7 +356,9 @@ class Carrier:
     def _book(self, entries: list[Entry]) -> None:
         self._ledger.append(entries)
 
-    def _acknowledge(self, holder: Holder, position: Position, token: object) -> None:
+    def _acknowledge(self, holder: Keeper, position: Position, token: object) -> None:
+        if not self._orders.holds:
+            return
         holder.acknowledge(token)
         self._told.add(position)
         self.report.acknowledged += 1

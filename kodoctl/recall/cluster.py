@@ -3,13 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.control import read_control
 from kodoctl.pulsar.letters import Holder, LaneSender
-from kodoctl.pulsar.messages import PartitionFacts, Place, Stored, read_facts, read_stored
+from kodoctl.pulsar.messages import PartitionFacts, Place, Stored, partitions_of, read_facts, read_stored
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.letter import Letter, Position, tenant_of
+from kodoctl.topology.names import TopicName
+
+
+class Keeper(Protocol):
+    """Where a carrier gets its letters from: a Holder, or an Onlooker beside it."""
+
+    def letters(self, until: Place) -> Iterator[Stored]:
+        """See Holder.letters."""
+
+    def acknowledge(self, token: Any) -> None:
+        """See Holder.acknowledge."""
+
+    def close(self) -> None:
+        """See Holder.close."""
+
+
+class Onlooker:
+    """Reads the letters that a subscription still has, where another process holds it. Acknowledges nothing."""
+
+    def __init__(self, cluster: Cluster, part: str, subscription: str) -> None:
+        self._cluster, self._part, self._subscription = cluster, part, subscription
+
+    def letters(self, until: Place) -> Iterator[Stored]:
+        """In order, up to the entry `until`."""
+        cursor = self._cluster.facts(self._part).cursors.get(self._subscription)
+        after = cursor.mark if cursor is not None and cursor.mark[0] >= 0 else None
+        for stored in self._cluster.read(self._part, until, after):
+            if cursor is None or not cursor.has((stored.ledger, stored.entry)):
+                yield stored
+
+    def acknowledge(self, token: Any) -> None:
+        """Nothing: that is the holder's."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class Cluster:
@@ -36,6 +72,14 @@ class Cluster:
     def hold(self, part: str, subscription: str) -> Holder:
         """See Holder."""
         return Holder(self._session.client, part, subscription)
+
+    def look(self, part: str, subscription: str) -> Onlooker:
+        """See Onlooker."""
+        return Onlooker(self, part, subscription)
+
+    def partitions(self, topic: str) -> int:
+        """How many a topic has."""
+        return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
     def lane(self, part: str, name: str) -> LaneSender:
         """See LaneSender."""

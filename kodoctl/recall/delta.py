@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.recall.ledger import Entry, Event
 
 _COLUMNS = ("run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who")
+
+_NAME = "kodoctl recall ledger"
 
 
 class DeltaLedger:
@@ -25,9 +28,21 @@ class DeltaLedger:
             detail = "the ledger is a Delta table: pip install 'kodoctl[recall]'"
             raise UsageError(error("K556", "deltalake is missing", detail)) from None
         self.path = path
+        self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0
+
+    def create(self) -> None:
+        """An empty table where there is none."""
+        import deltalake
+
+        if "://" not in self.path:
+            Path(self.path).mkdir(parents=True, exist_ok=True)
+        try:
+            deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME)
+        except (deltalake.exceptions.DeltaError, OSError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """See Ledger: one commit."""
+        """See Ledger: one commit, numbered as an application's transaction, so that one whose answer was lost is known again."""
         import deltalake
         import pyarrow as pa
 
@@ -37,10 +52,21 @@ class DeltaLedger:
         table = pa.Table.from_pylist(rows, schema=_schema())
         if "://" not in self.path:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        self._commits += 1
+        numbered = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._writer, self._commits)])
         try:
-            deltalake.write_deltalake(self.path, table, mode="append", name="kodoctl recall ledger")
+            deltalake.write_deltalake(self.path, table, mode="append", name=_NAME, commit_properties=numbered)
         except (deltalake.exceptions.DeltaError, OSError) as problem:
-            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+            if not self._has_landed():
+                raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
+    def _has_landed(self) -> bool:
+        import deltalake
+
+        try:
+            return deltalake.DeltaTable(self.path).transaction_version(self._writer) == self._commits
+        except (deltalake.exceptions.DeltaError, OSError):
+            return False
 
     def entries(self, dead_topic: str) -> list[Entry]:
         """See Ledger."""

@@ -1,7 +1,8 @@
 """After a crash: which letters that were meant to be sent are stored? A pure decision from what can be known.
 
 The broker remembers, by producer name and partition, the highest number it took (its watermark). While that memory is
-sound, sending a number again is harmless: the broker drops what it has. It is not sound when it is lower than what the
+sound, sending a number again is harmless: the broker drops what it has; what is found in the lane is not even sent again. It
+is not sound when it is lower than what the
 ledger booked, and cannot be judged when both are empty: brokers forget names after hours without them. Then only reading
 the lane back tells, and only if nothing of it was trimmed since the run began.
 """
@@ -33,7 +34,7 @@ class ReadBack:
 
 
 def needs_reading(watermark: int, booked: int) -> bool:
-    """Whether the broker's memory alone does not decide. `watermark` -1: none; `booked` 0: nothing."""
+    """Whether the broker's memory does not decide what reading the lane back leaves open. `watermark` -1: none; `booked` 0: nothing."""
     return watermark < max(booked, 1)
 
 
@@ -41,9 +42,9 @@ def judge(
     doubts: Collection[str], watermark: int, booked: int, age: int, read_back: ReadBack | None
 ) -> dict[str, Verdict]:
     """`doubts` are recall ids; `age` of the oldest intent in ms; `read_back` None: the lane may not be read."""
-    if not needs_reading(watermark, booked):
-        return dict.fromkeys(doubts, Verdict.SEND)
     found = read_back.found if read_back else frozenset[str]()
+    if not needs_reading(watermark, booked):
+        return {one: Verdict.STORED if one in found else Verdict.SEND for one in doubts}
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
     otherwise = Verdict.SEND if young or (read_back is not None and read_back.whole) else Verdict.UNCLEAR
     return {one: Verdict.STORED if one in found else otherwise for one in doubts}

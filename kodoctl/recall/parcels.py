@@ -41,7 +41,8 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Orders:
     """How to carry out. `clock` in ms since the epoch; `tell` gets (letters done, letters in all);
-    `signer` None: control properties are not signed.
+    `signer` None: control properties are not signed; `at_once`: letters that a crash may leave in doubt, None: as many as usual; `holds` False: the
+    dead letters are held by another process, which acknowledges them, too.
     """
 
     pace: Pace
@@ -50,6 +51,8 @@ class Orders:
     stop: threading.Event
     tell: Callable[[int, int], None]
     signer: Signer | None = None
+    at_once: int | None = None
+    holds: bool = True
 
 
 @dataclass(slots=True)

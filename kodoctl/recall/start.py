@@ -9,7 +9,7 @@ from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.pulsar.letters import LaneSender
 from kodoctl.pulsar.messages import PartitionFacts
 from kodoctl.recall.cluster import Cluster
-from kodoctl.recall.doubt import ReadBack, Verdict, judge, needs_reading
+from kodoctl.recall.doubt import ReadBack, Verdict, judge
 from kodoctl.recall.ledger import Entry, Event, Standing, highest_booked
 from kodoctl.recall.plan import RecallPlan
 from kodoctl.topology import control
@@ -18,15 +18,29 @@ from kodoctl.topology import control
 def open_lanes(
     plan: RecallPlan, cluster: Cluster, needed: Collection[int], open_ends: ExitStack
 ) -> tuple[dict[int, LaneSender], dict[int, PartitionFacts]]:
-    """Senders by the lane's index. Raises RefusedError, naming every lane that does not deduplicate."""
-    facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
-    check_deduplication({plan.lanes[index].topic for index, found in facts.items() if not found.deduplicates})
+    """Senders by the lane's index. Raises RefusedError, as `check_lanes` does."""
+    facts = check_lanes(plan, cluster, needed)
     lanes = {}
     for index in facts:
         lane = cluster.lane(plan.lanes[index].part, plan.producer)
         open_ends.callback(lane.close)
         lanes[index] = lane
     return lanes, facts
+
+
+def check_lanes(plan: RecallPlan, cluster: Cluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
+    """By the lane's index. Raises RefusedError, naming every lane that does not deduplicate, or has grown: what was planned for
+    a partition would no longer be where its key is.
+    """
+    topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
+    grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
+    if grown:
+        told = [f"{topic} has {now} partitions, {topics[topic]} when planned" for topic, now in grown.items()]
+        detail = "\n".join([*told, "plan again; nothing more was sent"])
+        raise RefusedError(error("K822", "a lane has other partitions than planned", detail))
+    facts = {index: cluster.facts(plan.lanes[index].part) for index in sorted(needed)}
+    check_deduplication({plan.lanes[index].topic for index, found in facts.items() if not found.deduplicates})
+    return facts
 
 
 def check_deduplication(without: Collection[str]) -> None:
@@ -54,7 +68,7 @@ def settle_doubts(
         if not doubts:
             continue
         watermark, highest = lane.last_number, booked.get(lane.part, 0)
-        read_back = _read_back(cluster, lane.part, doubts) if needs_reading(watermark, highest) else None
+        read_back = _read_back(cluster, lane.part, doubts)
         age = now - min(one.at for one in doubts.values())
         for recall_id, verdict in judge(doubts, watermark, highest, age, read_back).items():
             if verdict is not Verdict.SEND:

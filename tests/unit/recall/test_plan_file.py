@@ -136,6 +136,8 @@ DOUBTS = [
     # watermark, booked, age, read back -> verdict
     (5, 3, 0, None, Verdict.SEND),  # the broker remembers: it drops what it has
     (3, 3, 10**9, None, Verdict.SEND),
+    (5, 3, 0, ReadBack(frozenset({"x"}), whole=False), Verdict.STORED),  # read back: not even sent again
+    (5, 3, 0, ReadBack(frozenset({"y"}), whole=True), Verdict.SEND),
     (-1, 0, 0, None, Verdict.SEND),  # the very first bundle, a moment ago
     (-1, 0, SOUND_FOR, None, Verdict.UNCLEAR),  # it may have forgotten
     (-1, 0, SOUND_FOR, ReadBack(frozenset(), whole=True), Verdict.SEND),

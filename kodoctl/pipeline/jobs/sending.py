@@ -1,0 +1,167 @@
+"""A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without Spark.
+
+The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
+(kodoctl.recall.carry). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is what an
+attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its plan and one bundle of letters.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.pipeline.jobs.ingest import findings
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.session import Session
+from kodoctl.recall.carry import Carrier
+from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.crews import crews
+from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall.edit import Edit
+from kodoctl.recall.pace import Pace
+from kodoctl.recall.parcels import Orders, Report
+from kodoctl.recall.plan import RecallPlan
+from kodoctl.topology.signing import Signer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+AT_ONCE: Final = 10_000  # letters that a task books at once: two commits of the ledger are worth that many sends
+_REPORTS: Final = "crew bigint, report string"
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate."""
+
+    plan: RecallPlan
+    connection: Connection
+    ledger: str
+    edit: Edit | None
+    per_second: float
+    who: str
+    keys: str | None = field(repr=False)
+    at_once: int
+
+    def run(self) -> Report:
+        """In a process of Spark's. Raises KodoctlError."""
+        signer = Signer.parse(self.keys) if self.keys is not None else None
+        pace = Pace(self.per_second)
+        orders = Orders(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
+        with Session(self.connection) as session:
+            return Carrier(self.plan, Cluster(session), DeltaLedger(self.ledger), self.edit, orders).run()
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _untold(done: int, total: int) -> None:
+    """Nobody looks at a task."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Helpers of a Carrier (kodoctl.recall.carry): called with the lanes that have letters left. `ledger`: where every task
+    reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks to make theirs.
+    """
+
+    plan: RecallPlan
+    connection: Connection
+    ledger: str
+    edit: Edit | None
+    per_second: float
+    orders: Orders
+    open_spark: Callable[[], AbstractContextManager[SparkSession]]
+    told: Callable[[str], None]
+    keys: str | None = field(default=None, repr=False)
+
+    def __call__(self, lanes: Collection[int]) -> Report:
+        """What became of their letters. Raises KodoctlError."""
+        from pyspark.errors import PySparkException
+
+        DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
+        with self.open_spark() as spark:
+            plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism)
+            errands = self._errands(plans)
+            letters = sum(len(one.letters) for one in plans)
+            into = f"{len(lanes):,} lanes, {len(plans):,} at a time" if len(lanes) > 1 else "1 lane"
+            self.told(f"Sending {letters:,} {'letter' if letters == 1 else 'letters'} into {into}.")
+            with self._interruptible(spark):
+                try:
+                    return _total(_reports(spark, errands))
+                except PySparkException as problem:
+                    if self.orders.stop.is_set():
+                        return Report(interrupted=True)
+                    raise _failed(str(problem)) from None
+
+    def _errands(self, plans: list[RecallPlan]) -> list[Errand]:
+        ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
+        letters = sum(len(one.letters) for one in plans)
+        return [
+            Errand(
+                plan,
+                self.connection,
+                ledger,
+                self.edit,
+                self.per_second * len(plan.letters) / letters,
+                self.orders.who,
+                self.keys,
+                AT_ONCE,
+            )
+            for plan in plans
+        ]
+
+    @contextmanager
+    def _interruptible(self, spark: SparkSession) -> Iterator[None]:
+        """Ends Spark's tasks when somebody interrupts: they cannot be asked, and need not be."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.is_set():
+                if self.orders.stop.wait(0.2):
+                    spark.sparkContext.cancelAllJobs()
+                    return
+
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watching.join()
+
+
+def _reports(spark: SparkSession, errands: list[Errand]) -> list[Report]:
+    """One task for each errand."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                told = json.dumps(asdict(errands[number].run()))
+                yield pa.RecordBatch.from_pydict({"crew": [number], "report": [told]})
+
+    numbers = spark.range(0, len(errands), 1, len(errands))
+    return [Report(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]
+
+
+def _total(reports: list[Report]) -> Report:
+    return replace(Report(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports))
+
+
+def _failed(text: str) -> KodoctlError:
+    if found := list(dict.fromkeys(findings(text))):
+        return ClusterError(*found)
+    told = [line.strip() for line in text.splitlines() if line.strip()]
+    detail = f"{' '.join(told[:2])[:400]}\nthe same command again goes on where it was, and sends nothing twice"
+    return KodoctlError(error("K823", "a task of Spark's that sends letters failed", detail))

@@ -1,0 +1,30 @@
+"""A plan's lanes dealt out to those who work side by side: a lane has one sender, a sender may have several lanes. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+
+from kodoctl.recall.plan import RecallPlan
+
+
+def crews(plan: RecallPlan, lanes: Collection[int], most: int) -> list[RecallPlan]:
+    """At most so many plans, each with all letters of some of the `lanes`, about as many letters each; acknowledging is left to
+    who holds the dead letters.
+    """
+    load = Counter(one.lane for one in plan.letters if one.lane in set(lanes))
+    dealt: list[set[int]] = [set() for _ in range(min(max(1, most), len(load)))]
+    full = [0] * len(dealt)
+    for lane, letters in load.most_common():  # the longest first, each to who has least
+        least = min(range(len(dealt)), key=lambda number: (full[number], number))
+        dealt[least].add(lane)
+        full[least] += letters
+    return [
+        replace(
+            plan,
+            letters=tuple(replace(one, repeats=()) if one.repeats else one for one in plan.letters if one.lane in mine),
+            settle=(),
+        )
+        for mine in dealt
+    ]

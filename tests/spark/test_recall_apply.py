@@ -1,0 +1,174 @@
+"""`kodoctl pipeline recall apply` on a real broker: lanes side by side, each letter once, killed anywhere and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker.recalling import DLQ, RETRYING, Recalls
+from tests.cluster import Workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.broker
+LETTERS = 120
+KILLING = """
+import os, signal
+from itertools import count
+
+os.environ.setdefault("KILL_GROUP", str(os.getpgrp()))  # the command and Spark; tasks are a group of their own
+
+from kodoctl.pipeline.jobs import sending
+from kodoctl.pulsar.letters import Holder, LaneSender
+from kodoctl.recall import carry
+from kodoctl.recall.delta import DeltaLedger
+
+sending.AT_ONCE = 20
+
+
+def die():
+    os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
+    os.killpg(0, signal.SIGKILL)
+
+
+def around(owner, name, step, nth):
+    '''Everything dies before the nth call of one process, or (step ends with a dot) right after it.'''
+    original, calls = getattr(owner, name), count(1)
+
+    def patched(*arguments):
+        fatal = os.environ["KILL_AT"] == step and next(calls) == nth
+        if fatal and not step.endswith("."):
+            die()
+        answer = original(*arguments)
+        if fatal:
+            die()
+        return answer
+
+    setattr(owner, name, patched)
+
+
+around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none
+around(DeltaLedger, "append", "first intent booked.", 2)
+around(LaneSender, "send", "first sent.", 1)
+around(LaneSender, "send", "sent.", 13)
+around(carry.Carrier, "_count", "stored", 2)  # all receipts are there, nothing of it is booked
+around(DeltaLedger, "append", "booked.", 5)
+around(sending, "_total", "all sent", 1)
+around(Holder, "acknowledge", "acknowledged.", 25)
+around(carry.Carrier, "_still_held", "all done", 1)
+"""
+BRIEF, LONG = (
+    "sent.",
+    [
+        "first intent",
+        "first intent booked.",
+        "first sent.",
+        "stored",
+        "booked.",
+        "all sent",
+        "acknowledged.",
+        "all done",
+    ],
+)
+
+
+def _apply(recalls: Recalls, *more: str, file: str = "p.json", code: int | None = 0) -> dict[str, Any]:
+    run = recalls.workspace.run(
+        "pipeline", "recall", "apply", file, "--rate", "50000/s", "--format", "json", *more, code=code
+    )
+    found: dict[str, Any] = json.loads(run.out) if run.out else {}
+    return found | {"said": run.err}
+
+
+def _killed(recalls: Recalls, step: str) -> None:
+    """The command as a process of its own, which dies at a step, with Spark and all its tasks."""
+    folder = recalls.workspace.folder / "killing"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(KILLING, encoding="utf-8")
+    command = [
+        sys.executable,
+        "-m",
+        "kodoctl",
+        "pipeline",
+        "recall",
+        "apply",
+        "p.json",
+        "--rate",
+        "50000/s",
+        "--master",
+        "local[2]",
+    ]
+    root = str(Path(__file__).parents[2])
+    environment = {**os.environ, "KILL_AT": step, "PYTHONPATH": f"{folder}:{root}"}
+    with subprocess.Popen(
+        [*command, *recalls.workspace.connection()], cwd=recalls.workspace.folder, env=environment, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        _, err = process.communicate(timeout=290)
+    assert process.returncode == -signal.SIGKILL, f"{step}: {err}"
+    assert "Traceback" not in err
+
+
+def _kill_and_again(recalls: Recalls, step: str) -> None:
+    recalls.die(range(LETTERS), batch=7)
+    chosen = {n for n in range(LETTERS) if n % 3}
+    recalls.plan("payload.n % 3 > 0")
+    _killed(recalls, step)
+    at_kill = recalls.arrived()
+    assert max(at_kill.values(), default=1) == 1, step
+    report = _apply(recalls)
+    assert report["complete"], step
+    assert recalls.arrived() == Counter(chosen), f"{step}: each once"
+    assert recalls.held() == set(range(LETTERS)) - chosen
+
+
+def test_a_kill_in_the_middle_of_sending_and_again_each_letter_arrives_once(
+    spark: SparkSession, workspace: Workspace
+) -> None:
+    _kill_and_again(Recalls(workspace), BRIEF)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("step", LONG)
+def test_a_kill_at_any_step_and_again_each_letter_arrives_once(
+    step: str, spark: SparkSession, workspace: Workspace
+) -> None:
+    _kill_and_again(Recalls(workspace), step)
+
+
+def test_lanes_are_sent_side_by_side_and_what_was_sent_is_not_sent_again(
+    spark: SparkSession, workspace: Workspace
+) -> None:
+    recalls = Recalls(workspace)
+    recalls.die([*range(60), *range(5)], batch=7)
+    recalls.plan("payload.n < 50")
+    report = _apply(recalls)
+    assert (report["sent"], report["before"], report["acknowledged"], report["complete"]) == (50, 0, 55, True)
+    assert "Sending 50 letters into 2 lanes, 2 at a time." in report["said"]
+    assert recalls.arrived() == Counter(range(50))
+    assert recalls.held() == set(range(50, 60))
+    for one in recalls.stored(RETRYING):
+        n = json.loads(one.payload or b"")["n"]
+        assert (one.key, one.ordering_key, one.event_time) == (f"k{n % 5}", "o", 1_000 + n)
+        assert dict(one.properties) == {
+            "uid": f"u{n % 3}", "kodo-id": f"id-{n}", "kodo-origin-id": f"9:{n}:0:-1", "kodo-recall": one.properties["kodo-recall"],
+        }  # fmt: skip
+    again = _apply(recalls)
+    assert (again["sent"], again["already"], again["before"], again["complete"]) == (0, 50, 50, True)
+    assert "Sending" not in again["said"], "nothing left: no Spark is started"
+    recalls.plan("true", file="rest.json")
+    workspace.admin("POST", f"{workspace.path(RETRYING)}/partitions", 2)
+    grown = workspace.run("pipeline", "recall", "apply", "rest.json", code=4)
+    assert "K822" in grown.err
+    assert "has 2 partitions, 1 when planned" in " ".join(grown.err.split())
+    assert recalls.held() == set(range(50, 60))
+    assert DLQ in workspace.topics()
