@@ -27,7 +27,7 @@ PURE := $(PURE),consumer/outbox/choice.py,consumer/outbox/identities.py,consumer
 PURE := $(PURE),consumer/seeing/evenness.py,consumer/seeing/stalls.py,consumer/seeing/why.py
 PURE := $(PURE),kodoctl/pipeline/advice.py,kodoctl/pipeline/report.py,kodoctl/render/report_words.py
 PURE := $(PURE),kodoctl/pipeline/lanes.py,kodoctl/pipeline/told.py,kodoctl/pipeline/verdict.py,kodoctl/pipeline/typed.py
-PURE := $(PURE),kodoctl/pipeline/counting.py
+PURE := $(PURE),kodoctl/pipeline/advising.py,kodoctl/pipeline/counting.py,kodoctl/pipeline/harm.py,kodoctl/pipeline/patching.py
 THREADED := consumer/engine/service.py,consumer/engine/worker.py
 
 SEEDS ?= 20000

@@ -327,6 +327,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K800": Code("width of windows", "Give one that divides a day, such as 5m, 1h or 1d."),
         "K801": Code("nothing has landed", "Run `kodoctl pipeline ingest` first, with the same --landing and --env."),
         "K802": Code("nothing has been counted", "Run `kodoctl pipeline rollup` first, with the same --landing and --env."),
+        "K803": Code("the file cannot be patched", "Make the change it names by hand, then run `kodoctl plan`."),
+        "K804": Code("not a time", "Give whole milliseconds or more with a unit, such as 10s."),
         "K810": Code("no run has landed", "`kodoctl pipeline ingest` lands it; --landing and --env say where it is."),
         "K811": Code("charts cannot be drawn", "Install `kodoctl[spark]`: matplotlib comes with it."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),

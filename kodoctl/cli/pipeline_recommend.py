@@ -1,0 +1,92 @@
+"""pipeline recommend: who harms whom by the counted tables, and the topology file that would end it, as a patch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.git import source_of_topology
+from kodoctl.cli.pipeline_commands import (
+    LANDING,
+    File,
+    Format,
+    LandingOption,
+    Master,
+    Output,
+    new_run,
+    one_expansion,
+    spark_settings,
+)
+from kodoctl.cli.show import show_lines
+from kodoctl.errors import UsageError, error
+
+Goal = Annotated[
+    str,
+    typer.Option("--goal", help="Messages of quiet tenants should be done within this time.", metavar="TIME"),
+]
+
+
+@command
+def recommend(
+    topology: File,
+    landing: LandingOption = LANDING,
+    env: Environment = None,
+    goal: Goal = "10s",
+    master: Master = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Tell which tenants make others wait, with a patch of the topology file that moves them. Changes nothing.
+
+    Example: kodoctl pipeline recommend topologies/trade.yaml | git apply
+    """
+    run = new_run()
+    if output is Format.TEXT:
+        tell(f"Run {run}: recommend. Spark takes 5 to 15 s to start.")
+    from kodoctl.pipeline.session import installed
+
+    installed()
+    from kodoctl.pipeline.advising import document, lines
+    from kodoctl.pipeline.jobs.patched import patched
+    from kodoctl.pipeline.jobs.recommend import recommend as look
+    from kodoctl.pipeline.jobs.rollup import check_counted, counted
+    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.patching import patch
+    from kodoctl.pipeline.session import spark_session
+
+    wanted = _goal(goal)
+    expansion = one_expansion(topology, env)
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    check_counted(place)
+    with spark_session(spark_settings(master)) as spark:
+        tables = counted(spark, place)
+        advice = look(spark, tables, expansion, wanted)
+    moves = [move for _, some in advice.moves for move in some]
+    found = {"run": run, **document(tables.window, wanted, moves, advice.victims, advice.notes)}
+    if moves:
+        source = expansion.topology.source
+        name = source_of_topology(Path(source.path)).path or Path(source.path).as_posix().lstrip("/")
+        found["patch"] = patch(name, *patched(expansion, advice.moves))
+    if output is Format.JSON:
+        say(json.dumps(found, indent=2))
+        return
+    show_lines(lines(found))
+    if moves:
+        tell("Nothing was changed. Pipe this into `git apply`, then look at `kodoctl plan`.")
+        say()
+        typer.echo(found["patch"], nl=False)
+
+
+def _goal(text: str) -> int:
+    from kodoctl.topology.units import Duration, UnitError
+
+    try:
+        goal = int(Duration.parse(text))
+    except UnitError as problem:
+        raise UsageError(error("K804", "not a time", f"--goal: {problem}")) from None
+    if not goal:
+        raise UsageError(error("K804", "not a time", "--goal: nothing is done within no time"))
+    return goal

@@ -1,0 +1,219 @@
+"""Who harms whom, and the fewest tenants to move so that it ends. Pure: windows go in, moves come out.
+
+A tenant is *loud* in a window when it brings a quarter of all messages, at least 100, and twice its fair share. A window is
+*harmed* when more than 5 % of what the others had done in it came later than the goal. Three recent windows in which a
+tenant was loud and others were harmed are blamed on it, unless a move that takes them away is written in the file already
+and was not in effect then. Of all who could be moved, the fewest that explain every harmed window are.
+
+What is moved comes back only after twelve windows in which it brought less than an eighth: it takes more calm to come back
+than noise to leave, so that nobody is moved to and fro, and what the same data recommends is never taken back by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+RECENT: Final = 12  # windows that are looked at; so many must be calm before a tenant comes back
+ENTER: Final = 3  # harmed windows after which a tenant is moved
+LOUD: Final = 0.25  # share of all messages, as the file's `isolate` has it
+CALM: Final = 0.125
+LEAST: Final = 100  # messages of a window below which nobody is loud
+LATE: Final = 0.05  # share of what others had done that may be later than the goal
+JUDGED: Final = 20  # messages done below which a window is not judged
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """One tenant in one window: messages that arrived, what was done, and what of it later than the goal; `levels` in which
+    the subscription's workers handled it.
+    """
+
+    volume: int
+    done: int = 0
+    late: int = 0
+    levels: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One window, `at` ms since the epoch: `volume` of all `active` tenants together; `tenants`: at least those with a share
+    above CALM and those that routes move; `done` and `late` of the others.
+    """
+
+    at: int
+    volume: int
+    active: int
+    done: int
+    late: int
+    tenants: Mapping[str, Load]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One subscription. `ladder`: levels below L1, best first. `routed`: where routes of ours put tenants; `fixed`: tenants
+    whose place is not ours to change. `width` of a window in ms.
+    """
+
+    topic: str
+    subscription: str
+    ladder: Sequence[str]
+    routed: Mapping[str, str]
+    fixed: frozenset[str]
+    width: int
+    slices: Sequence[Slice]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """`action`: isolate, degrade or upgrade; `source` and `target`: levels, L1 where no route moves it. `windows`: beginnings of
+    those it is about; `share` of all messages that it brought in them; `late` and `late_else`: shares of what others had done
+    later than the goal, in these windows and in all others (None: nothing was done).
+    """
+
+    topic: str
+    subscription: str
+    tenant: str
+    action: str
+    source: str
+    target: str
+    windows: tuple[int, ...]
+    share: float
+    late: float | None
+    late_else: float | None
+
+
+def decide(case: Case) -> list[Move]:
+    """Moves of one subscription: who leaves, most guilty first, then who comes back."""
+    if not case.slices:
+        return []
+    newest = max(one.at for one in case.slices)
+    since = newest - (RECENT - 1) * case.width
+    recent = [one for one in case.slices if one.at >= since]
+    leaving = [_leaving(case, tenant, guilt) for tenant, guilt in _fewest(case, recent)]
+    if min(one.at for one in case.slices) > since:
+        return leaving
+    return [*leaving, *(_back(case, tenant, recent) for tenant in sorted(case.routed) if _calm(tenant, recent))]
+
+
+def unmovable(case: Case) -> list[str]:
+    """Tenants who harm others, and whose place is not ours to change."""
+    free = Case(case.topic, case.subscription, case.ladder, case.routed, frozenset(), case.width, case.slices)
+    return sorted({one.tenant for one in decide(free)} & case.fixed)
+
+
+def loud(tenant: str, one: Slice) -> bool:
+    """Whether it fills the window."""
+    load = one.tenants.get(tenant)
+    if load is None or load.volume < LEAST or one.active < 2:
+        return False
+    return load.volume >= LOUD * one.volume and load.volume * one.active >= 2 * one.volume
+
+
+def harmed(one: Slice) -> bool:
+    """Whether those who are not loud had to wait."""
+    done, late = _others(one)
+    return done >= JUDGED and late > LATE * done
+
+
+def _others(one: Slice) -> tuple[int, int]:
+    quiet = [load for tenant, load in one.tenants.items() if not loud(tenant, one)]
+    return one.done + sum(load.done for load in quiet), one.late + sum(load.late for load in quiet)
+
+
+def _fewest(case: Case, recent: Sequence[Slice]) -> list[tuple[str, tuple[Slice, ...]]]:
+    """Tenants to move, each with the windows blamed on it: greedy, and then whom the others make needless is left out."""
+    open_ = {
+        one.at for one in recent if harmed(one) and not any(_explains(case, tenant, one) for tenant in case.routed)
+    }
+    blamed: dict[str, dict[int, Slice]] = {}
+    for tenant in sorted({name for one in recent for name in one.tenants} - case.fixed):
+        blamed[tenant] = {
+            one.at: one for one in _lately(case, tenant, recent) if harmed(one) and _would_help(case, tenant, one)
+        }
+    chosen: list[str] = []
+    while True:
+        worth = {
+            tenant: (len(open_ & windows.keys()), _volume(tenant, windows.values()))
+            for tenant, windows in blamed.items()
+        }
+        best = max(worth, key=lambda tenant: (*worth[tenant], tenant), default=None)
+        if best is None or worth[best][0] < ENTER:
+            break
+        chosen.append(best)
+        open_ -= blamed[best].keys()
+    return [(one, tuple(blamed[one].values())) for one in _needed(chosen, blamed)]
+
+
+def _needed(chosen: Sequence[str], blamed: Mapping[str, Mapping[int, Slice]]) -> list[str]:
+    kept = list(chosen)
+    for one in chosen:
+        others = {at for other in kept if other != one for at in blamed[other]}
+        if blamed[one].keys() <= others:
+            kept.remove(one)
+    return kept
+
+
+def _volume(tenant: str, windows: Iterable[Slice]) -> int:
+    return sum(one.tenants[tenant].volume for one in windows)
+
+
+def _next(case: Case, tenant: str) -> str | None:
+    """The level below the one it is in."""
+    place = case.routed.get(tenant)
+    at = -1 if place is None else case.ladder.index(place)
+    return case.ladder[at + 1] if at + 1 < len(case.ladder) else None
+
+
+def _lately(case: Case, tenant: str, recent: Sequence[Slice]) -> Iterator[Slice]:
+    """Windows since it is where it is: behind the last one in which it was where it would be, or not where the file has it.
+    So what a move was recommended by never calls for the next one.
+    """
+    target, place = _next(case, tenant), case.routed.get(tenant)
+    found = [(one.at, one.tenants[tenant].levels) for one in recent if tenant in one.tenants]
+    elsewhere = [at for at, levels in found if target in levels or (place is not None and place not in levels)]
+    after = max(elsewhere, default=-1)
+    return (one for one in recent if one.at > after)
+
+
+def _would_help(case: Case, tenant: str, one: Slice) -> bool:
+    """It is loud, and there is a level below."""
+    return _next(case, tenant) is not None and loud(tenant, one)
+
+
+def _explains(case: Case, tenant: str, one: Slice) -> bool:
+    """The file moves it by now, and did not then: what it did there needs no other move."""
+    return loud(tenant, one) and case.routed[tenant] not in one.tenants[tenant].levels
+
+
+def _calm(tenant: str, recent: Sequence[Slice]) -> bool:
+    return all(one.tenants[tenant].volume < CALM * one.volume for one in recent if tenant in one.tenants)
+
+
+def _leaving(case: Case, tenant: str, guilt: Sequence[Slice]) -> Move:
+    place, target = case.routed.get(tenant), _next(case, tenant)
+    assert target is not None  # else nothing would be blamed on it
+    action = "isolate" if place is None else "degrade"
+    return _move(case, tenant, action, (place or "L1", target), guilt)
+
+
+def _back(case: Case, tenant: str, recent: Sequence[Slice]) -> Move:
+    return _move(case, tenant, "upgrade", (case.routed[tenant], "L1"), recent)
+
+
+def _move(case: Case, tenant: str, action: str, levels: tuple[str, str], windows: Sequence[Slice]) -> Move:
+    at = {one.at for one in windows}
+    volume = sum(one.tenants[tenant].volume for one in windows if tenant in one.tenants)
+    late, late_else = (
+        _late(tenant, [one for one in case.slices if (one.at in at) is inside]) for inside in (True, False)
+    )
+    share = volume / max(1, sum(one.volume for one in windows))
+    return Move(case.topic, case.subscription, tenant, action, *levels, tuple(sorted(at)), share, late, late_else)
+
+
+def _late(tenant: str, windows: Sequence[Slice]) -> float | None:
+    """Of what all but this one had done, the share that came later than the goal."""
+    done = sum(one.done + sum(load.done for name, load in one.tenants.items() if name != tenant) for one in windows)
+    late = sum(one.late + sum(load.late for name, load in one.tenants.items() if name != tenant) for one in windows)
+    return late / done if done else None

@@ -1,0 +1,259 @@
+"""A topology file with other routes, as text: what is not touched stays as it was, comments and all. Pure.
+
+Edits go by places in the text, not through a tree that is written anew. Routes that name tenants by the topic's `fair_by`
+with `in` are ours to change; any other is somebody's own.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import yaml
+
+from kodoctl.topology.conditions import as_property
+from kodoctl.topology.fmt_tree import Entry, Item, Path, canonical_keys, read_tree
+from kodoctl.topology.handling import Route
+
+_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_NO_END: Final = "\\ No newline at end of file\n"
+
+
+class CannotPatchError(Exception):
+    """The file is written in a way that is not edited here; the message says where."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ours:
+    """A route of ours: its place in the list, its tenants and level."""
+
+    index: int
+    tenants: tuple[str, ...]
+    to: str
+
+
+def ours(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> list[Ours]:
+    """Routes that put tenants below L1."""
+    return [
+        Ours(at, tuple(as_property(value) for value in route.when.in_), route.to.value)
+        for at, route in enumerate(routes)
+        if route.when.property == fair_by and route.when.in_ is not None and route.to.value in ladder
+    ]
+
+
+def others(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) -> frozenset[str]:
+    """Tenants that somebody's own route names."""
+    known = {one.index for one in ours(routes, fair_by, ladder)}
+    named = [route.when for at, route in enumerate(routes) if at not in known and route.when.property == fair_by]
+    values = [value for one in named for value in (one.in_ or ()) + ((one.equals,) if one.equals is not None else ())]
+    return frozenset(as_property(value) for value in values)
+
+
+def moved(before: Sequence[Ours], places: Mapping[str, str | None]) -> tuple[list[Ours], list[Ours]]:
+    """(routes of ours as they are to be, those to append) when tenants go to these levels; None: no route any more. A route
+    without tenants is to go.
+    """
+    kept = [Ours(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before]
+    appended: list[Ours] = []
+    for level in dict.fromkeys(level for level in places.values() if level):
+        names = tuple(name for name, to in places.items() if to == level)
+        same = next((at for at, one in enumerate(kept) if one.to == level), None)
+        free = next((at for at, one in enumerate(kept) if not one.tenants), None)
+        at = same if same is not None else free
+        if at is None:
+            appended.append(Ours(-1, names, level))
+        else:
+            kept[at] = Ours(kept[at].index, (*(kept[at].tenants), *names), level)
+    return kept, appended
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Characters from `start` to before `end` become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+class Text:
+    """A YAML text and the places in it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.newline = "\r\n" if "\r\n" in text else "\n"
+        self._starts = [0]
+        for line in _LINE.findall(text):
+            self._starts.append(self._starts[-1] + len(line))
+        self.tree = read_tree(text)
+        self.edits: list[Edit] = []
+
+    def find(self, path: Path) -> Item | None:
+        """What stands there."""
+        item = self.tree
+        for step in path:
+            entry = _entry(item, step)
+            if entry is None:
+                return None
+            item = entry.value
+        return item
+
+    def result(self) -> str:
+        """The text with every edit."""
+        text = self.text
+        for one in sorted(self.edits, key=lambda one: (one.start, one.end), reverse=True):
+            text = text[: one.start] + one.text + text[one.end :]
+        return text
+
+    def replace(self, item: Item, text: str) -> None:
+        """Another value in the same place."""
+        self.edits.append(Edit(self._offset(item.start), self._offset(item.end), text))
+
+    def set_key(self, path: Path, key: str, value: Sequence[str]) -> None:
+        """A key that is not there yet: one line of value, or several that stand below it, indented."""
+        owner = self.find(path)
+        if owner is None or not owner.entries:
+            raise CannotPatchError(f"`{path[-1]}` has no keys yet")
+        if owner.flow:
+            if value[0].startswith("- "):
+                value = [f"[{', '.join(line.removeprefix('- ') for line in value)}]"]
+            at = self._offset(owner.end) - 1
+            self.edits.append(Edit(at, at, f", {key}: {value[0]}"))
+            return
+        indent = " " * owner.start[1]
+        several = value[0].startswith("- ")
+        lines = (
+            [f"{indent}{key}:", *(f"{indent}  {line}" for line in value)] if several else [f"{indent}{key}: {value[0]}"]
+        )
+        order = canonical_keys(path)
+        before = set(order[: order.index(key)]) if key in order else set()
+        above = [entry for entry in owner.entries if entry.key in before]
+        if above:
+            self._insert_below(_last_line(above[-1].value), lines)
+        else:
+            self._insert_below(owner.entries[0].start[0] - 1, lines)
+
+    def append(self, path: Path, line: str) -> None:
+        """One more entry, `{…}`, of a list."""
+        owner = self.find(path)
+        assert owner is not None
+        if owner.flow:
+            at = self._offset(owner.end) - 1
+            self.edits.append(Edit(at, at, f", {line}" if owner.entries else line))
+        else:
+            self._insert_below(_last_line(owner), [f"{' ' * owner.start[1]}- {line}"])
+
+    def remove(self, path: Path, indexes: set[int]) -> None:
+        """Entries of the list; the list and its key with the last one."""
+        owner = self.find(path)
+        assert owner is not None
+        if len(indexes) < len(owner.entries):
+            self._remove(owner, indexes)
+        else:
+            above = self.find(path[:-1])
+            assert above is not None
+            self._remove(above, {at for at, entry in enumerate(above.entries) if entry.key == path[-1]})
+
+    def _remove(self, owner: Item, indexes: set[int]) -> None:
+        if len(indexes) == len(owner.entries):
+            raise CannotPatchError("nothing else would be left beside the routes")
+        for at in sorted(indexes):
+            entry = owner.entries[at]
+            if not owner.flow:
+                self.edits.append(Edit(self._starts[entry.start[0]], self._starts[_last_line(entry.value) + 1], ""))
+            elif any(before not in indexes for before in range(at)):
+                before = max(one for one in range(at) if one not in indexes or one == at - 1)
+                self.edits.append(
+                    Edit(self._offset(owner.entries[before].value.end), self._offset(entry.value.end), "")
+                )
+            else:
+                self.edits.append(Edit(self._offset(entry.start), self._offset(owner.entries[at + 1].start), ""))
+
+    def _insert_below(self, line: int, lines: Sequence[str]) -> None:
+        at = self._starts[line + 1]
+        open_end = at > 0 and not self.text[:at].endswith("\n")
+        text = self.newline.join(lines)
+        self.edits.append(Edit(at, at, f"{self.newline}{text}" if open_end else f"{text}{self.newline}"))
+
+    def _offset(self, place: tuple[int, int]) -> int:
+        return self._starts[place[0]] + place[1]
+
+
+def _entry(item: Item, step: str | int) -> Entry | None:
+    if isinstance(step, int):
+        return item.entries[step] if item.is_list and step < len(item.entries) else None
+    return next((entry for entry in item.entries if entry.key == step and not item.is_list), None)
+
+
+def _last_line(item: Item) -> int:
+    line, column = item.end
+    return line if column else line - 1
+
+
+def rewritten(
+    text: str, path: Path, fair_by: str, before: Sequence[Ours], places: Mapping[str, str | None], backup: Path | None
+) -> str:
+    """The text with tenants of the subscription at `path` put to these levels; `backup`: the topic that gets `backup: true`.
+    Raises CannotPatchError.
+    """
+    edited = Text(text)
+    kept, appended = moved(before, places)
+    routes: Path = (*path, "routes")
+    for old, new in zip(before, kept, strict=True):
+        if new.tenants and new != old:
+            _rewrite(edited, (*routes, old.index), old, new)
+    if gone := {one.index for one in kept if not one.tenants}:
+        edited.remove(routes, gone)
+    if appended:
+        added = [_route(fair_by, one) for one in appended]
+        if edited.find(routes) is None:
+            edited.set_key(path, "routes", [f"- {line}" for line in added])
+        else:
+            for line in added:
+                edited.append(routes, line)
+    if backup is not None:
+        there = edited.find((*backup, "backup"))
+        if there is None:
+            edited.set_key(backup, "backup", ["true"])
+        else:
+            edited.replace(there, "true")
+    return edited.result()
+
+
+def _rewrite(edited: Text, path: Path, old: Ours, new: Ours) -> None:
+    for step, changed, value in (
+        (("when", "in"), old.tenants != new.tenants, _names(new.tenants)),
+        (("to",), old.to != new.to, new.to),
+    ):
+        item = edited.find((*path, *step))
+        if item is None:
+            raise CannotPatchError(f"route {old.index + 1} is an alias, or stands elsewhere")
+        if changed:
+            edited.replace(item, value)
+
+
+def _route(fair_by: str, one: Ours) -> str:
+    return f"{{when: {{property: {_scalar(fair_by)}, in: {_names(one.tenants)}}}, to: {one.to}}}"
+
+
+def _names(tenants: Sequence[str]) -> str:
+    return f"[{', '.join(_scalar(name) for name in tenants)}]"
+
+
+def _scalar(text: str) -> str:
+    """A text in YAML's flow style, on one line, quoted where it must be."""
+    return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=True).strip()[1:-1]
+
+
+def patch(name: str, before: str, after: str) -> str:
+    """A unified diff that `git apply` takes. `name`: the file below the top of its repository."""
+    return "".join(_diff(name, before, after))
+
+
+def _diff(name: str, before: str, after: str) -> Iterator[str]:
+    old, new = _LINE.findall(before), _LINE.findall(after)
+    for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
+        yield line if line.endswith("\n") else f"{line}\n{_NO_END}"
