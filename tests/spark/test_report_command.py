@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kodoctl.pipeline.jobs.report import counts
+from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.transforms import shown
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level, State
@@ -89,10 +92,13 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
         "failures.png", "latency.png", "tenants.png", "traffic.png", "verdict.png", "waiting.png",
     ]  # fmt: skip
 
+    at = Landing(landing, "trade", None)
     assert run_main("pipeline", "rollup", str(file), "--landing", landing, "--window", "1s").code == 0
-    counted = workspace.run(*typed, "--out", str(page), "--format", "json").json()
-    differ = [name for name in found if found[name] != counted[name]]
-    assert set(differ) <= {"run", "made_at"}
+    with counts(spark, at) as known:
+        assert all("/rollup/" in one for one in known.rollup.inputFiles())
+        assert shown.points(known.rollup, found["over_time"]["width_ms"]) == [
+            one for one in found["over_time"]["points"] if sum(one.values()) > one["at"]
+        ]
 
 
 def test_what_cannot_be_written_is_told_before_spark_starts(workspace, place):
