@@ -160,6 +160,7 @@ def _tenants(rows: Iterable[Row], groups: Sequence[Row]) -> list[Row]:
             "noisy": (one["topic"], one["tenant"]) in noisy,
         }
         for one in rows
+        if one["arrivals"] or one["done"]
     ]
 
 

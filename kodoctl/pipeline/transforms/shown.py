@@ -72,6 +72,7 @@ def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
     tenants = (
         rollup.groupBy("topic", "tenant")
         .agg(arrived.alias("arrivals"))
+        .where("arrivals > 0")  # producers' marks are somebody's records, and nobody's messages
         .withColumn("tenants", F.count("*").over(by_topic))
         .withColumn("total", F.sum("arrivals").over(by_topic))
         .select("topic", "tenant", "arrivals", (many & (F.col("arrivals") >= LEAST)).alias("noisy"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from kodoctl.pipeline.report import FAILURES, coarser, fitting
-from tests.reports import AT, MINUTE, busy, failure, made, quiet, wait
+from tests.reports import AT, MINUTE, busy, failure, made, quiet, tenant, wait
 
 
 def test_lanes_are_told_in_the_order_messages_go_and_partitions_are_added():
@@ -34,6 +34,8 @@ def test_the_commonest_failures_are_told_and_the_rest_is_added_up():
 def test_noisy_tenants_stand_beside_quiet_ones():
     found = made()
     (fairness,) = found["fairness"]
+    counted = {**busy().counted, "tenants": [tenant("(none)", 0, 0, None)]}
+    assert made(busy(counted=counted))["tenants"] == []
     assert (fairness["noisy"]["names"], round(fairness["noisy"]["share"], 2)) == (["mega"], 0.86)
     assert fairness["quiet"]["tenants"] == 6
     assert [(one["tenant"], one["noisy"]) for one in found["tenants"]][:2] == [("mega", True), ("anna", False)]
