@@ -33,10 +33,10 @@ THREADED := consumer/engine/service.py,consumer/engine/worker.py
 SEEDS ?= 20000
 KILLS ?= 1000
 
-.PHONY: help setup demo test browser test-broker pipeline-full simulate faults check format bench docs lock clean
+.PHONY: help setup demo demo-pipeline test browser test-broker pipeline-full simulate faults check format bench docs lock clean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Virtual environment with locked dependencies
 
@@ -85,6 +85,9 @@ docs: $(READY) ## Write docs/reference and schemas/topology.v1.json anew from th
 
 demo: $(READY) ## The main job on a real broker, in three minutes
 	$(BIN)/python examples/demo/run.py
+
+demo-pipeline: $(READY) ## Traffic with a noisy tenant, failures and a loss; every pipeline command; the report
+	$(BIN)/python examples/demo/pipeline.py
 
 bench: $(READY) ## Measure against what a user would pick instead (needs a broker: kodoctl dev up --use)
 	$(BIN)/python benchmarks/lint/measure.py

@@ -131,9 +131,9 @@ def waits(log: Path) -> None:
         print(f"  {customer:<10} {len(found):>6} {found[len(found) // 2]:>10.2f} s {found[-1]:>7.2f} s")
 
 
-def main() -> None:
-    """The demo."""
-    started = time.monotonic()
+@contextmanager
+def workplace() -> Iterator[Path]:
+    """A folder with the demo's files, where commands find no settings of the user's."""
     with tempfile.TemporaryDirectory(prefix="kodoctl-demo-") as scratch:
         folder = Path(scratch)
         for file in ("shop.yaml", "billing.py"):
@@ -149,9 +149,15 @@ def main() -> None:
             "KODOCTL_CONTEXT",
         ):
             os.environ.pop(variable, None)
-        with broker() as admin_url:
-            show(folder, admin_url)
+        yield folder
         os.chdir(HERE)
+
+
+def main() -> None:
+    """The demo."""
+    started = time.monotonic()
+    with workplace() as folder, broker() as admin_url:
+        show(folder, admin_url)
     print(f"\nDone in {time.monotonic() - started:.0f} s. Next: docs/tutorial.md builds this step by step.")
 
 
