@@ -276,7 +276,7 @@ _TABLES = st.lists(LETTERS, min_size=20, max_size=40)
 _TEXTS = st.lists(_truths, min_size=6, max_size=12)
 
 
-@_property(5)
+@_property(2)
 @given(letters=_TABLES, texts=_TEXTS)
 def test_both_engines_say_the_same(plain: SparkSession, letters: list[dict[str, Any]], texts: list[str]) -> None:
     assert _disagreements(plain, letters, ["true", *texts]) == []

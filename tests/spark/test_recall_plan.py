@@ -69,6 +69,7 @@ def test_the_plan_is_the_one_made_without_spark(spark: SparkSession, workspace: 
     assert recalls.apply(file="s.json")["sent"] == 10, "either command carries out either's plan"
 
 
+@pytest.mark.full
 def test_a_landing_is_chosen_from_and_what_it_lacks_is_told(spark: SparkSession, workspace: Workspace) -> None:
     recalls = Recalls(workspace)
     missing = workspace.run("pipeline", "recall", "plan", *NAMED, "--where", "true", "--landing", "landed", code=1)
