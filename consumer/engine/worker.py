@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,6 +80,7 @@ class Worker:
         self._opened = False
         self._next_tick = float("inf")
         self._gathering = False
+        self._in_hand: deque[None] = deque()  # one for each lot that was collected and is not carried out yet
         self._alarmed: dict[str, tuple[float, int]] = {}
         self.alarms: Counter[str] = Counter()  # by kind, those kept back among them
         self.contradictions: list[str] = []  # what the watchdog saw last
@@ -139,9 +140,9 @@ class Worker:
 
     @property
     def busy(self) -> bool:
-        """Whether handlers run or receipts are awaited."""
+        """Whether handlers run, receipts are awaited, or a thread is still about to acknowledge or publish what they brought."""
         with self._lock:
-            return self.engine.busy
+            return self.engine.busy or bool(self._in_hand)
 
     def close(self) -> None:
         """Leaves; what was not acknowledged goes to other workers."""
@@ -317,6 +318,7 @@ class Worker:
             self._gathering = False
             todo = _Todo(engine.effects, engine.acknowledgements())
             engine.effects = Effects()
+            self._in_hand.append(None)
             return todo
         if gathered and not self._gathering:  # who began may be long at work: the timekeeper sees to the rest
             self._gathering = True
@@ -339,6 +341,12 @@ class Worker:
             self._carry_out(todo)
 
     def _carry_out(self, todo: _Todo) -> None:
+        try:
+            self._do(todo)
+        finally:
+            self._in_hand.pop()
+
+    def _do(self, todo: _Todo) -> None:
         effects = todo.effects
         for index, tokens in todo.acks:
             self._readers[index].acknowledge(tokens)

@@ -35,6 +35,8 @@ def held(pieces: Sequence[Piece], cursor: Cursor) -> Iterator[Run]:
         for first, last in done[begin:]:
             if first > (piece.ledger, piece.last):
                 break
+            if last < (piece.ledger, at):  # an earlier one reaches further
+                continue
             upto = first[1] - 1 if first[0] == piece.ledger else piece.first - 1
             if upto >= at:
                 yield Run(piece.ledger, at, upto)

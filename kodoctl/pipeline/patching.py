@@ -19,6 +19,7 @@ from kodoctl.topology.fmt_tree import Entry, Item, Path, canonical_keys, read_tr
 from kodoctl.topology.handling import Route
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
+_LINE_ENDS: Final = "\x85\u2028\u2029"
 _NO_END: Final = "\\ No newline at end of file\n"
 
 
@@ -244,8 +245,9 @@ def _names(tenants: Sequence[str]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A text in YAML's flow style, on one line, quoted where it must be."""
-    return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=True).strip()[1:-1]
+    """A text in YAML's flow style, on one line, quoted where it must be; what YAML takes for a line's end only as an escape."""
+    ends_lines = any(end in text for end in _LINE_ENDS)
+    return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=not ends_lines).strip()[1:-1]
 
 
 def patch(name: str, before: str, after: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.holding import STRIDE, Run, held, rows
@@ -17,6 +17,7 @@ _PLACES = st.tuples(st.integers(0, 4), st.integers(0, 12))
     mark=st.one_of(st.just((-1, -1)), _PLACES),
     ranges=st.lists(st.tuples(_PLACES, _PLACES).map(sorted).map(tuple), max_size=6),
 )
+@example(lengths=[0, 0, 0, 0, 2], mark=(-1, -1), ranges=[((0, 0), (4, 0)), ((0, 1), (0, 1))])
 def test_every_entry_that_is_not_acknowledged_once(
     lengths: list[int], mark: tuple[int, int], ranges: list[tuple[tuple[int, int], tuple[int, int]]]
 ) -> None:

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.patching import CannotPatchError, Ours, moved, others, ours, patch, rewritten
@@ -168,6 +168,8 @@ def test_routes_of_ours_and_somebody_elses():
 
 
 @settings(max_examples=50)
+@example("\x85")
+@example(" é\u2028")
 @given(st.text(st.characters(blacklist_categories=["Cs"]), min_size=1, max_size=30))
 def test_any_name_is_the_same_when_it_is_read(name):
     after = edited(PLAIN, {name: "B1"})

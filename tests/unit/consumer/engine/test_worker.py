@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -72,6 +73,28 @@ def test_a_short_time_out_is_kept_also_when_nothing_else_happens() -> None:
         place.gate.set()
         place.service.stop()
         place.pump.stop()
+
+
+def test_a_worker_does_not_leave_before_what_is_over_is_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Place(policy(concurrency=1))
+    place.service.start()
+    about_to, go_on = threading.Event(), threading.Event()
+    lane = type(place.worker.reader(0))
+    acknowledge = lane.acknowledge
+
+    def slowly(reader: Any, tokens: Any) -> None:
+        about_to.set()
+        assert go_on.wait(10)
+        acknowledge(reader, tokens)
+
+    monkeypatch.setattr(lane, "acknowledge", slowly)
+    place.send()
+    assert about_to.wait(10)
+    assert place.worker.busy
+    go_on.set()
+    eventually(lambda: not place.worker.busy)
+    place.service.stop()
+    place.pump.stop()
 
 
 def test_the_watchdog_counts_those_at_a_gate_and_those_behind_their_key() -> None:
