@@ -64,7 +64,7 @@ test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
 
 pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`
-	$(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark
+	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark
 
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)

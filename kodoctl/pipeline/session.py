@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local[*]"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
+JAVA_OPTIONS: Final = f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}"
+"""With a deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read."""
 _SQL: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # our source pushes down; Spark refuses it when this is off
@@ -33,8 +35,7 @@ _CONTEXT: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
-    # A deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read.
-    "spark.driver.extraJavaOptions": f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",

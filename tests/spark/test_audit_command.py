@@ -15,34 +15,50 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 TOPICS = "orders: {partitions: 1, subscriptions: {billing: {states: [retrying], audit: true}}}"
 
 
-def test_the_verdict_is_the_exit_code_and_every_run_has_its_id(spark, workspace):
-    file = workspace.topology(TOPICS)
-    landing = workspace.folder / "landing"
-    typed = ("pipeline", "audit", str(file), "--landing", str(landing), "--ledger", str(workspace.folder / "recalls"))
-    nothing = workspace.run(*typed, code=1)
-    assert "no run has landed [K810]" in nothing.err
-    assert "land first: kodoctl pipeline ingest" in " ".join(nothing.err.split())
-    assert nothing.out == ""
+class Judge:
+    """Two orders that are done, what a case makes of them, and the audit of that as it is typed."""
 
-    def judged(what, code):
-        shutil.rmtree(landing, ignore_errors=True)
-        traffic = Traffic(expand(load_topology(str(file))))
+    def __init__(self, workspace):
+        self.workspace, self.landing = workspace, workspace.folder / "landing"
+        self.file = workspace.topology(TOPICS)
+        ledger = str(workspace.folder / "recalls")
+        self.typed = ("pipeline", "audit", str(self.file), "--landing", str(self.landing), "--ledger", ledger)
+
+    def audits(self, what, code, *options):
+        shutil.rmtree(self.landing, ignore_errors=True)
+        traffic = Traffic(expand(load_topology(str(self.file))))
         traffic.done(0, "anna")
         traffic.record(9, traffic.move(2, traffic.store(1, "ben"), State.RETRYING))
         what(traffic)
-        traffic.land(landing, ended=60)
-        return workspace.run(*typed, "--format", "json", code=code).json()
+        traffic.land(self.landing, ended=60)
+        return self.workspace.run(*self.typed, *options, code=code)
 
-    found = judged(lambda traffic: None, 0)
-    assert (found["verdict"], found["subscriptions"][0]["messages"]) == ("no loss", {"done": 2})
-    assert found["run"]
-    found = judged(lambda traffic: traffic.store(3, "cleo"), 5)
+
+def _one_record_less(traffic):
+    traffic.transitions.pop(0)  # it is missing, or a message
+
+
+def test_loss_and_doubt_are_exit_codes_and_every_run_has_its_id(spark, workspace):
+    judge = Judge(workspace)
+    nothing = workspace.run(*judge.typed, code=1)
+    assert "no run has landed [K810]" in nothing.err
+    assert "land first: kodoctl pipeline ingest" in " ".join(nothing.err.split())
+    assert nothing.out == ""
+    found = judge.audits(lambda traffic: traffic.store(3, "cleo"), 5, "--format", "json").json()
     assert (found["verdict"], found["findings"][0]["fate"]) == ("loss", "lost")
-    found = judged(lambda traffic: traffic.transitions.pop(0), 6)  # a record is missing, or a message
-    assert (found["verdict"], found["reasons"][0]["kind"]) == ("inconclusive", "lost or unrecorded")
-    told = workspace.run(*typed, code=6)
+    assert found["run"]
+    told = judge.audits(_one_record_less, 6)
     run = told.err.split()[1].rstrip(":")
     assert told.out.splitlines()[-1] == f"run: {run}"
+
+
+@pytest.mark.full
+def test_no_loss_is_exit_code_0_and_doubt_says_why(spark, workspace):
+    judge = Judge(workspace)
+    found = judge.audits(lambda traffic: None, 0, "--format", "json").json()
+    assert (found["verdict"], found["subscriptions"][0]["messages"]) == ("no loss", {"done": 2})
+    found = judge.audits(_one_record_less, 6, "--format", "json").json()
+    assert (found["verdict"], found["reasons"][0]["kind"]) == ("inconclusive", "lost or unrecorded")
 
 
 def test_a_landing_of_a_run_that_was_cut_off_says_so(workspace):
