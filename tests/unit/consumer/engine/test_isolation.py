@@ -336,6 +336,16 @@ def test_large_messages_that_come_back_leave_half_of_the_bytes() -> None:
     assert bench.engine.room(lane_of(of, L1, State.PENDING)) == 1, "an empty lane gets on"
 
 
+def test_small_messages_that_come_back_leave_half_of_the_bytes_as_well() -> None:
+    of = _policy(lookahead_messages=10_000, lookahead_bytes=200_000)
+    bench = Bench(of)
+    back = _comes_back(bench, size=100)
+    assert back < of.max_held // 2, "their bytes are half of what may be held before their number is"
+    assert bench.engine.room(lane_of(of, B1, State.READY)) == 0
+    assert bench.engine.room(lane_of(of, L1, State.PENDING)) == 1, "an empty lane gets on"
+    assert bench.engine.room(0) > 1, "the lane they left reads on"
+
+
 def test_nobody_is_isolated_because_a_lane_that_nothing_can_leave_has_its_part() -> None:
     bench = Bench(_policy())
     bench.give(*(delivery(number, u="noisy") for number in range(_policy().max_held // 4)))
