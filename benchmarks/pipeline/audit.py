@@ -20,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,70 +72,73 @@ def main() -> None:
     print("\n".join(table(runs)))
 
 
-def measure(asked: argparse.Namespace, folder: Path, place: list[str]) -> list[dict[str, Any]]:
-    python = _installed(folder)
-    runs: list[dict[str, Any]] = []
-    expansion = expand(load_topology(str(folder / "bench.yaml")))
-    landing = Landing(str(folder / "landed"), "bench", None)
+class Arms:
+    """What is measured, by name; each answers its figures. The landing is below `folder`, and Spark's session is warm."""
 
-    def whole(name: str) -> dict[str, Any]:
-        command = [
-            sys.executable,
-            "-m",
-            "kodoctl",
-            "pipeline",
-            name.split()[1],
-            "bench.yaml",
-            "--landing",
-            "landed",
-            *place,
-        ]
-        took, done = timed(lambda: subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False))
-        assert done.returncode in (0, 5), done.stdout + done.stderr
-        if name.endswith("audit"):
-            assert f"{LOST}" in done.stdout, done.stdout
+    def __init__(self, spark: Any, folder: Path, place: list[str]) -> None:
+        self._spark, self._folder, self._place = spark, folder, place
+        self._expansion = expand(load_topology(str(folder / "bench.yaml")))
+        self._landing = Landing(str(folder / "landed"), "bench", None)
+        self._python = _installed(folder)
+        self.all: dict[str, Callable[[], dict[str, Any]]] = {
+            **{name: partial(self._whole, name) for name in WHOLE},
+            **{name: partial(self._peer, name) for name in PEERS},
+            "spark audit": self._audit,
+            "spark rollup": self._rollup,
+        }
+
+    def _whole(self, name: str) -> dict[str, Any]:
+        """A process as a user starts it. A rollup asks no cluster, and has nothing counted yet."""
+        what = name.split()[1]
+        command = [sys.executable, "-m", "kodoctl", "pipeline", what, "bench.yaml", "--landing", "landed"]
+        if what == "audit":
+            command += self._place
+        else:
+            (self._folder / "landed/bench/base/_manifests/run-rollup.json").unlink(missing_ok=True)
+        took, done = timed(
+            lambda: subprocess.run(command, cwd=self._folder, capture_output=True, text=True, check=False)
+        )
+        assert done.returncode == (5 if what == "audit" else 0), done.stdout + done.stderr
+        assert what == "rollup" or str(LOST) in done.stdout, done.stdout
         return {"seconds": took}
 
-    def peer(name: str) -> dict[str, Any]:
-        done = subprocess.run(
-            [python, str(HERE / "peers.py"), name, str(folder)], capture_output=True, text=True, check=True
-        )
-        return json.loads(done.stdout)
+    def _peer(self, name: str) -> dict[str, Any]:
+        command = [self._python, str(HERE / "peers.py"), name, str(self._folder)]
+        return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
+    def _tables(self) -> Tables:
+        return Tables(*(self._landing.read(self._spark, one) for one in (EVENTS, TRANSITIONS, COVERAGE, CURSORS)))
+
+    def _audit(self) -> dict[str, Any]:
+        took, found = timed(lambda: audit(self._spark, self._tables(), self._expansion))
+        assert found["subscriptions"][0]["messages"]["lost"] == LOST, found["subscriptions"]
+        return {"seconds": took}
+
+    def _rollup(self) -> dict[str, Any]:
+        given, window = self._tables(), "300000 milliseconds"
+        began = time.monotonic()
+        topics = self._spark.createDataFrame([(READY, "B2", "ready")], "msg_topic string, level string, state string")
+        for name, transform in (("rollup", rollup), ("latencies", latencies)):
+            rows = transform(given.events, given.transitions, window=window, topics=topics)
+            rows.write.mode("overwrite").parquet(str(self._folder / name))
+        ages = self._spark.read.parquet(str(self._folder / "latencies"))
+        seen = percentiles(ages, ["tenant"], POINTS).collect()
+        took = time.monotonic() - began
+        told: dict[str, list[float]] = {}
+        for row in sorted(seen):
+            told.setdefault(row["tenant"], []).append(row["latency"])
+        return {"seconds": took, "percentiles": told}
+
+
+def measure(asked: argparse.Namespace, folder: Path, place: list[str]) -> list[dict[str, Any]]:
+    runs: list[dict[str, Any]] = []
     with spark_session(SparkSettings(extra={"spark.driver.memory": "4g"})) as spark:
-
-        def tables() -> Tables:
-            return Tables(*(landing.read(spark, one) for one in (EVENTS, TRANSITIONS, COVERAGE, CURSORS)))
-
-        def spark_audit(_: str) -> dict[str, Any]:
-            took, found = timed(lambda: audit(spark, tables(), expansion))
-            assert found["subscriptions"][0]["messages"]["lost"] == LOST, found["subscriptions"]
-            return {"seconds": took}
-
-        def spark_rollup(_: str) -> dict[str, Any]:
-            given, window = tables(), "300000 milliseconds"
-            began = time.monotonic()
-            topics = spark.createDataFrame([(READY, "B2", "ready")], "msg_topic string, level string, state string")
-            counts = rollup(given.events, given.transitions, window=window, topics=topics)
-            counts.write.mode("overwrite").parquet(str(folder / "rollup"))
-            ages = latencies(given.events, given.transitions, window=window, topics=topics)
-            ages.write.mode("overwrite").parquet(str(folder / "latencies"))
-            seen = percentiles(spark.read.parquet(str(folder / "latencies")), ["tenant"], POINTS).collect()
-            took = time.monotonic() - began
-            told: dict[str, list[float]] = {}
-            for row in sorted(seen):
-                told.setdefault(row["tenant"], []).append(row["latency"])
-            return {"seconds": took, "percentiles": told}
-
-        does: dict[str, Any] = dict.fromkeys(WHOLE, whole) | dict.fromkeys(PEERS, peer)
-        does |= {"spark audit": spark_audit, "spark rollup": spark_rollup}
+        arms = Arms(spark, folder, place).all
         for number in range(-1, asked.rounds):  # the first round warms Spark and caches, and is thrown away
-            for name in random.sample(list(does), len(does)):
-                run = {"arm": name, "round": number, **does[name](name)}
-                say(
-                    f"round {number + 1}: {name} "
-                    + ", ".join(f"{key} {value:.2f}" for key, value in run.items() if isinstance(value, float))
-                )
+            for name in random.sample(list(arms), len(arms)):
+                run = {"arm": name, "round": number, **arms[name]()}
+                figures = ", ".join(f"{key} {value:.2f}" for key, value in run.items() if isinstance(value, float))
+                say(f"round {number + 1}: {name} {figures}")
                 if number >= 0:
                     runs.append(run)
     return _judged(runs)
