@@ -11,6 +11,7 @@ from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.pipeline_commands import (
     LANDING,
+    STARTS,
     File,
     Format,
     LandingOption,
@@ -38,7 +39,7 @@ def audit(
 ) -> None:
     """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
     run = new_run()
-    tell(f"Run {run}: audit of what was landed. Spark takes 5 to 15 s to start.")
+    tell(f"Run {run}: audit of what was landed. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()

@@ -30,6 +30,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 LANDING = ".kodoctl/landing"
+STARTS = "Spark takes 5 to 15 s to start."
 
 
 class Format(StrEnum):
@@ -133,21 +134,31 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
     return next(iter(expansions))
 
 
-class _View:
-    """Progress and result: lines on standard error and a summary for people, JSON lines for machines."""
+class Progress:
+    """Lines on standard error for people, JSON lines with the run's id for machines. A command's own view adds its events."""
 
     def __init__(self, output: Format, run: str) -> None:
-        self._json, self._run, self._began = output is Format.JSON, run, time.monotonic()
+        self.json, self.run, self._began = output is Format.JSON, run, time.monotonic()
 
-    def _line(self, event: str, text: str, **facts: Any) -> None:
-        if self._json:
-            say(json.dumps({"event": event, "run": self._run, **facts}))
+    def line(self, event: str, text: str, **facts: Any) -> None:
+        """One event."""
+        if self.json:
+            say(json.dumps({"event": event, "run": self.run, **facts}))
         else:
             tell(text)
 
     def begin(self, what: str) -> None:
         """Before anything that takes time."""
-        self._line("begin", f"Run {self._run}: {what}. Spark takes 5 to 15 s to start.", command=what)
+        self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
+
+    @property
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self._began
+
+
+class _View(Progress):
+    """Batches and the result."""
 
     def topics(self, request: Request, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
         """What is going to be read."""
@@ -156,7 +167,7 @@ class _View:
             raise ClusterError(error("K710", "topic missing", detail))
         missing = f"; {len(absent)} are not on the cluster" if absent else ""
         names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}
-        self._line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
+        self.line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
 
     def batch(self, landed: Landed) -> None:
         """Each batch that counts."""
@@ -165,19 +176,18 @@ class _View:
             f"Batch {landed.batch}: {many(landed.events, 'message')}, {many(landed.transitions, 'audit record')}, "
             f"{landed.size / 1e6:.1f} MB in {landed.seconds:.1f} s ({landed.events / max(landed.seconds, 0.001):,.0f}/s){holes}"
         )
-        self._line("batch", text, **asdict(landed))
+        self.line("batch", text, **asdict(landed))
 
     def end(self, done: list[Landed], where: str) -> None:
         """The result."""
         events, records = sum(one.events for one in done), sum(one.transitions for one in done)
         holes, unreadable = sum(len(one.holes) for one in done), sum(one.unreadable for one in done)
-        seconds = time.monotonic() - self._began
-        if self._json:
+        if self.json:
             totals = {"events": events, "transitions": records, "batches": len(done), "holes": holes}
-            self._line("end", "", **totals, unreadable=unreadable, landing=where, seconds=round(seconds, 3))
+            self.line("end", "", **totals, unreadable=unreadable, landing=where, seconds=round(self.seconds, 3))
             return
         new = f"{many(events, 'message')} and {many(records, 'audit record')} landed" if events else "Nothing new"
-        say(f"{new} in {many(len(done), 'batch', 'batches')}, {seconds:.1f} s: {where}")
+        say(f"{new} in {many(len(done), 'batch', 'batches')}, {self.seconds:.1f} s: {where}")
         if holes:
             say(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
         if unreadable:

@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, tell
-from kodoctl.cli.pipeline_commands import Master, spark_settings
+from kodoctl.cli.pipeline_commands import STARTS, Master, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
     SIGNING_KEYS,
@@ -46,6 +46,7 @@ from kodoctl.cli.recall_commands import (
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.typed import typed
+from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
@@ -85,7 +86,7 @@ def plan(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters with Spark and freeze the choice: the same plan as `recall plan` makes. Sends nothing."""
-    tell("Choosing dead letters. Spark takes 5 to 15 s to start.")
+    tell(f"Choosing dead letters. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()
@@ -108,7 +109,7 @@ def plan(
         )  # fmt: skip
         show_plan(made, session, out, output, "pipeline recall apply")
     if choosing.unseen > 0:
-        entries = f"{choosing.unseen:,} {'entry' if choosing.unseen == 1 else 'entries'}"
+        entries = many(choosing.unseen, "entry", "entries")
         tell(
             f"{entries} of the dead letters held now are not landed, so not in the plan; `kodoctl pipeline ingest` lands them."
         )
@@ -130,7 +131,7 @@ def apply(
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."""
-    tell("Carrying out a recall plan. Spark takes 5 to 15 s to start.")
+    tell(f"Carrying out a recall plan. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()

@@ -12,6 +12,7 @@ from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.git import source_of_topology
 from kodoctl.cli.pipeline_commands import (
     LANDING,
+    STARTS,
     File,
     Format,
     LandingOption,
@@ -45,7 +46,7 @@ def recommend(
     """
     run = new_run()
     if output is Format.TEXT:
-        tell(f"Run {run}: recommend. Spark takes 5 to 15 s to start.")
+        tell(f"Run {run}: recommend. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()

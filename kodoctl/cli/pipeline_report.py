@@ -14,6 +14,7 @@ from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, columns, command, say, tell, write_file
 from kodoctl.cli.pipeline_commands import (
     LANDING,
+    STARTS,
     File,
     Format,
     LandingOption,
@@ -56,7 +57,7 @@ def report(
 ) -> None:
     """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
     run = new_run()
-    tell(f"Run {run}: report on what was landed. Spark takes 5 to 15 s to start.")
+    tell(f"Run {run}: report on what was landed. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()

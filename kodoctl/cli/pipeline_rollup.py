@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.console import Environment, command, say
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     File,
@@ -16,11 +14,13 @@ from kodoctl.cli.pipeline_commands import (
     LandingOption,
     Master,
     Output,
+    Progress,
     new_run,
     one_expansion,
     spark_settings,
 )
 from kodoctl.cli.show import show_lines
+from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.jobs.rollup import Counted, Work
@@ -47,7 +47,7 @@ def rollup(
 ) -> None:
     """Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
     view = _View(output, new_run())
-    view.begin()
+    view.begin("rollup")
     from kodoctl.pipeline.session import installed
 
     installed()
@@ -68,43 +68,28 @@ def rollup(
     view.end(done, found, place.root.uri)
 
 
-class _View:
-    """Progress on standard error and tables for people, JSON lines for machines."""
-
-    def __init__(self, output: Format, run: str) -> None:
-        self._json, self.run, self._began = output is Format.JSON, run, time.monotonic()
-
-    def _line(self, event: str, text: str, **facts: Any) -> None:
-        if self._json:
-            say(json.dumps({"event": event, "run": self.run, **facts}))
-        else:
-            tell(text)
-
-    def begin(self) -> None:
-        """Before anything that takes time."""
-        self._line("begin", f"Run {self.run}: rollup. Spark takes 5 to 15 s to start.", command="rollup")
+class _View(Progress):
+    """What is counted, and the tables."""
 
     def work(self, work: Work) -> None:
         """What there is to count."""
-        batches = f"{work.fresh:,} {'batch' if work.fresh == 1 else 'batches'}"
+        batches = many(work.fresh, "batch", "batches")
         why = f"Counting everything anew, {batches}: windows were of another width." if work.anew else None
         text = why or (f"Counting {batches} that landed since." if work.fresh else "Nothing landed since.")
-        self._line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
+        self.line("work", text, batches=work.fresh, anew=work.anew, window_ms=work.window)
 
     def end(self, done: Counted, found: dict[str, Any], where: str) -> None:
         """The result."""
-        seconds = time.monotonic() - self._began
-        if self._json:
+        if self.json:
             for kind in ("lane", "tenant"):
                 for row in found[f"{kind}s"]:
-                    self._line(kind, "", **row)
+                    self.line(kind, "", **row)
             totals = {name: found[name] for name in ("format_version", "window_ms", "since", "until", "windows")}
             days = {"batches": done.batches, "days": list(done.days)}
-            self._line("end", "", **totals, **days, landing=where, seconds=round(seconds, 3))
+            self.line("end", "", **totals, **days, landing=where, seconds=round(self.seconds, 3))
             return
         from kodoctl.pipeline.counting import lines
 
         show_lines(lines(found))
-        number = len(done.days)
-        told = f"{number} {'day' if number == 1 else 'days'} counted anew" if number else "Nothing new"
-        say(f"{told}, {seconds:.1f} s: {where}/rollup, latencies")
+        told = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"
+        say(f"{told}, {self.seconds:.1f} s: {where}/rollup, latencies")

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from kodoctl.pipeline.harm import CALM, Move
+from kodoctl.plan.figures import many
 from kodoctl.render.plan_text import Line
 from kodoctl.render.safe import one_line
 from kodoctl.topology.units import Duration
@@ -76,7 +77,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
 
 def _why(move: Mapping[str, Any], goal: Duration, width: int) -> str:
     count = len(move["windows"])
-    span = f"{count} {'window' if count == 1 else 'windows'} from {_moment(move['windows'][0])} to {_moment(move['windows'][-1] + width)} UTC"
+    span = f"{many(count, 'window')} from {_moment(move['windows'][0])} to {_moment(move['windows'][-1] + width)} UTC"
     if move["action"] == "upgrade":
         return f"calm: {move['share']:.1%} of all messages in {span}, and less than {CALM:.1%} in each"
     late, other = move["others_late"], move["others_late_else"]

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
+from kodoctl.plan.figures import many
 from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual
@@ -219,9 +220,11 @@ def _expired(parts: Iterable[Part]) -> Iterator[Reason]:
 def _of_tally(tally: Tally) -> Iterator[Reason]:
     lost = tally.count(Fate.LOST)
     if lost > tally.missing:
-        yield Reason("lost", Outcome.LOSS, f"{tally.name}: {_messages(lost)} lost")
+        yield Reason("lost", Outcome.LOSS, f"{tally.name}: {many(lost, 'message')} lost")
     elif lost:
-        text = f"{tally.name}: {_messages(lost)} lost, or the records of them: {tally.missing:,} records are missing"
+        text = (
+            f"{tally.name}: {many(lost, 'message')} lost, or the records of them: {tally.missing:,} records are missing"
+        )
         yield _doubt("lost or unrecorded", text)
     yield from _mode(tally)
     if tally.missing:
@@ -232,7 +235,7 @@ def _of_tally(tally: Tally) -> Iterator[Reason]:
         yield _doubt("forged records", text)
     for fate, text in _DOUBTS.items():
         if count := tally.count(fate):
-            yield _doubt(fate.value, f"{tally.name}: {_messages(count)} {text}")
+            yield _doubt(fate.value, f"{tally.name}: {many(count, 'message')} {text}")
 
 
 _DOUBTS: Final = {
@@ -254,7 +257,7 @@ def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
     for gap in gaps:
         where = f"{gap.topic}-partition-{gap.partition}, producer run {gap.run}"
         if gap.told and gap.firm:
-            yield Reason("producer", Outcome.LOSS, f"{where}: {_messages(gap.told)} sent and stored nowhere")
+            yield Reason("producer", Outcome.LOSS, f"{where}: {many(gap.told, 'message')} sent and stored nowhere")
         elif gap.told:
             text = f"{where}: {gap.told:,} numbers are missing, and the partition was not read completely"
             yield _doubt("producer", text)
@@ -274,14 +277,14 @@ def _clocks(evidence: Evidence) -> Iterator[Reason]:
 def _notes(evidence: Evidence) -> Iterator[str]:
     for tally in evidence.tallies:
         if twice := tally.count(Fate.TWICE):
-            yield f"{tally.name}: {_messages(twice)} done twice; that is no loss"
+            yield f"{tally.name}: {many(twice, 'message')} done twice; that is no loss"
         if dead := tally.count(Fate.DEAD):
-            yield f"{tally.name}: {_messages(dead)} in the dead letters, kept for a recall"
+            yield f"{tally.name}: {many(dead, 'message')} in the dead letters, kept for a recall"
     if evidence.numbered_twice:
         yield f"{evidence.numbered_twice:,} messages were stored twice with one producer's number"
     if evidence.unnumbered:
         text = "without a producer's number: what never reached the broker cannot be known"
-        yield f"{_messages(evidence.unnumbered)} {text}"
+        yield f"{many(evidence.unnumbered, 'message')} {text}"
 
 
 def _short(reasons: Iterable[Reason]) -> Iterator[Reason]:
@@ -293,7 +296,3 @@ def _short(reasons: Iterable[Reason]) -> Iterator[Reason]:
         yield from found[:_MOST_REASONS]
         if (more := len(found) - _MOST_REASONS) > 0:
             yield Reason(kind, proves, f"… and {more:,} more of this kind")
-
-
-def _messages(count: int) -> str:
-    return f"{count:,} message{'' if count == 1 else 's'}"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.pipeline.jobs.ingest import findings
+from kodoctl.plan.figures import many
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.carry import Carrier
@@ -94,7 +95,7 @@ class Sending:
             errands = self._errands(plans)
             letters = sum(len(one.letters) for one in plans)
             into = f"{len(lanes):,} lanes, {len(plans):,} at a time" if len(lanes) > 1 else "1 lane"
-            self.told(f"Sending {letters:,} {'letter' if letters == 1 else 'letters'} into {into}.")
+            self.told(f"Sending {many(letters, 'letter')} into {into}.")
             with self._interruptible(spark):
                 try:
                     return _total(_reports(spark, errands))
