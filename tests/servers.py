@@ -130,6 +130,7 @@ def serving(answer: Callable[[Request], Answer]) -> Iterator[Server]:
 class Fault(Enum):
     """What a proxy does to a request: `BEFORE` the broker hears of it, or `AFTER` it has done it."""
 
+    ACCEPTED_BEFORE = (200, False)  # a lie: nothing was done
     FORBIDDEN_BEFORE = (403, False)
     CONFLICT_BEFORE = (409, False)
     CONFLICT_AFTER = (409, True)

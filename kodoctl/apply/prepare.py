@@ -81,15 +81,19 @@ def scope_of_plan(plan: Plan) -> Scope:
 
 
 def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> Scope:
-    """What must be read to know the objects of these changes; `own`: namespaces to read whole, of topologies `names`."""
+    """What must be read to know the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
+    read whole only where something that counts for all its topics changes.
+    """
     touched = [resource_of(change) for change in changes]
+    topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
     foreign = {
         r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
     } - own
     return Scope(
         namespaces=tuple(sorted(own)),
         names=frozenset(names),
-        declared=frozenset(topic for r in touched if (topic := topic_of(r)) is not None),
+        declared=frozenset(topic for topic in topics if topic is not None),
+        only=None if None in topics else frozenset(topic for topic in topics if topic is not None),
         schemas=frozenset(r.topic for r in touched if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in touched if isinstance(r, TenantResource)),
         grants_only=tuple(sorted(foreign)),

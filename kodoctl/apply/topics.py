@@ -180,7 +180,7 @@ def delete_topic(admin: Admin, change: Delete, *, allowed: bool) -> None:
     query = {"force": "true"} if busy else None
     path = f"{topic_path(topic.name)}/partitions"
     try:
-        write(
+        reply = write(
             admin,
             "DELETE",
             path,
@@ -189,9 +189,9 @@ def delete_topic(admin: Admin, change: Delete, *, allowed: bool) -> None:
             final=frozenset({404, 412}),
         )
     except WriteFailedError as problem:
-        raise WriteFailedError(f"{problem}; {_what_is_left(admin, topic)}") from None
-    if read_topic(admin, topic.name) is not None:
-        raise WriteFailedError(f"the broker did not delete it; {_what_is_left(admin, topic)}")
+        raise WriteFailedError(f"{problem}; {what_is_left(admin, topic.name)}") from None
+    if (reply is None or not reply.ok) and read_topic(admin, topic.name) is not None:
+        raise WriteFailedError(f"the broker did not delete it; {what_is_left(admin, topic.name)}")
 
 
 def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
@@ -211,8 +211,9 @@ def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
     return allowed and bool(change.about.evidence.get("clients"))
 
 
-def _what_is_left(admin: Admin, topic: TopicResource) -> str:
-    reading = read_topic(admin, topic.name)
+def what_is_left(admin: Admin, topic: TopicName) -> str:
+    """In words: which partitions of a topic that should be gone are there."""
+    reading = read_topic(admin, topic)
     if reading is None:
         return "the topic is gone"
     gone = ", ".join(map(str, reading.missing))

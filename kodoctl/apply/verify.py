@@ -1,4 +1,5 @@
-"""Reads back what a level wrote: policies in bulk, partitions and subscriptions by one GET a topic, grants by one a namespace.
+"""Reads back what a level wrote: policies in bulk, subscriptions by one GET a topic, grants by one a namespace, deleted
+topics by the namespace's lists.
 
 Many wrong bodies answer 204, and parallel writers can undo each other: a change is done when the broker shows it.
 """
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from kodoctl.apply.topics import read_policy
+from kodoctl.apply.topics import read_policy, what_is_left
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
 from kodoctl.plan.compare import Levels, same, validates
@@ -16,7 +17,7 @@ from kodoctl.plan.order import Step
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.live import grants_of
+from kodoctl.pulsar.live import grants_of, list_topics
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
 from kodoctl.pulsar.writes import wait_until
@@ -38,7 +39,12 @@ class Verifier:
         written = [step for step in steps if isinstance(step.change, Create | Update | Delete)]
         try:
             with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="verify") as pool:
-                return [*self._policies(written, pool), *self._subscriptions(written, pool), *self._grants(written)]
+                return [
+                    *self._policies(written, pool),
+                    *self._subscriptions(written, pool),
+                    *self._grants(written),
+                    *self._deleted(written),
+                ]
         except ClusterError as problem:
             return [(step, f"written, but not read back: {problem.diagnostics[0].detail}") for step in written]
 
@@ -100,6 +106,21 @@ class Verifier:
                 shown[namespace] = self._read_grants(namespace)
             if (now := shown[namespace].get(grant.address, frozenset())) != wanted:
                 yield step, f"written {_actions(wanted)}, the broker shows {_actions(now)}"
+
+    def _deleted(self, steps: Sequence[Step]) -> Iterator[Problem]:
+        doomed = {
+            step.change.before.name: step
+            for step in steps
+            if isinstance(step.change, Delete) and isinstance(step.change.before, TopicResource)
+        }
+        for namespace in sorted({topic.namespace for topic in doomed}):
+            listed = {topic for topics in list_topics(self._admin, namespace) for topic in topics}
+            for topic in sorted(listed & doomed.keys()):
+                if not self._goes(topic):
+                    yield doomed[topic], f"the broker did not delete it; {what_is_left(self._admin, topic)}"
+
+    def _goes(self, topic: TopicName) -> bool:
+        return wait_until(lambda: read_topic(self._admin, topic) is None)
 
     def _read_grants(self, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
         reply = self._admin.call("GET", namespace_path(namespace))

@@ -44,7 +44,8 @@ Report = Callable[[str], None]
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What to read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
-    `everything`: also the topics that other topologies own (import).
+    `everything`: also the topics that other topologies own (import). `only`: of the topics of `namespaces` just these, what is
+    to be known before a plan is carried out.
     """
 
     namespaces: tuple[NamespaceName, ...]
@@ -54,6 +55,7 @@ class Scope:
     tenants: frozenset[str] = frozenset()
     grants_only: tuple[NamespaceName, ...] = ()  # namespaces of others that ours are granted on
     everything: bool = False
+    only: frozenset[TopicName] | None = None
     bookies: bool = False  # whether their number matters
 
 
@@ -184,12 +186,14 @@ def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantR
 
 
 def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
-    partitioned, plain = _list_topics(reader.admin, namespace)
+    partitioned, plain = list_topics(reader.admin, namespace)
     declared = {topic for topic in scope.declared if topic.namespace == namespace}
     foreign = _owned_by_others(reading.ledgers[namespace], scope)
     for topic in plain:
         _add(reading, [Found(TopicResource(topic, 0, {}))])
     wanted = [topic for topic in partitioned if topic in declared or scope.everything or topic not in foreign]
+    if scope.only is not None:
+        wanted = [topic for topic in wanted if topic in scope.only]
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
         namespace, wanted, validates=validates(reading.policies[namespace], reader.server.defaults)
     )
@@ -210,8 +214,10 @@ def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[TopicName]
     }
 
 
-def _list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
-    """(partitioned, plain) topics, system topics apart."""
+def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
+    """(partitioned, plain) topics of a namespace in order, without system topics; plain ones that a partitioned topic of the
+    same name hides are left out. Raises ClusterError.
+    """
     doing = f"listing topics of {namespace}"
     partitioned = {
         TopicName.parse(name) for name in must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)

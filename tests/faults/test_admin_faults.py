@@ -187,13 +187,14 @@ def test_one_write_that_never_works_stops_only_what_depends_on_it(workspace: Wor
     _settle(workspace, proxy)
 
 
-def test_a_delete_that_the_broker_refuses_says_what_is_left(workspace: Workspace, proxy: Proxy) -> None:
+@pytest.mark.parametrize("fault", [Fault.PRECONDITION_BEFORE, Fault.ACCEPTED_BEFORE])
+def test_a_delete_that_the_broker_did_not_do_says_what_is_left(
+    workspace: Workspace, proxy: Proxy, fault: Fault
+) -> None:
     workspace.topology(BEFORE, HEAD)
     workspace.apply()
     workspace.topology(CHANGED, HEAD)
-    proxy.choose = lambda request: (
-        Fault.PRECONDITION_BEFORE if request.method == "DELETE" and "/L/partitions" in request.path else None
-    )
+    proxy.choose = lambda request: fault if request.method == "DELETE" and "/L/partitions" in request.path else None
     found = _apply(workspace)
     assert found.code == 1
     assert "the broker did not delete it; all partitions are still there" in _words(found.out)
