@@ -200,6 +200,13 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K541": Code("the lease was lost", "Another apply took over: look at what was done, and plan again."),
         "K542": Code("the lease could not be taken", "Check the rights on the journal topic and the broker's health."),
         "K543": Code("the files changed since the plan", "Plan again; nothing was written."),
+        "K544": Code("not in the approved plan",
+                     "Plan again in a pull request and have that approved; `docs/how-to/pull-requests.md` tells why."),
+        "K545": Code("no approved plan",
+                     "The detail says what was found instead; plan again in a pull request and have that approved."),
+        "K546": Code("the forge refused a request", "Check the token's permissions; the detail has the forge's answer."),
+        "K547": Code("not a pull request's job",
+                     "Run it in a job of the forge, as `.github/workflows/kodoctl-plan.yml` does."),
     },
     "Recall": {
         "K550": Code("a condition that cannot be read", "Mend it where the caret points; `docs/how-to/recall.md` has the language."),

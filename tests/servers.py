@@ -79,7 +79,7 @@ class Server:
             def handle_any(self) -> None:
                 server._handle(self)
 
-            do_GET = do_PUT = do_POST = do_DELETE = handle_any  # noqa: N815
+            do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = handle_any  # noqa: N815
 
         self._server = _Listener(("127.0.0.1", 0), Handler)
         self.host = f"127.0.0.1:{self._server.server_port}"

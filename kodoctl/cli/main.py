@@ -19,6 +19,7 @@ from kodoctl.cli import (
     plan_commands,
     plan_views,
     recall_commands,
+    review_commands,
     status_command,
     topology_commands,
 )
@@ -36,6 +37,7 @@ topology_commands.register(app)
 expansion_commands.register(app)
 plan_commands.register(app)
 plan_views.register(app)
+review_commands.register(app)
 ownership_commands.register(app)
 history_commands.register(app)
 status_command.register(app)

@@ -19,6 +19,7 @@ from kodoctl.errors import ExitCode, RefusedError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.apply.prepare import Prepared
+    from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
 
 
@@ -137,6 +138,14 @@ def apply(
     allow_destroy: wiring.AllowDestroy = None,
     allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
+    approved: Annotated[
+        str | None,
+        typer.Option(
+            "--approved",
+            help="Plan anew and carry that out without asking, if this plan file has all of it; else exit 4.",
+            metavar="FILE",
+        ),
+    ] = None,
     resume: Annotated[
         str | None,
         typer.Option(
@@ -153,7 +162,8 @@ def apply(
         if resume is not None:
             _resume(session, resume, confirm_name, wait, json_output=json_output, verbose=verbose)
             return
-        if paths and len(paths) == 1 and paths[0].endswith(".json"):
+        reviewed = read_plan(approved) if approved is not None else None
+        if reviewed is None and paths and len(paths) == 1 and paths[0].endswith(".json"):
             _apply_file(session, paths[0], confirm_name, wait, json_output=json_output, verbose=verbose)
             return
         prepared = _prepare(session, paths, env, Given(adopt, allow_destroy, allow_share, take_over), verbose=verbose)
@@ -162,13 +172,29 @@ def apply(
             show_plan(planned, wiring.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        if reviewed is not None:
+            planned = _as_approved(planned, reviewed, str(approved))
         from kodoctl.plan.owners import ledger_pending
 
         if planned.empty and not ledger_pending(planned.owners, prepared.live):
             return
         if not planned.empty:
-            confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Apply these changes?")
+            asks_nothing = auto_approve or reviewed is not None
+            confirm(session.connection, auto_approve=asks_nothing, name=confirm_name, question="Apply these changes?")
         carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+
+
+def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
+    """The plan made now, if all of it was approved: the file says what may be done, never what is done."""
+    from kodoctl.plan.approved import unapproved, with_reviewed_evidence
+
+    if reviewed.refused:
+        raise RefusedError(
+            error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
+        )
+    if findings := unapproved(planned, reviewed):
+        raise RefusedError(*findings)
+    return with_reviewed_evidence(planned, reviewed)
 
 
 def _apply_file(

@@ -1,0 +1,181 @@
+"""The forge's REST API, as GitHub speaks it: pull requests, comments, runs and their artifacts of one repository."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+from urllib.parse import quote, urlsplit
+
+import requests
+
+from kodoctl import __version__
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.connection import Secret
+
+Json = dict[str, Any]
+TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer
+_TRIES: Final = 4  # of what may be sent twice
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_PAGE: Final = 100
+_MAX_PAGES: Final = 50
+_MAX_REDIRECTS: Final = 5
+_MAX_BYTES: Final = 64 * 1024 * 1024
+_NAME: Final = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which repository, where. `server_url` is for links that people follow."""
+
+    api_url: str
+    server_url: str
+    repository: str
+    token: Secret
+
+    def run_url(self, run: int) -> str:
+        """A run's page."""
+        return f"{self.server_url}/{self.repository}/actions/runs/{run}"
+
+    @property
+    def well_named(self) -> bool:
+        """Whether the repository is an owner and a name, so that a path can be made of it."""
+        return _NAME.fullmatch(self.repository) is not None
+
+
+class Forge:
+    """One repository. Every call raises ClusterError (K546) for anything but success."""
+
+    def __init__(self, place: Place, *, pause: Callable[[float], None] = time.sleep) -> None:
+        self._place, self._pause = place, pause
+        self._session = requests.Session()
+        self._session.auth = self._sign  # over a .netrc
+        self._session.headers["User-Agent"] = f"kodoctl/{__version__}"
+
+    def pulls_of(self, commit: str) -> list[Json]:
+        """Pull requests that a commit belongs to."""
+        return list(self._all(f"commits/{quote(commit, safe='')}/pulls"))
+
+    def comments(self, number: int) -> Iterator[Json]:
+        """Comments of a pull request, oldest first."""
+        return self._all(f"issues/{number}/comments")
+
+    def reviews(self, number: int) -> Iterator[Json]:
+        """Reviews of a pull request, oldest first."""
+        return self._all(f"pulls/{number}/reviews")
+
+    def run(self, number: int) -> Json:
+        """A run of a workflow."""
+        found: Json = self._call("GET", f"actions/runs/{number}").json()
+        return found
+
+    def artifacts(self, run: int, name: str) -> list[Json]:
+        """Artifacts of a run with that name, which are not expired; the latest first."""
+        found = self._all(f"actions/runs/{run}/artifacts", key="artifacts", name=name)
+        there = [one for one in found if one.get("name") == name and not one.get("expired")]
+        return sorted(there, key=lambda one: str(one.get("created_at")), reverse=True)
+
+    def archive(self, artifact: int) -> bytes:
+        """An artifact's zip file. It lies on another host, which never sees the token."""
+        answer = self._call("GET", f"actions/artifacts/{artifact}/zip", follow=False)
+        for _ in range(_MAX_REDIRECTS):
+            if answer.status_code not in (301, 302, 303, 307, 308):
+                return self._bytes(answer)
+            url = answer.headers.get("Location", "")
+            if urlsplit(url).scheme != urlsplit(self._place.api_url).scheme:
+                raise self._failed(
+                    "GET", "an artifact", f"redirected to {urlsplit(url).scheme}://{urlsplit(url).netloc}"
+                )
+            answer = self._bare(url)
+        raise self._failed("GET", "an artifact", "redirected in circles")
+
+    def post(self, number: int, body: str) -> Json:
+        """A new comment on a pull request."""
+        found: Json = self._call("POST", f"issues/{number}/comments", {"body": body}).json()
+        return found
+
+    def edit(self, comment: int, body: str) -> Json:
+        """Another text for a comment."""
+        found: Json = self._call("PATCH", f"issues/comments/{comment}", {"body": body}).json()
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._session.close()
+
+    def _sign(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._place.token.reveal()}"
+        return request
+
+    def _all(self, path: str, *, key: str | None = None, **query: str) -> Iterator[Json]:
+        for page in range(1, _MAX_PAGES + 1):
+            answer = self._call("GET", path, query={**query, "per_page": str(_PAGE), "page": str(page)}).json()
+            found: list[Json] = answer[key] if key else answer
+            yield from found
+            if len(found) < _PAGE:
+                return
+
+    def _call(
+        self, method: str, path: str, body: Any = None, *, query: dict[str, str] | None = None, follow: bool = True
+    ) -> requests.Response:
+        url = f"{self._place.api_url}/repos/{self._place.repository}/{path}"
+        headers = {"Accept": "application/vnd.github+json"}
+        tries = 1 if method == "POST" else _TRIES
+        for attempt in range(1, tries + 1):
+            try:
+                answer = self._session.request(
+                    method,
+                    url,
+                    params=query,
+                    json=body,
+                    headers=headers,
+                    timeout=TIMEOUT,
+                    allow_redirects=follow,
+                    stream=not follow,
+                )
+            except requests.RequestException as problem:
+                if attempt == tries:
+                    raise self._failed(method, path, type(problem).__name__) from None
+            else:
+                if answer.status_code < 400:
+                    return answer
+                if answer.status_code not in _BUSY or attempt == tries:
+                    raise self._failed(method, path, f"{answer.status_code} {self._said(answer)}")
+            self._pause(2.0 ** (attempt - 1))
+        raise AssertionError("unreachable")
+
+    def _bare(self, url: str) -> requests.Response:
+        try:
+            answer = requests.get(url, timeout=TIMEOUT, allow_redirects=False, stream=True)
+        except requests.RequestException as problem:
+            raise self._failed("GET", "an artifact", type(problem).__name__) from None
+        if answer.status_code >= 400:
+            raise self._failed("GET", "an artifact", f"{answer.status_code} from its storage")
+        return answer
+
+    def _bytes(self, answer: requests.Response) -> bytes:
+        found = b""
+        for chunk in answer.iter_content(65_536):
+            found += chunk
+            if len(found) > _MAX_BYTES:
+                raise self._failed("GET", "an artifact", f"it has more than {_MAX_BYTES:,} bytes")
+        return found
+
+    def _said(self, answer: requests.Response) -> str:
+        """The forge's reason, without the token should it repeat it."""
+        try:
+            text = str(answer.json().get("message", ""))
+        except (ValueError, AttributeError):
+            text = answer.reason or ""
+        return text.replace(self._place.token.reveal(), "***")[:300]
+
+    def _failed(self, method: str, path: str, why: str) -> ClusterError:
+        detail = f"{method} {path} of {self._place.repository} at {self._place.api_url}: {why}"
+        return ClusterError(error("K546", "the forge refused a request", detail))

@@ -1,0 +1,197 @@
+"""The shipped workflows from a pull request to an apply, on a real broker: their own YAML is run, the forge is a stand-in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Workspace
+from tests.forge import StandIn
+from tests.workflows import JobRun, Runner, zipped
+
+pytestmark = pytest.mark.broker
+
+BARE = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+HOSTILE = 'import os\nopen(os.environ["RUNNER_TEMP"] + "/taken", "w").write(str(os.environ))\n'
+
+
+@dataclass
+class Project:
+    """A repository with topologies, its forge, and the broker they are for."""
+
+    workspace: Workspace
+    forge: StandIn
+    origin: Path
+    runner: Runner = field(init=False)
+
+    def __post_init__(self) -> None:
+        secrets = {"kodoctl-plan": {"KODOCTL_TOKEN": "plan-canary"}, "kodoctl-apply": {"KODOCTL_TOKEN": "apply-canary"}}
+        folder = self.origin.parent / "runner"
+        folder.mkdir()
+        self.runner = Runner(self.forge, self.origin, folder, secrets)
+
+    def git(self, *arguments: str) -> str:
+        names = ["-c", "user.name=anna", "-c", "user.email=anna@example.org"]
+        done = subprocess.run(["git", *names, *arguments], cwd=self.origin, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    def commit(self, topics: str, **files: str) -> str:
+        text = f"version: 1\nname: trade\ntenant: {self.workspace.tenant}\nnamespace: ns\ntopics:\n  {topics}\n"
+        (self.origin / "topologies").mkdir(exist_ok=True)
+        (self.origin / "topologies/trade.yaml").write_text(text, encoding="utf-8")
+        for name, content in files.items():
+            (self.origin / name.replace("_", ".")).write_text(content, encoding="utf-8")
+        self.git("add", "-A")
+        self.git("commit", "-q", "-m", "topologies")
+        return self.git("rev-parse", "HEAD")
+
+    def push(self, pull: dict[str, Any], topics: str, **files: str) -> None:
+        """A commit on the pull request's branch, and what the forge makes of it: its head, and its merge with main."""
+        number = pull["number"]
+        self.git("checkout", "-q", "-B", f"change-{number}", f"change-{number}" if pull["head"]["sha"] else "main")
+        pull["head"]["sha"] = self.commit(topics, **files)
+        self.git("checkout", "-q", "--detach", "main")
+        self.git("merge", "-q", "--no-ff", "-m", "merge", f"change-{number}")
+        self.git("update-ref", f"refs/pull/{number}/merge", "HEAD")
+        self.git("checkout", "-q", "main")
+
+    def checks(self, pull: dict[str, Any], repository: str = "") -> dict[str, JobRun]:
+        """The plan workflow, as the pull request's events call it."""
+        head = {**pull["head"], "repo": {"full_name": repository or self.forge.repository}}
+        event = {"pull_request": {**pull, "head": head, "base": {"ref": "main"}}}
+        return self.runner.call(
+            "kodoctl-plan.yml", self._inputs(), "pull_request_target", event, self.git("rev-parse", "main")
+        )
+
+    def merge(self, pull: dict[str, Any]) -> str:
+        self.git("merge", "-q", "--ff-only", f"refs/pull/{pull['number']}/merge")
+        merged = self.git("rev-parse", "main")
+        self.forge.merge(pull["number"], merged)
+        return merged
+
+    def apply(self, commit: str) -> JobRun:
+        """The apply workflow, as the push of a merge calls it."""
+        return self.runner.call("kodoctl-apply.yml", self._inputs(), "push", {}, commit)["apply"]
+
+    def drift(self) -> JobRun:
+        return self.runner.call("kodoctl-drift.yml", self._inputs(), "schedule", {}, self.git("rev-parse", "main"))[
+            "drift"
+        ]
+
+    def shown(self, number: int) -> str:
+        """The pull request's one comment."""
+        [comment] = self.forge.comments[number]
+        text: str = comment["body"]
+        return text
+
+    def _inputs(self) -> dict[str, str]:
+        broker = self.workspace.broker
+        return {"environment": "base", "admin-url": broker.admin_url, "broker-url": broker.broker_url}
+
+
+@pytest.fixture
+def project(workspace: Workspace, tmp_path: Path) -> Iterator[Project]:
+    """J is on main, and applied."""
+    origin = tmp_path / "origin"
+    origin.mkdir()
+    found = Project(workspace, StandIn(), origin)
+    found.git("init", "-q", "-b", "main")
+    found.commit(f"J: {BARE}")
+    workspace.apply(str(origin / "topologies"))
+    yield found
+    found.forge.close()
+
+
+def test_from_a_pull_request_over_its_one_comment_to_the_apply_of_what_was_approved(project: Project) -> None:
+    pull = project.forge.pull("")
+    project.push(pull, f"J: {BARE}\n  K: {BARE}")
+    fork = project.checks(pull, repository="mallory/topologies")
+    assert fork["lint"].ok, fork["lint"]
+    assert "K" in fork["lint"]["Expand"].out
+    assert not fork["plan"].ran
+    assert project.forge.comments == {}
+    assert not [
+        line for line in project.runner.seen if "canary" in line or "KODOCTL_" in line or "GITHUB_TOKEN" in line
+    ]
+    jobs = project.checks(pull)
+    assert jobs["lint"].ok, jobs["lint"]
+    assert jobs["plan"].ok, jobs["plan"]
+    first = project.shown(1)
+    assert "K" in first
+    assert f"`{pull['head']['sha'][:8]}`" in first
+
+    # a second push: names that Python, kodoctl and the workflow could take for their own
+    project.push(pull, f"L: {BARE}\n  J: {BARE}", pip_py=HOSTILE, venv_py=HOSTILE, kodoctl_py=HOSTILE, plan_json="{}")
+    jobs = project.checks(pull)
+    assert jobs["plan"].ok, jobs["plan"]
+    assert project.shown(1) != first
+    assert "Updated: " in jobs["plan"]["Show it in the pull request"].out
+    assert not list(project.runner.folder.glob("temp-*/taken"))
+    assert project.workspace.topics() == {"J": 1}
+
+    project.forge.approve(1)
+    done = project.apply(project.merge(pull))
+    assert done.ok, done
+    assert project.workspace.topics() == {"J": 1, "L": 1}
+
+    project.workspace.admin("POST", f"{project.workspace.path('L')}/messageTTL", messageTTL="60")
+    drifted = project.drift()
+    assert drifted["Compare"].code == 3, drifted
+    told = [line.split(" ")[0] for line in project.runner.seen if "canary" in line]
+    assert set(told) == {"plan/Plan", "apply/Apply", "drift/Compare"}
+
+
+def test_what_was_not_approved_is_not_applied_however_it_came_about(project: Project) -> None:
+    pull = project.forge.pull("")
+    project.push(pull, f"J: {BARE}\n  K: {BARE}")
+    assert project.checks(pull)["plan"].ok
+    project.forge.approve(1)
+    commit = project.merge(pull)
+
+    # somebody's hand after the review: what the approved plan does not have is refused, all of it
+    project.workspace.admin("POST", f"{project.workspace.path('J')}/messageTTL", messageTTL="60")
+    refused = project.apply(commit)
+    assert refused["Apply"].code == 4, refused
+    assert "K544" in refused["Apply"].out
+    assert "the approved plan does not touch it" in " ".join(refused["Apply"].out.split())
+    assert project.workspace.topics() == {"J": 1}
+
+    # a forged artifact, which approves that, too: what nobody was shown counts for nothing
+    more = project.origin.parent / "more.json"
+    project.workspace.plan(str(project.origin / "topologies"), "--out", str(more))
+    [row] = project.forge.artifacts
+    found, archive = project.forge.artifacts[row]
+    project.forge.artifacts[row] = (found, zipped({"plan.json": more.read_bytes()}))
+    forged = project.apply(commit)
+    assert "another plan than the one that was shown" in " ".join(forged["Fetch what was approved"].out.split()), forged
+    assert [step.code for step in forged.steps or ()][-1] == 4
+    assert project.workspace.topics() == {"J": 1}
+    project.forge.artifacts[row] = (found, archive)
+    project.workspace.admin("DELETE", f"{project.workspace.path('J')}/messageTTL")
+
+    # a push that no review saw
+    direct = project.commit(f"J: {BARE}\n  M: {BARE}")
+    unseen = project.apply(direct)
+    assert "came with no pull request" in " ".join(unseen["Fetch what was approved"].out.split())
+    assert project.workspace.topics() == {"J": 1}
+
+
+def test_a_refused_plan_fails_the_check_is_shown_and_is_never_applied(project: Project) -> None:
+    project.workspace.publish("J", 3)
+    pull = project.forge.pull("")
+    project.push(pull, f"K: {BARE}")
+    plan = project.checks(pull)["plan"]
+    assert plan["Plan"].code == 4, plan
+    assert "::error" in plan["Plan"].out
+    assert "⛔ refused" in project.shown(1)
+    project.forge.approve(1)
+    refused = project.apply(project.merge(pull))
+    assert "K536" in refused["Fetch what was approved"].out
+    assert project.workspace.topics() == {"J": 1}
+    assert json.dumps(project.forge.comments).count("kodoctl:plan") == 1

@@ -1,0 +1,87 @@
+"""Rules of the workflows and the action that are shipped: what a review of each would look for first."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from tests.workflows import ROOT, WORKFLOWS, Expression, filled, steps_of, workflow
+
+SHIPPED = ("kodoctl-plan.yml", "kodoctl-apply.yml", "kodoctl-drift.yml", "topologies.yml")
+ACTION = yaml.safe_load((ROOT / ".github/actions/kodoctl/action.yml").read_text(encoding="utf-8"))
+EVERY = sorted(path.name for path in WORKFLOWS.glob("*.yml"))
+RAW = re.compile(r"\$\{\{")
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_rights_are_given_job_by_job_and_actions_by_commit(name: str) -> None:
+    document = workflow(name)
+    assert document["permissions"] == {}
+    for job in document["jobs"].values():
+        assert "permissions" in job
+    for _, step in steps_of(document):
+        used = step.get("uses", "./")
+        assert used.startswith("./") or re.fullmatch(r"[\w.-]+/[\w./-]+@[0-9a-f]{40}", used), used
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_no_text_of_a_pull_request_becomes_part_of_a_script(name: str) -> None:
+    for _, step in steps_of(workflow(name)):
+        assert not RAW.search(step.get("run", "")), "an expression in a script: pass it by env"
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_a_checkout_leaves_no_token_behind(name: str) -> None:
+    for _, step in steps_of(workflow(name)):
+        if step.get("uses", "").startswith("actions/checkout@"):
+            assert step["with"]["persist-credentials"] is False
+
+
+def test_the_action_never_imports_from_the_folder_it_works_in() -> None:
+    """`python -m pip` would take a pip.py of the pull request."""
+    [install] = [step["run"] for _, step in steps_of(ACTION) if "run" in step]
+    pythons = re.findall(r"python\"?( -\w+)", install)
+    assert pythons == [" -I", " -I"]
+    assert "--require-hashes" in install
+
+
+def test_every_input_that_the_example_gives_is_one_and_all_that_are_needed_are_given() -> None:
+    for job in workflow("topologies.yml")["jobs"].values():
+        declared = workflow(job["uses"].rpartition("/")[2])["on"]["workflow_call"]["inputs"]
+        given = job["with"]
+        assert given.keys() <= declared.keys()
+        assert {key for key, one in declared.items() if one.get("required")} <= given.keys()
+
+
+def test_the_example_gives_a_called_workflow_the_rights_that_its_jobs_want() -> None:
+    for job in workflow("topologies.yml")["jobs"].values():
+        for inner in workflow(job["uses"].rpartition("/")[2])["jobs"].values():
+            assert inner["permissions"].items() <= job["permissions"].items()
+
+
+def test_secrets_are_only_in_jobs_of_a_deployment_environment_and_not_for_forks() -> None:
+    for name in SHIPPED[:3]:
+        for key, job in workflow(name)["jobs"].items():
+            if "secrets." in str(job):
+                assert "environment" in job, f"{name}: {key}"
+    plan = workflow("kodoctl-plan.yml")["jobs"]["plan"]["if"]
+    assert "head.repo.full_name == github.repository" in plan
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("github.event_name == 'push'", True),
+        ("github.event_name != 'push' || github.a.b == 'c'", True),
+        ("inputs.none || 'other'", "other"),
+        ("inputs.yes && '--flag' || ''", "--flag"),
+        ("(inputs.none || inputs.yes) && always()", True),
+        ("failure()", False),
+    ],
+)
+def test_the_runner_of_tests_reads_expressions_as_a_forge_does(text: str, value: object) -> None:
+    contexts = {"github": {"event_name": "push", "a": {"b": "c"}}, "inputs": {"yes": True}}
+    assert Expression(text, contexts).value() == value
+    assert filled(f"a ${{{{ {text} }}}}", contexts) == f"a {value}"
