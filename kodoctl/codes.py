@@ -239,6 +239,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "What is gone cannot come back: `--accept-holes` goes on and writes down that it is missing."),
         "K575": Code("another run is under way", "Wait until it has ended, or name another --landing."),
         "K576": Code("the ingest failed", "Run it again: it goes on behind the last batch that is complete."),
+        "K577": Code("Spark failed",
+                     "Look at its own words in the detail: memory, disk, or a file of the landing; then run it again."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
@@ -340,7 +342,6 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Give --candidate another version of the topology file, or a patch made of the file as it is."),
         "K806": Code("the lab cannot replay this", "Say with --slots or --handler-time what the tables do not know."),
         "K807": Code("the replay failed", "Its last words are in the detail; report them, with both files."),
-        "K810": Code("no run has landed", "`kodoctl pipeline ingest` lands it; --landing and --env say where it is."),
         "K811": Code("charts cannot be drawn", "Install `kodoctl[spark]`: matplotlib comes with it."),
         "K820": Code("a fact that Spark does not have", "Leave it out, or plan with `kodoctl recall plan`."),
         "K821": Code("Spark could not choose the letters", "Run it again; `kodoctl recall plan` does the same without Spark."),

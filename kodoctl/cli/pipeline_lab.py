@@ -80,11 +80,10 @@ def lab(
 
     installed()
     from kodoctl.pipeline.jobs import lab as job
-    from kodoctl.pipeline.jobs.rollup import check_landed
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.trial import document, lines
-    from kodoctl.pipeline.typed import duration
+    from kodoctl.pipeline.typed import duration, typed
 
     asked = job.Asked(
         messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
@@ -93,7 +92,7 @@ def lab(
     then = job.candidate(today, *_read(candidate))
     job.changed(today, then)
     place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
-    check_landed(place)
+    must_hold(place, typed(topology, env, landing), messages=True)
     with spark_session(spark_settings(master)) as spark:
         found, notes = job.trials(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")

@@ -53,14 +53,15 @@ def recommend(
     from kodoctl.pipeline.jobs.patched import patched
     from kodoctl.pipeline.jobs.recommend import recommend as look
     from kodoctl.pipeline.jobs.rollup import check_counted, counted
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.patching import patch
     from kodoctl.pipeline.session import spark_session
-    from kodoctl.pipeline.typed import duration
+    from kodoctl.pipeline.typed import duration, typed
 
     wanted = duration("--goal", goal)
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
+    must_hold(place, typed(topology, env, landing), messages=True)
     check_counted(place)
     with spark_session(spark_settings(master)) as spark:
         tables = counted(spark, place)
