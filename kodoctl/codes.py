@@ -148,6 +148,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K423": Code("a step that cannot be undone", "Look at what it names: it stays, or comes back without its data."),
         "K424": Code("no such apply", "Take an id that `kodoctl history` shows; `last` is the latest."),
         "K425": Code("nothing to continue", "Plan and apply as always: the latest apply is complete, or not in the journal."),
+        "K426": Code("no such object in the plan",
+                     "Give an address of the files or of what they own, or a pattern such as '*/orders*'."),
+        "K427": Code("a renamed topology cannot be applied in parts yet", "Apply all of it once, without --target and --exclude."),
+        "K428": Code("a plan file is carried out as it is", "Give --target and --exclude to `kodoctl plan --out FILE`."),
     },
     "Which cluster": {
         "K501": Code("unknown context", "Name one that it lists, or add it to kodoctl.toml."),
