@@ -22,9 +22,12 @@ _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 def unapproved(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     """Everything `fresh` would do, or put at stake, that `approved` does not have; () if it may be carried out.
 
-    A change counts as approved with the very values it had then, before and after. What is done already may be missing.
+    A change counts as approved with the very values it had then, before and after. What is done already may be missing. A
+    Pulsar tenant that had no UUID yet may have one by now: a first apply, cut off, gave it and is run again.
     """
-    findings = list(other_cluster(approved, fresh.identity.cluster, fresh.identity.uuids))
+    now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
+    known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})
+    findings = list(other_cluster(replace(approved, identity=known), fresh.identity.cluster, now))
     if fresh.environment != approved.environment:
         detail = f"the approved plan is for environment {approved.environment or 'base'}, this is {fresh.environment or 'base'}"
         findings.append(error("K544", K544, detail))

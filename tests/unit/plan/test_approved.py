@@ -100,6 +100,13 @@ def test_cluster_environment_and_ownership_are_part_of_it(change: Callable[[Plan
     assert said in _told(change(APPROVED))
 
 
+def test_a_first_apply_that_gave_the_cluster_its_uuid_may_be_run_again() -> None:
+    first = replace(APPROVED, identity=ClusterIdentity("standalone", {"acme": None}))
+    assert unapproved(APPROVED, first) == ()
+    assert unapproved(first, first) == ()
+    assert "K534" in _told(first, APPROVED)
+
+
 def test_many_are_counted() -> None:
     topics = ", ".join(f"t{number}: {{}}" for number in range(30))
     told = _told(planned(wanted(topology(f"{{J: {{}}, old: {{}}, {topics}}}")), LIVE))
