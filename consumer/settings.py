@@ -16,7 +16,7 @@ from consumer.envelope import Duration, UnitError
 from consumer.stores.opening import StorePlace, parse_store
 from consumer.traces.opening import CHOICES, Wanted
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
-from kodoctl.pulsar.connection import Secret
+from kodoctl.pulsar.access import Secret
 from kodoctl.topology.signing import Signer
 
 log = logging.getLogger("kodo.consumer")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
@@ -31,6 +31,9 @@ class Place(TypedDict, total=False):
     admin_url: str | None
     broker_url: str | None
     token_file: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_ca: str | None
     environ: Mapping[str, str] | None
 
 
@@ -89,7 +92,7 @@ class Surroundings:
     def of(cls, **place: Unpack[Place]) -> Surroundings:
         """Those of this process, with what is given over them."""
         environ = place.get("environ")
-        flags = Flags(place.get("context"), place.get("admin_url"), place.get("broker_url"), place.get("token_file"))
+        flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
         return cls(os.environ if environ is None else environ, Path.cwd(), flags, place.get("env"))
 
     def topology(self, path: str | Path) -> LoadedTopology:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
@@ -17,9 +16,9 @@ from consumer.pulsar_broker.schemas import Outlets
 from consumer.pulsar_broker.spread import SpreadLane, may_need_several
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.dial import new_client
 
 log = logging.getLogger("kodo.consumer")
-_OPERATION_TIMEOUT: Final = 15  # seconds
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
 
@@ -39,9 +38,6 @@ class PulsarBroker:
         outlets: Outlets | None = None,
         largest: Mapping[str, int] | None = None,
     ) -> None:
-        if connection.broker_url is None:
-            detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
-            raise ClusterError(error("K516", "no address of the broker's binary port", detail))
         self._connection = connection
         self._by_key, self._outlets, self._largest = by_key, outlets, largest
         self._client = self._new_client()
@@ -85,13 +81,7 @@ class PulsarBroker:
             log.debug("closing the client: %s", problem)
 
     def _new_client(self) -> Any:
-        token = self._connection.token
-        return pulsar.Client(
-            self._connection.broker_url,
-            authentication=pulsar.AuthenticationToken(token.reveal()) if token else None,
-            operation_timeout_seconds=_OPERATION_TIMEOUT,
-            logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
-        )
+        return new_client(self._connection)
 
     def _watch(self) -> None:
         while not self._over.wait(_WATCH_EVERY):

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from consumer.stores.memory import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.connection import Secret
+from kodoctl.pulsar.access import Secret
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

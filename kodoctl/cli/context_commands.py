@@ -1,20 +1,25 @@
-"""context list|use|show|test: the named clusters of kodoctl.toml."""
+"""context add|list|use|show|test: the named clusters of kodoctl.toml."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kodoctl.cli.console import command, finish, say
-from kodoctl.errors import ExitCode, KodoctlError, UsageError, error
+from kodoctl.cli.console import command, finish, one_line, say
+from kodoctl.cli.options import CONNECTION, gathers
+from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
+from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Context, Contexts
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
 
 contexts = typer.Typer(help="Named clusters of kodoctl.toml.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -26,12 +31,37 @@ class Format(StrEnum):
     JSON = "json"
 
 
+_SHUT_OUT = ("K511", "K526")
 FormatOption = Annotated[Format, typer.Option("--format", help="text or json.")]
 Name = Annotated[str | None, typer.Argument(help="The context.", show_default="the current one", metavar="NAME")]
 
 
+_KEPT: Final[Mapping[str, Any]] = {
+    **{key: option for key, option in CONNECTION.items() if key not in ("context", "admin_url")},
+    "oauth2_issuer": Annotated[
+        str | None, typer.Option("--oauth2-issuer", help="Who gives tokens for client credentials.", metavar="URL")
+    ],
+    "oauth2_client_id": Annotated[
+        str | None, typer.Option("--oauth2-client-id", help="The client's id there.", metavar="TEXT")
+    ],
+    "oauth2_client_secret_file": Annotated[
+        str | None, typer.Option("--oauth2-client-secret-file", help="File with the client's secret.", metavar="FILE")
+    ],
+    "oauth2_audience": Annotated[
+        str | None, typer.Option("--oauth2-audience", help="Whom the tokens shall be for.", metavar="TEXT")
+    ],
+    "oauth2_scope": Annotated[str | None, typer.Option("--oauth2-scope", help="What to ask for.", metavar="TEXT")],
+    "env": Annotated[
+        str | None,
+        typer.Option("--env", help="Environment of the files that this cluster is bound to.", metavar="NAME"),
+    ],
+}
+"""What a context keeps besides its address."""
+
+
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
+    contexts.command("add")(add)
     contexts.command("list")(list_)
     contexts.command("use")(use)
     contexts.command("show")(show)
@@ -51,11 +81,52 @@ def _document(context: Context, *, current: bool) -> dict[str, Any]:
         "current": current,
         "admin_url": context.admin_url,
         "broker_url": context.broker_url,
-        "token_file": str(context.token_file) if context.token_file else None,
+        **{key: context.access.get(key) for key in ("token_file", *TLS_KEYS, *OAUTH2_KEYS)},
         "env": context.env,
         "protected": context.protected,
         "file": str(context.file),
     }
+
+
+@command
+@gathers("values", _KEPT, dict)
+def add(
+    values: dict[str, Any],
+    name: Annotated[str, typer.Argument(help="The context's name.", metavar="NAME", show_default=False)],
+    admin_url: Annotated[str, typer.Option("--admin-url", help="Address of Pulsar's admin API.", metavar="URL")],
+    protected: Annotated[
+        bool, typer.Option("--protected", help="Apply and destroy ask for the context's name.")
+    ] = False,
+    project: Annotated[
+        bool, typer.Option("--project", help="Write ./kodoctl.toml, for everybody, not the user's own file.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a context of that name.")] = False,
+    use_it: Annotated[bool, typer.Option("--use", help="Make it the current one.")] = False,
+) -> None:
+    """Add a context to the user's configuration. Secrets stay in their files: only the paths are written."""
+    given = {"admin_url": admin_url, **values, "protected": protected or None}
+    _add(name, {key: value for key, value in given.items() if value is not None}, project=project, replace=replace)
+    if use_it:
+        use(name)
+
+
+def _add(name: str, given: dict[str, Any], *, project: bool, replace: bool) -> None:
+    """Written only if a command could use it."""
+    from kodoctl.pulsar.connection import CONFIG_FILE, check_context, in_file, user_config, write_context
+
+    file = Path.cwd() / CONFIG_FILE if project else user_config(os.environ)
+    if not replace and in_file(file, name) is not None:
+        detail = f"{name!r} is there already: --replace replaces it, or choose another name"
+        raise UsageError(error("K500", "a context of that name", detail, Where(str(file))))
+    values = {key: _path(value) if key in FILE_KEYS else value for key, value in given.items()}
+    check_context(file, name, values)
+    write_context(file, name, values)
+    say(f"Added {name} to {file}: {values['admin_url']}")
+
+
+def _path(given: str) -> str:
+    """As typed if it begins at home, else from the root: relative ones would begin at the configuration."""
+    return given if given.startswith("~") else str(Path(given).absolute())
 
 
 @command
@@ -101,26 +172,53 @@ def show(name: Name = None, output: FormatOption = Format.TEXT) -> None:
     if output is Format.JSON:
         say(json.dumps(document, indent=2))
         return
+    width = max(len(key) for key, value in document.items() if value is not None) + 2
     for key, value in document.items():
-        say(f"{key:<12}{value if value is not None else '-'}")
+        if value is not None:
+            say(f"{key:<{width}}{value}")
 
 
 @command
-def try_(name: Name = None) -> None:
-    """Try a context: does the admin API answer, is the token taken, is the binary port there."""
+def try_(
+    name: Name = None,
+    namespace: Annotated[
+        str | None,
+        typer.Option(
+            "--namespace", help="Tell what may be done there, and which right is missing.", metavar="TENANT/NAMESPACE"
+        ),
+    ] = None,
+) -> None:
+    """Try a context: does the admin API answer, is the token taken, is the binary port there, what may be done with it."""
+    from kodoctl.cli.ownership_commands import parse_namespace
     from kodoctl.pulsar.connection import Flags, connect
     from kodoctl.pulsar.session import Session
 
+    space = parse_namespace(namespace) if namespace else None
     connection = connect(Flags(context=_chosen(name).name), os.environ, Path.cwd())
     with Session(connection) as session:
         problems = _try("admin API", lambda: _admin(session))
-        if any(problem.code == "K511" for problem in problems):  # a client answers a bad token with silence, for 15 s
+        if any(
+            problem.code in _SHUT_OUT for problem in problems
+        ):  # a client answers a bad token with silence, for 15 s
             say("binary port: not tried, the token was not taken")
         else:
             problems += _try("binary port", lambda: _binary(session))
+            if space is not None and not problems:
+                _tell_needs(session, space)
     if problems:
         raise KodoctlError(*problems)
     finish(ExitCode.OK)
+
+
+def _tell_needs(session: Session, space: NamespaceName) -> None:
+    from kodoctl.pulsar.rights import needs
+    from kodoctl.pulsar.server import read_server
+
+    superuser = bool(read_server(session.admin).defaults)
+    say(f"{space}:")
+    for need in needs(session.admin, space, superuser=superuser):
+        said = f" ({one_line(need.said, 200)})" if need.said else ""
+        say(f"  {need.work:<36}{f'no: {need.missing}{said}' if need.missing else 'yes'}")
 
 
 def _try(what: str, check: Any) -> list[Any]:

@@ -13,7 +13,6 @@ from kodoctl.cli import (
     dev_commands,
     expansion_commands,
     history_commands,
-    import_command,
     ownership_commands,
     peek_command,
     pipeline_commands,
@@ -39,7 +38,6 @@ expansion_commands.register(app)
 plan_commands.register(app)
 plan_views.register(app)
 review_commands.register(app)
-import_command.register(app)
 ownership_commands.register(app)
 history_commands.register(app)
 status_command.register(app)

@@ -21,6 +21,11 @@ CONNECTION: Final[Mapping[str, Any]] = {
     "token_file": Annotated[
         str | None, typer.Option("--token-file", help="File with the token to present.", metavar="FILE")
     ],
+    "tls_cert": Annotated[str | None, typer.Option("--tls-cert", help="Certificate to present, PEM.", metavar="FILE")],
+    "tls_key": Annotated[str | None, typer.Option("--tls-key", help="Its key, PEM.", metavar="FILE")],
+    "tls_ca": Annotated[
+        str | None, typer.Option("--tls-ca", help="Whom to trust, PEM, in place of the system's.", metavar="FILE")
+    ],
 }
 """Which cluster; each is None when it was not given."""
 

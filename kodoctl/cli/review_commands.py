@@ -120,7 +120,7 @@ def _approved(
 def _place() -> Place:
     """The forge of this job. Raises UsageError for what is missing, all at once."""
     from kodoctl.forge.github import Place
-    from kodoctl.pulsar.connection import Secret
+    from kodoctl.pulsar.access import Secret
 
     needed = ("GITHUB_REPOSITORY", "GITHUB_TOKEN")
     missing = [name for name in needed if not os.environ.get(name)]

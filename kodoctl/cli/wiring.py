@@ -6,7 +6,7 @@ import getpass
 import os
 import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,22 +46,6 @@ AllowShare = Annotated[
         metavar="SHARE",
     ),
 ]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        help="Only this object and what it needs (repeatable); * in it stands for any text.",
-        metavar="ADDRESS",
-    ),
-]
-Excludes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--exclude",
-        help="Not this object, nor what needs it (repeatable); * in it stands for any text.",
-        metavar="ADDRESS",
-    ),
-]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
 ]
@@ -79,13 +63,15 @@ class Target:
     admin_url: str | None = None
     broker_url: str | None = None
     token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
 
     def connection(self) -> Connection:
         """The connection by flags, environment and context, in that order."""
         from kodoctl.pulsar.connection import Flags, connect
 
-        flags = Flags(self.context, self.admin_url, self.broker_url, self.token_file)
-        return connect(flags, os.environ, Path.cwd())
+        return connect(Flags(**asdict(self)), os.environ, Path.cwd())
 
     def session(self) -> Session:
         """Clients of that connection; a context manager."""
@@ -95,8 +81,8 @@ class Target:
 
 
 connects = gathers("target", CONNECTION, Target)
-"""Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url and
---token-file.
+"""Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url,
+--token-file and --tls-cert, --tls-key, --tls-ca.
 """
 
 

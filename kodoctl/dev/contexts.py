@@ -8,15 +8,10 @@ from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.problems import failure
 from kodoctl.dev.tokens import token_file
-from kodoctl.pulsar.connection import Context, read_contexts, remove_context, use_context, write_context
+from kodoctl.pulsar.connection import Context, in_file, remove_context, use_context, write_context
 
 TOKEN_ROLE = "applier"  # noqa: S105
 """Whose token the context uses: the role that may carry out what kodoctl is for."""
-
-
-def in_file(file: Path, name: str) -> Context | None:
-    """The context of that name in one file, whatever other files say. Raises KodoctlError when the file is faulty."""
-    return read_contexts({"KODOCTL_CONFIG": str(file)}, Path(file.anchor)).by_name.get(name)
 
 
 def is_foreign(context: Context | None) -> bool:

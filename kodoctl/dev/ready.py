@@ -13,7 +13,7 @@ from typing import Final
 
 from kodoctl.dev.conf import MARK
 from kodoctl.dev.progress import Tell, Waiting
-from kodoctl.pulsar.connection import Secret
+from kodoctl.pulsar.access import Secret
 
 DEADLINE: Final = 120.0
 """Seconds: 8 on an idle machine of 2 cores, up to 75 were seen on a busy one."""

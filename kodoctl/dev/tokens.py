@@ -15,7 +15,7 @@ from kodoctl.dev.instance import Auth, Folder, Instance, make_private, write_pri
 from kodoctl.dev.problems import failure
 from kodoctl.dev.words import typed
 from kodoctl.errors import UsageError, error
-from kodoctl.pulsar.connection import Secret
+from kodoctl.pulsar.access import Secret
 
 ADMIN: Final = "admin"
 """The broker's own role; also polls whether it is ready."""

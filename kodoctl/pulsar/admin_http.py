@@ -15,8 +15,10 @@ from requests.adapters import HTTPAdapter
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import NOT_SENT, LostReplyError, Reply, RequestCount
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.tokens import Presented
 
 CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (pulsar-measured §9)
 TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer
@@ -54,8 +56,10 @@ class HttpAdmin:
         self._session.mount("https://", adapter)
         self._session.trust_env = False  # a proxy or .netrc of the shell must not see or change admin calls
         self._session.headers["User-Agent"] = f"kodoctl/{__version__}"
-        if connection.token:
-            self._session.headers["Authorization"] = f"Bearer {connection.token.reveal()}"
+        self._presented = Presented(connection)
+        if connection.tls:
+            self._session.verify = str(connection.tls.ca) if connection.tls.ca else True
+            self._session.cert = (str(connection.tls.cert), str(connection.tls.key)) if connection.tls.cert else None
 
     @property
     def traffic(self) -> RequestCount:
@@ -82,7 +86,7 @@ class HttpAdmin:
             try:
                 reply = self._send(method, path, data, query, content_type)
             except requests.RequestException as problem:
-                if attempt == tries:
+                if attempt == tries or isinstance(problem, requests.exceptions.SSLError):
                     raise self._unreachable(method, path, problem) from None
             else:
                 if reply.status not in _BUSY or attempt == tries:
@@ -94,17 +98,33 @@ class HttpAdmin:
         self, method: str, path: str, data: bytes | None, query: dict[str, str] | None, content_type: str
     ) -> Reply:
         url = f"{self._connection.admin_url}/admin/v2/{path}"
-        headers = {"Content-Type": content_type}
         for _ in range(_MAX_REDIRECTS + 1):
-            self._count(method, path)
-            answer = self._session.request(
-                method, url, params=query, data=data, headers=headers, timeout=self._timeout, allow_redirects=False
-            )
+            token = self._presented.token()
+            answer = self._once(method, path, url, data, query, content_type, token)
+            if _token_refused(answer) and (other := self._presented.after_refusal(token)) is not None:
+                token = other  # the first one ended early, or was withdrawn: nothing was done with it
+                answer = self._once(method, path, url, data, query, content_type, token)
             if answer.status_code not in (307, 308):
-                return self._read(method, path, answer)
+                return self._read(method, path, answer, token)
             url, query = self._redirected(url, answer.headers.get("Location", "")), None
         raise ClusterError(
             error("K512", "redirected in circles", f"{method} {path}: more than {_MAX_REDIRECTS} redirects")
+        )
+
+    def _once(  # a request is what it is
+        self,
+        method: str,
+        path: str,
+        url: str,
+        data: bytes | None,
+        query: dict[str, str] | None,
+        content_type: str,
+        token: Secret | None,
+    ) -> requests.Response:
+        self._count(method, path)
+        headers = {"Content-Type": content_type, **_bearer(token)}
+        return self._session.request(
+            method, url, params=query, data=data, headers=headers, timeout=self._timeout, allow_redirects=False
         )
 
     def _count(self, method: str, path: str) -> None:
@@ -116,16 +136,16 @@ class HttpAdmin:
             kind = f"{method} {path.rsplit('/', 1)[-1]}"
             self._traffic.by_path[kind] = self._traffic.by_path.get(kind, 0) + 1
 
-    def _read(self, method: str, path: str, answer: requests.Response) -> Reply:
+    def _read(self, method: str, path: str, answer: requests.Response, token: Secret | None) -> Reply:
         html = "text/html" in answer.headers.get("Content-Type", "")
-        if answer.status_code == 401 and (html or not answer.content):
+        if _token_refused(answer):
             raise self._bad_token()
         data, reason = None, ""
         if html and answer.ok:
             detail = f"{self._connection.admin_url} answered {method} {path} with a web page: is it another server, or a login?"
             raise ClusterError(error("K523", "this is not Pulsar's admin API", detail))
         if answer.content and not html:
-            text = self._masked(answer.text)
+            text = answer.text.replace(token.reveal(), "***") if token else answer.text  # it may repeat our headers
             try:
                 data = json.loads(text)
             except ValueError:
@@ -134,11 +154,6 @@ class HttpAdmin:
             said = data.get("reason") if isinstance(data, dict) else data
             reason = next(iter(str(said or answer.reason or "").strip().splitlines()), "")[:500]
         return Reply(method, path, answer.status_code, data, reason)
-
-    def _masked(self, text: str) -> str:
-        """A server that repeats our headers must not bring the token into a message or a file."""
-        token = self._connection.token.reveal() if self._connection.token else None
-        return text.replace(token, "***") if token else text
 
     def _redirected(self, url: str, location: str) -> str:
         """Another broker owns the bundle. The token goes along, so only brokers of this cluster are followed."""
@@ -153,14 +168,17 @@ class HttpAdmin:
 
     def _learn_brokers(self) -> None:
         self._brokers_known = True
-        base, headers = f"{self._connection.admin_url}/admin/v2/brokers", {"Content-Type": "application/json"}
+        base = f"{self._connection.admin_url}/admin/v2/brokers"
+        headers = {"Content-Type": "application/json", **_bearer(self._presented.token())}
         self._count("GET", "brokers")
         answer = self._session.get(base, headers=headers, timeout=self._timeout, allow_redirects=False)
         if answer.ok:
             self._allowed |= {str(broker) for broker in answer.json()}
 
     def _bad_token(self) -> ClusterError:
-        if self._connection.token is None:
+        if self._connection.oauth2 is not None:
+            detail = f"{self._connection.host} takes no token of {self._connection.oauth2.issuer}, not even a new one: audience, or another key?"
+        elif self._connection.token is None:
             detail = f"{self._connection.host} asks for a token: KODOCTL_TOKEN_FILE, --token-file or the context's token_file"
         else:
             detail = f"{self._connection.host} does not accept the token: expired, of another cluster, or damaged"
@@ -169,11 +187,23 @@ class HttpAdmin:
     def _unreachable(self, method: str, path: str, problem: requests.RequestException) -> ClusterError:
         reason = _why(problem)
         where = self._connection.admin_url
+        if isinstance(problem, requests.exceptions.SSLError):
+            advice = "name whom to trust with --tls-ca, and who you are with --tls-cert and --tls-key"
+            return ClusterError(error("K527", "no TLS connection", f"{where}: {reason}; {advice}"))
         if method != "GET" and not isinstance(problem, requests.ConnectTimeout):
             return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {where}: {reason}"))
         context = f" (context {self._connection.context.name})" if self._connection.context else ""
         advice = "is the broker running? `kodoctl dev status` tells for a development one"
         return ClusterError(error("K514", "no broker answers", f"{where}{context}: {reason}; {advice}"))
+
+
+def _bearer(token: Secret | None) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token.reveal()}"} if token else {}
+
+
+def _token_refused(answer: requests.Response) -> bool:
+    """A 401 of the server itself; one about a right comes as JSON."""
+    return answer.status_code == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.content)
 
 
 def _why(problem: requests.RequestException) -> str:

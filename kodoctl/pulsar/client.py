@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from types import TracebackType
 from typing import Any, Self
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
-
-OPERATION_TIMEOUT_S = 15
+from kodoctl.pulsar.dial import new_client
 
 
 class BrokerClient:
@@ -34,19 +32,8 @@ class BrokerClient:
 
     def get(self) -> Any:
         """The `pulsar.Client`. Raises ClusterError without an address."""
-        if self._connection.broker_url is None:
-            detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
-            raise ClusterError(error("K516", "no address of the broker's binary port", detail))
         if self._client is None:
-            import pulsar
-
-            token = self._connection.token
-            self._client = pulsar.Client(
-                self._connection.broker_url,
-                authentication=pulsar.AuthenticationToken(token.reveal()) if token else None,
-                operation_timeout_seconds=OPERATION_TIMEOUT_S,
-                logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
-            )
+            self._client = new_client(self._connection)
         return self._client
 
     def probe(self) -> None:
@@ -55,10 +42,10 @@ class BrokerClient:
 
         try:
             self.get().get_topic_partitions("persistent://public/default/kodoctl-probe")
-        except pulsar.TopicNotFound:
+        except (pulsar.TopicNotFound, pulsar.AuthorizationError):  # of somebody who may not look there, but is known
             pass
         except pulsar.PulsarException as problem:
-            detail = f"{self._connection.broker_url}: {problem}; a wrong token shows here as a time-out"
+            detail = f"{self._connection.broker_url}: {problem}; a wrong token or certificate shows here as a time-out"
             raise ClusterError(error("K518", "the broker's binary port does not answer", detail)) from None
 
     def close(self) -> None:

@@ -17,46 +17,32 @@ import platformdirs
 import tomlkit
 
 from kodoctl.errors import KodoctlError, UsageError, Where, error
+from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS, OAuth2, Secret, Tls, oauth2_of, tls_of, token_of
 
 CONFIG_FILE: Final = "kodoctl.toml"
-_CONTEXT_KEYS: Final = {"admin_url": str, "broker_url": str, "token_file": str, "env": str, "protected": bool}
-
-
-class Secret:
-    """A text that never prints itself."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value
-
-    def reveal(self) -> str:
-        """The text itself: for headers and clients, never for output."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "***"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
+_ACCESS_KEYS: Final = ("token_file", *TLS_KEYS, *OAUTH2_KEYS)
+_CONTEXT_KEYS: Final = {
+    "admin_url": str,
+    "broker_url": str,
+    **dict.fromkeys(_ACCESS_KEYS, str),
+    "env": str,
+    "protected": bool,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A named cluster of `kodoctl.toml`; `file` is where it stands."""
+    """A named cluster of `kodoctl.toml`; `file` is where it stands. `access`: its keys about tokens, OAuth2 and TLS, files
+    with their folder.
+    """
 
     name: str
     file: Path
     admin_url: str
     broker_url: str | None = None
-    token_file: Path | None = None
     env: str | None = None
     protected: bool = False
+    access: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +53,8 @@ class Connection:
     broker_url: str | None = None
     token: Secret | None = None
     context: Context | None = None
+    tls: Tls | None = None
+    oauth2: OAuth2 | None = None
 
     @property
     def host(self) -> str:
@@ -82,6 +70,9 @@ class Flags:
     admin_url: str | None = None
     broker_url: str | None = None
     token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
 
 
 @dataclass(frozen=True)
@@ -138,11 +129,14 @@ def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
             detail = f"[contexts.{name}] {fault}; a context has {', '.join(_CONTEXT_KEYS)}"
             problems.append(error("K502", "cannot read configuration", detail, Where(str(file))))
             continue
-        token_file = file.parent / Path(values["token_file"]).expanduser() if "token_file" in values else None
-        found[name] = Context(name, file, **{**values, "token_file": token_file})
+        found[name] = _context(file, name, values)
     if problems:
         raise KodoctlError(*problems)
     return found, current
+
+
+def _from(file: Path, key: str, value: str) -> str:
+    return str(file.parent / Path(value).expanduser()) if key in FILE_KEYS else value
 
 
 def _fault(values: Any) -> str | None:
@@ -152,6 +146,24 @@ def _fault(values: Any) -> str | None:
     if wrong:
         return f"unknown or of the wrong type: {', '.join(wrong)}"
     return None if "admin_url" in values else "admin_url is missing"
+
+
+def in_file(file: Path, name: str) -> Context | None:
+    """The context of that name in one file, whatever other files say. Raises KodoctlError when the file is faulty."""
+    return _read_config(file)[0].get(name) if file.is_file() else None
+
+
+def check_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
+    """Whether a command could use these values from that file. Raises UsageError or KodoctlError."""
+    found = _context(file, name, values)
+    _checked(found.admin_url, ("http", "https"))
+    _checked_broker(found.broker_url)
+    _kept_by(found)
+
+
+def _context(file: Path, name: str, values: Mapping[str, Any]) -> Context:
+    access = {key: _from(file, key, value) for key, value in values.items() if key in _ACCESS_KEYS}
+    return Context(name, file, **{key: value for key, value in values.items() if key not in access}, access=access)
 
 
 def write_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
@@ -205,40 +217,51 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         raise UsageError(error("K503", "no cluster named", detail))
     own_broker = context.broker_url if context else None
     broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or own_broker
-    mixed = not flags.context and broker_url != own_broker  # the context's own token goes to its own addresses only
-    token = _token(flags, env) or (None if mixed else _file_token(context))
-    return Connection(_checked(admin_url, ("http", "https")), _checked_broker(broker_url), token, context)
+    mixed = not flags.context and broker_url != own_broker  # the context's own credentials go to its own addresses only
+    places = [_flagged(flags), _told_by(env), _Access() if mixed or context is None else _kept_by(context)]
+    shown = next((place for place in places if place.token or place.oauth2), _Access())
+    tls = next((place.tls for place in places if place.tls), None)
+    return Connection(
+        _checked(admin_url, ("http", "https")), _checked_broker(broker_url), shown.token, context, tls, shown.oauth2
+    )
 
 
-def _token(flags: Flags, environ: Mapping[str, str]) -> Secret | None:
-    if flags.token_file:
-        return _read_token(Path(flags.token_file))
-    if text := environ.get("KODOCTL_TOKEN", "").strip():
-        return _checked_token(text, "KODOCTL_TOKEN")
-    return _read_token(Path(environ["KODOCTL_TOKEN_FILE"])) if environ.get("KODOCTL_TOKEN_FILE") else None
+@dataclass(frozen=True, slots=True)
+class _Access:
+    """What one place says."""
+
+    token: Secret | None = None
+    tls: Tls | None = None
+    oauth2: OAuth2 | None = None
 
 
-def _file_token(context: Context | None) -> Secret | None:
-    return _read_token(context.token_file) if context and context.token_file else None
+def _flagged(flags: Flags) -> _Access:
+    given = {key: getattr(flags, key) or "" for key in ("token_file", *TLS_KEYS)}
+    return _Access(token_of(given), tls_of(given, "the flags"))
 
 
-def _read_token(file: Path) -> Secret:
-    try:
-        text = file.expanduser().read_text(encoding="utf-8").strip()
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not a token"
-        detail = f"{reason}: name a file that holds the token and nothing else"
-        raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
-    return _checked_token(text, str(file))
+def _told_by(environ: Mapping[str, str]) -> _Access:
+    given = {key: environ.get(f"KODOCTL_{key.upper()}", "") for key in _ACCESS_KEYS}
+    token = token_of(given, text=environ.get("KODOCTL_TOKEN", ""), source="KODOCTL_TOKEN")
+    secret = environ.get("KODOCTL_OAUTH2_CLIENT_SECRET", "")
+    return _one(
+        _Access(token, tls_of(given, "KODOCTL_TLS_*"), oauth2_of(given, "KODOCTL_OAUTH2_*", secret=secret)),
+        "the environment",
+    )
 
 
-def _checked_token(text: str, source: str) -> Secret:
-    """A token travels in a header: one word of printable ASCII. What is wrong with another is not told, nor any of it."""
-    if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
-        raise UsageError(
-            error("K504", "cannot read token", f"{source}: it is not a token, which is one word on one line")
-        )
-    return Secret(text)
+def _kept_by(context: Context) -> _Access:
+    place = f"context {context.name}"
+    return _one(
+        _Access(token_of(context.access), tls_of(context.access, place), oauth2_of(context.access, place)), place
+    )
+
+
+def _one(found: _Access, place: str) -> _Access:
+    if found.token and found.oauth2:
+        detail = f"{place} has both a token and OAuth2 credentials: leave one"
+        raise UsageError(error("K504", "two ways to say who one is", detail))
+    return found
 
 
 def _checked(url: str, schemes: tuple[str, ...]) -> str:

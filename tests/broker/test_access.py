@@ -6,19 +6,20 @@ import itertools
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pulsar
 import pytest
-import requests
 
 from consumer import Consumer, Message
 from kodoctl.dev import jars, versions
 from kodoctl.dev.progress import quiet
-from tests.cluster import Json, Run, Workspace, isolated, run_main
-from tests.conftest import Broker
-from tests.dev_user import CACHE, VERSION, User
+from kodoctl.pulsar.access import Secret, Tls
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.dial import new_client
+from tests.closed import SECRET, Closed, Guarded, issuing, started
+from tests.cluster import isolated, run_main
+from tests.dev_user import CACHE, VERSION
 
 pytestmark = pytest.mark.broker
 
@@ -27,60 +28,12 @@ _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 _numbers = itertools.count(1)
 
 
-@dataclass(frozen=True)
-class Closed(Broker):
-    """A broker with token authentication. `tokens`: role -> token; `config`: the contexts that `dev up` wrote."""
-
-    tokens: dict[str, str]
-    config: Path
-
-    def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
-        """As the super-user, without kodoctl."""
-        headers = {"Authorization": f"Bearer {self.tokens['applier']}", "Content-Type": "application/json"}
-        url = f"{self.admin_url}/admin/v2/{path}"
-        return requests.request(method, url, json=body, params=params or None, timeout=30, headers=headers)
-
-
-@dataclass
-class Guarded(Workspace):
-    """A workspace whose commands present a token; everything they said is kept."""
-
-    said: list[str] = field(default_factory=list)
-
-    def run(self, *arguments: str, code: int | None = 0) -> Run:
-        found = run_main(*arguments, *self.connection())
-        self.said.append(found.text)
-        assert code is None or found.code == code, f"exit {found.code}, not {code}\n{found.text}"
-        return found
-
-    def as_(self, role: str | None) -> Guarded:
-        """From here on with this role's token; None: with none."""
-        assert isinstance(self.broker, Closed)
-        self.options = ["--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url]
-        if role is not None:
-            path = self.folder.parent / f"{self.folder.name}-token-{role}"
-            path.write_text(self.broker.tokens.get(role, role), encoding="utf-8")
-            self.options += ["--token-file", str(path)]
-        return self
-
-    def tenant_with(self, *admins: str) -> None:
-        """The tenant's administrators."""
-        body = {"allowedClusters": ["standalone"], "adminRoles": list(admins)}
-        assert self.broker.admin("POST", f"tenants/{self.tenant}", body).ok
-
-
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
     """One broker of our own for all of these tests."""
     jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)
-    user = User(tmp_path_factory.mktemp("user"))
-    try:
-        found: Json = user.starts("--name", "guarded", "--auth", "token")
-        tokens = {one["role"]: one["token"] for one in found["tokens"]}
-        yield Closed(found["admin_url"], found["broker_url"], tokens, user.config)
-    finally:
-        told = user.types("down", "--all")
-    assert told.code == 0, told.err
+    with started(tmp_path_factory.mktemp("user")) as found:
+        yield found
 
 
 @pytest.fixture
@@ -96,6 +49,7 @@ def guarded(closed: Closed, tmp_path: Path) -> Iterator[Guarded]:
         yield workspace.as_("applier")
     written = [path.read_text(encoding="utf-8", errors="replace") for path in folder.rglob("*") if path.is_file()]
     seen = "\n".join([*workspace.said, *written])
+    assert SECRET not in seen
     for role, token in closed.tokens.items():
         assert token not in seen, f"the token of {role} shows"
         assert token.split(".")[2] not in seen, f"the signature of {role}'s token shows"
@@ -289,3 +243,109 @@ def test_what_a_worker_may_no_longer_send_to_dies_with_that_reason(
         client.close()
     assert seen == [b"x"]
     assert letter.properties()["kodo-reason"] == "refused by its target: not authorised"
+
+
+# --- certificates, and tokens that an issuer gives
+
+
+def test_over_tls_a_certificate_is_enough_for_plan_and_apply(guarded: Guarded) -> None:
+    guarded.certified("applier")
+    guarded.apply()
+    guarded.assert_settled()
+    assert "read in bulk" in guarded.plan("-v").err
+    refused = guarded.certified("planner").plan(code=1)
+    assert "this needs a role with more rights" in _words(refused.err)
+    assert "K511" in guarded.certified(None).plan(code=1).err
+
+
+@pytest.mark.parametrize(("ca", "host"), [("other", "127.0.0.1"), ("ca", "localhost")], ids=["CA", "host name"])
+def test_a_broker_that_cannot_prove_who_it_is_gets_nothing(guarded: Guarded, ca: str, host: str) -> None:
+    refused = guarded.certified("applier", ca=ca, host=host).plan(code=1)
+    assert "K527" in refused.err
+    assert "--tls-ca" in refused.err
+
+
+def test_the_binary_port_is_held_to_its_name_as_well(guarded: Guarded) -> None:
+    closed = guarded.broker
+    assert isinstance(closed, Closed)
+    guarded.certified("applier")
+    wrong = closed.broker_tls.replace("127.0.0.1", "localhost")
+    connection = Connection(
+        closed.admin_tls, wrong, Secret(closed.tokens["applier"]), tls=Tls(ca=closed.certificates / "ca.pem")
+    )
+    client = new_client(connection)
+    with pytest.raises(pulsar.PulsarException):
+        client.get_topic_partitions("persistent://public/default/x")
+    client.close()
+
+
+def test_tokens_of_an_issuer_are_fetched_once_and_renewed_when_they_end_early(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed = guarded.broker
+    assert isinstance(closed, Closed)
+    guarded.as_(None)
+    with issuing(closed.key, iter([3600.0])) as issuer:
+        settings = {
+            "ISSUER": issuer.url,
+            "CLIENT_ID": "applier",
+            "CLIENT_SECRET": SECRET,
+            "AUDIENCE": "pulsar",
+            "SCOPE": "a b",
+        }
+        for name, value in settings.items():
+            monkeypatch.setenv(f"KODOCTL_OAUTH2_{name}", value)
+        guarded.apply()
+        guarded.assert_settled()
+        wanted = {"grant_type": "client_credentials", "client_id": "applier", "client_secret": SECRET}
+        assert issuer.forms == [{**wanted, "audience": "pulsar", "scope": "a b"}]
+    with issuing(closed.key, iter([-60.0])) as issuer:  # over before it is used, whatever its issuer says
+        monkeypatch.setenv("KODOCTL_OAUTH2_ISSUER", issuer.url)
+        guarded.assert_settled()
+        assert len(issuer.forms) == 2
+    with issuing(closed.key, iter([-60.0] * 3)) as issuer:
+        monkeypatch.setenv("KODOCTL_OAUTH2_ISSUER", issuer.url)
+        refused = guarded.plan(code=1)
+        assert "K511" in refused.err
+        assert "not even a new one" in _words(refused.err)
+        assert len(issuer.forms) == 2
+
+
+# --- least privilege: docs/how-to/least-privilege.md, held against denied calls
+
+
+@pytest.mark.parametrize(
+    ("role", "may"),
+    [
+        ("super-user", "yes yes yes yes"),
+        ("tenant admin", "yes yes no yes"),
+        ("consume", "no no no yes"),
+        ("produce", "no no no yes"),
+        ("nothing", "no no no no"),
+    ],
+)
+def test_a_context_tells_what_may_be_done_and_which_right_is_missing(guarded: Guarded, role: str, may: str) -> None:
+    granted = {"consume": ["consume"], "produce": ["produce"]}.get(role)
+    guarded.topology(FILE, f"namespace_grants: {{planner: {json.dumps(granted)}}}\n" if granted else "")
+    guarded.apply()
+    if role == "tenant admin":
+        guarded.tenant_with("planner")
+    guarded.as_("applier" if role == "super-user" else "planner")
+    token = guarded.options[guarded.options.index("--token-file") + 1]
+    places = guarded.options[:4]
+    added = run_main("context", "add", "tried", *places, "--token-file", token, "--project", "--replace")
+    assert added.code == 0, added.text
+    told = run_main("context", "test", "tried", "--namespace", guarded.namespace)
+    assert told.code == 0, told.text
+    lines = told.out.splitlines()[-4:]
+    assert [line[2:38].strip() for line in lines] == [
+        "plan, drift, import",
+        "apply, destroy, forget, undo",
+        "apply that creates a Pulsar tenant",
+        "status",
+    ]
+    assert " ".join(line[38:].split(":")[0] for line in lines) == may
+    assert "binary port: answers" in told.out
+    # and it is so
+    assert guarded.plan(code=None).code == (0 if may.startswith("yes") else 1)
+    assert guarded.run("status", code=None).code == (0 if may.endswith("yes") else 1)

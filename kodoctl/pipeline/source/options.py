@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.pulsar.connection import Connection, Secret
+from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024
@@ -77,7 +78,9 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
 
 
 def addressed(connection: Connection) -> dict[str, str]:
-    """The options that say which cluster."""
+    """The options that say which cluster. Raises UsageError for access that Spark's tasks could not be given."""
+    if connection.tls or connection.oauth2:
+        raise UsageError(_fault("the pipeline shows tokens only, by now: no TLS files and no OAuth2 credentials"))
     token = {"token": connection.token.reveal()} if connection.token else {}
     return {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or "", **token}
 

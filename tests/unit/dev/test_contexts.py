@@ -41,7 +41,7 @@ def test_it_is_there_but_not_current(file, folder):
     assert found.current == "prod"
     assert found.get("dev").admin_url == "http://127.0.0.1:8080"
     assert found.get("dev").broker_url == "pulsar://127.0.0.1:6650"
-    assert found.get("dev").token_file is None
+    assert found.get("dev").access == {}
     assert file.read_text().startswith(OTHERS.strip())
 
 
@@ -52,13 +52,13 @@ def test_current_when_asked(file, folder):
 
 def test_with_tokens_it_uses_the_appliers(file, folder):
     contexts.write(file, CLOSED, folder, use=False)
-    assert all_in(file).get("dev").token_file == folder.tokens / "applier"
+    assert all_in(file).get("dev").access == {"token_file": str(folder.tokens / "applier")}
 
 
 def test_authentication_switched_off_takes_the_token_out(file, folder):
     contexts.write(file, CLOSED, folder, use=False)
     contexts.write(file, OPEN, folder, use=False)
-    assert all_in(file).get("dev").token_file is None
+    assert all_in(file).get("dev").access == {}
 
 
 def test_a_context_for_another_cluster_is_never_overwritten(file):

@@ -14,7 +14,7 @@ import pytest
 from kodoctl.dev import ready
 from kodoctl.dev.progress import Waiting, quiet
 from kodoctl.dev.ready import Target
-from kodoctl.pulsar.connection import Secret
+from kodoctl.pulsar.access import Secret
 
 RUNTIME, HEALTH, NAMESPACE = "brokers/configuration/runtime", "brokers/health", "namespaces/public/default"
 GOOD = {RUNTIME: (200, json.dumps({"narExtractionDirectory": "/mine"})), HEALTH: (200, "ok"), NAMESPACE: (200, "{}")}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.source.options import read_options, unknown
+from kodoctl.pipeline.source.options import addressed, read_options, unknown
+from kodoctl.pulsar.access import OAuth2, Secret, Tls
+from kodoctl.pulsar.connection import Connection
 
 GOOD = {"topic": "a/b/c", "adminUrl": "http://h:8080/", "serviceUrl": "pulsar://h:6650"}
 
@@ -72,3 +75,11 @@ def test_strange_names_are_known() -> None:
     assert unknown({"TOPIC": "x", "path": "", "colour": "red"}) == ["colour"]
     with pytest.raises(UsageError, match="no such option: colour"):
         read_options(GOOD | {"colour": "red"}, 1)
+
+
+def test_access_that_tasks_could_not_be_given_is_refused_not_dropped() -> None:
+    token = Connection("http://h:8080", "pulsar://h:6650", Secret("t"))
+    assert addressed(token) == {"adminUrl": "http://h:8080", "serviceUrl": "pulsar://h:6650", "token": "t"}
+    for other in ({"tls": Tls(ca=Path("ca.pem"))}, {"oauth2": OAuth2("https://i", "me", Secret("s"))}):
+        with pytest.raises(UsageError, match="the pipeline shows tokens only"):
+            addressed(replace(token, **other))

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import ClusterError
+from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import NOT_SENT, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin_http import READ_TRIES, HttpAdmin
-from kodoctl.pulsar.connection import Connection, Context, Secret
+from kodoctl.pulsar.connection import Connection, Context
 from tests.servers import Answer, Request, Server, answer_html, answer_json, serving
 
 TOKEN = "canary-token"

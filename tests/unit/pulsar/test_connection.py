@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import KodoctlError, UsageError
+from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import (
     Connection,
     Flags,
-    Secret,
     connect,
     project_config,
     read_contexts,

@@ -1,0 +1,43 @@
+"""What a role may do in a namespace, tried with reads alone: Pulsar has no call that tells.
+
+Which read needs which right was measured on 4.2.4 and 4.0.7: a tenant's namespaces are for its admins, topic lists for
+whoever may consume or produce in the namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kodoctl.pulsar.admin import Admin, Reply
+from kodoctl.topology.names import NamespaceName
+
+_DENIED: Final = (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """One kind of work. `missing`: the right that it lacks, "" if it lacks none; `said`: the broker's answer."""
+
+    work: str
+    missing: str = ""
+    said: str = ""
+
+
+def needs(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Need]:
+    """Each kind of work in a namespace, from the most to the least. Sends two reads."""
+    tenant = admin.call("GET", f"namespaces/{namespace.tenant}")
+    lacks = f"the admin role of the Pulsar tenant {namespace.tenant}"
+    yield _need("plan, drift, import", lacks, tenant, superuser=superuser)
+    yield _need("apply, destroy, forget, undo", lacks, tenant, superuser=superuser)
+    yield Need("apply that creates a Pulsar tenant", "" if superuser else "a super-user")
+    listed = admin.call("GET", f"persistent/{namespace}/partitioned")
+    yield _need("status", f"consume or produce on {namespace}", listed, superuser=superuser)
+
+
+def _need(work: str, right: str, reply: Reply, *, superuser: bool) -> Need:
+    if reply.ok or (superuser and reply.status == 404):  # what is not there yet is no lack of rights
+        return Need(work)
+    told = f"{reply.status} {reply.reason}".strip()
+    return Need(work, right if reply.status in _DENIED else "it cannot be told", told)
