@@ -16,6 +16,7 @@ from kodoctl.plan.inventory import ClusterIdentity, Desired, Found, Live, TopicF
 from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.plan.owners import HELD, OwnerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.plan.selection import Selection, choose
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.names import NamespaceName
@@ -138,6 +139,15 @@ def planned(side: Desired, other: Live, **allowed: Any) -> Plan:
         **{key: value if isinstance(value, bool) else frozenset(value) for key, value in allowed.items()}
     )
     return make_plan(side, other, diff(side, other, allowances), evidence={}, allowances=allowances, now=NOW)
+
+
+def planned_part(
+    side: Desired, other: Live, *targets: str, exclude: Iterable[str] = (), allowances: Allowances | None = None
+) -> Plan:
+    """What `--target` and `--exclude` leave of the plan."""
+    allowed = allowances or Allowances()
+    found = diff(side, other, allowed, choose(Selection(targets, tuple(exclude)), side, other))
+    return make_plan(side, other, found, evidence={}, allowances=allowed, now=NOW)
 
 
 def said(changes: Iterable[Change]) -> set[tuple[str, str]]:

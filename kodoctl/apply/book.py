@@ -31,7 +31,7 @@ class Book:
         self._admin = admin
         self._plan = plan
         self._owners = {owner.name: owner for owner in sorted(plan.owners, key=lambda owner: not owner.leaves)}
-        self._ending = {(owner.namespace, owner.name) for owner in plan.owners if owner.leaves or plan.destroying}
+        self._ending = {(owner.namespace, owner.name) for owner in plan.owners if owner.ends or plan.destroying}
         self._replaced = {(owner.namespace, earlier) for owner in plan.owners for earlier in owner.replaces}
         self._entries: dict[Key, Ledger] = {}
         self._written: dict[Key, str | None] = {}
@@ -181,8 +181,10 @@ def _new(owner: OwnerPlan) -> Ledger:
 
 
 def _closed(entry: Ledger, owner: OwnerPlan, *, ending: bool) -> Ledger:
-    """What the entry says once everything is done; intents that came to nothing go."""
-    owned = {address: how for address, how in entry.owned.items() if how is not Holding.INTENT}
+    """What the entry says once everything is done; intents that came to nothing go, unless they may be about the rest of a
+    plan of which this was a part.
+    """
+    owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not Holding.INTENT}
     if ending:
         return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
     return replace(

@@ -15,6 +15,7 @@ from kodoctl.plan.evidence import Evidence, evidence_wanted
 from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.order import resource_of
 from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.plan.selection import Selection, choose
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.evidence import read_evidence
 from kodoctl.pulsar.live import Report, Scope, read_live
@@ -47,10 +48,9 @@ def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Scop
     foreign = {
         r.target.namespace for r in resources if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
     } - own
-    names = {*desired.names, *(old for name in desired.names for old in desired.formerly(name))}
     return Scope(
         namespaces=tuple(sorted(own)),
-        names=frozenset(names),
+        names=desired.all_names,
         declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
         schemas=frozenset(r.topic for r in resources if isinstance(r, SchemaResource)),
         tenants=frozenset(r.name for r in resources if isinstance(r, TenantResource)),
@@ -66,11 +66,14 @@ def prepare(
     *,
     namespaces: Iterable[NamespaceName] = (),
     against: Against | None = None,
+    selection: Selection | None = None,
     report: Report = lambda _: None,
 ) -> Prepared:
-    """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name)."""
+    """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name); `selection`: a part of
+    it only.
+    """
     live = read_live(session.admin, session.client, scope_of(desired, namespaces), report=report)
-    return Prepared(plan_against(session.admin, desired, live, allowances, against), live)
+    return Prepared(plan_against(session.admin, desired, live, allowances, against, selection), live)
 
 
 def scope_of_plan(plan: Plan) -> Scope:
@@ -133,10 +136,16 @@ def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping
 
 
 def plan_against(
-    admin: Admin, desired: Desired, live: Live, allowances: Allowances, against: Against | None = None
+    admin: Admin,
+    desired: Desired,
+    live: Live,
+    allowances: Allowances,
+    against: Against | None = None,
+    selection: Selection | None = None,
 ) -> Plan:
-    """The plan for an inventory that has been read already."""
-    difference = diff(desired, live, allowances)
+    """The plan for an inventory that has been read already. Raises UsageError where `selection` names nothing in it."""
+    chosen = choose(selection, desired, live) if selection else None
+    difference = diff(desired, live, allowances, chosen)
     if desired.destroyed:
         difference = with_namespaces(difference, desired.names, live)
     evidence = evidence_for(admin, difference.changes, live)

@@ -124,7 +124,7 @@ def _checked(session: Session, plan: Plan, live: Live) -> Plan:
 
 def _index(session: Session, plan: Plan, *, before: bool) -> None:
     """Where each topology lives, so that a later apply finds what it left behind: more before, less after."""
-    living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.leaves and not plan.destroying}
+    living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
     ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):
         known = read_control(session.admin, tenant).index

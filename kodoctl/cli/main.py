@@ -13,6 +13,7 @@ from kodoctl.cli import (
     dev_commands,
     expansion_commands,
     history_commands,
+    import_command,
     ownership_commands,
     peek_command,
     pipeline_commands,
@@ -38,6 +39,7 @@ expansion_commands.register(app)
 plan_commands.register(app)
 plan_views.register(app)
 review_commands.register(app)
+import_command.register(app)
 ownership_commands.register(app)
 history_commands.register(app)
 status_command.register(app)

@@ -1,20 +1,18 @@
-"""import, forget: what is ours begins and ends without touching data."""
+"""forget: ownership ends without touching data."""
 
 from __future__ import annotations
 
-import contextlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
-from kodoctl.cli.console import command, say, tell, write_file
+from kodoctl.cli.console import command, tell
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.errors import RefusedError, UsageError, Where, error
+from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.live import Scope
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
-    app.command("import")(import_)
     app.command("forget")(forget)
 
 
@@ -35,45 +32,6 @@ def parse_namespace(text: str) -> NamespaceName:
         return NamespaceName.parse(text)
     except InvalidNameError as problem:
         raise UsageError(error("K507", "not a namespace", str(problem))) from None
-
-
-@command
-@connects
-def import_(
-    target: Target,
-    namespace: Annotated[str, typer.Argument(help="TENANT/NAMESPACE to import.", metavar="TENANT/NAMESPACE")],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the topology.", show_default="the namespace's", metavar="NAME")
-    ] = None,
-    out: Annotated[
-        str | None, typer.Option("--out", help="Write the file here instead of to standard output.", metavar="FILE")
-    ] = None,
-) -> None:
-    """Write a topology file for what is live in a namespace and nobody owns. Planning it adopts, and changes nothing."""
-    from kodoctl.plan.importing import import_namespace
-    from kodoctl.pulsar.live import Scope, read_live
-    from kodoctl.render.plan_words import many
-
-    space = parse_namespace(namespace)
-    if out is not None and Path(out).exists():
-        raise UsageError(error("K021", "file exists", "import never overwrites: name another with --out", Where(out)))
-    with target.session() as session:
-        live = read_live(session.admin, session.client, Scope((space,), everything=True))
-        if f"namespace.{space}" not in live.objects:
-            raise UsageError(
-                error("K509", "no such namespace", f"{space} is not on {wiring.shown_target(session.connection)}")
-            )
-        found = import_namespace(live, space, name or space.namespace)
-    if out is None:
-        say(found.text.rstrip("\n"))
-    else:
-        with contextlib.suppress(OSError):  # writing the file says why it cannot
-            Path(out).parent.mkdir(parents=True, exist_ok=True)
-        write_file(out, found.text.encode())
-    left = f", {len(found.left_out)} left out (listed at the end of the file)" if found.left_out else ""
-    tell(f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{left}.")
-    if out is not None:
-        tell(f"Next: kodoctl plan {out}")
 
 
 @command

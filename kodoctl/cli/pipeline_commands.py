@@ -60,11 +60,19 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 def register(parent: typer.Typer) -> None:
     """Adds the commands of this file, and of those beside it."""
-    from kodoctl.cli import pipeline_audit, pipeline_recall, pipeline_recommend, pipeline_report, pipeline_rollup
+    from kodoctl.cli import (
+        pipeline_audit,
+        pipeline_lab,
+        pipeline_recall,
+        pipeline_recommend,
+        pipeline_report,
+        pipeline_rollup,
+    )
 
     app.command("ingest")(ingest)
     app.command("rollup")(pipeline_rollup.rollup)
     app.command("recommend")(pipeline_recommend.recommend)
+    app.command("lab")(pipeline_lab.lab)
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
     app.add_typer(pipeline_recall.app)

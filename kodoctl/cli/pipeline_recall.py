@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, tell
-from kodoctl.cli.pipeline_commands import STARTS, Master, spark_settings
+from kodoctl.cli.pipeline_commands import STARTS, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
     SIGNING_KEYS,
@@ -86,7 +86,7 @@ def plan(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters with Spark and freeze the choice: the same plan as `recall plan` makes. Sends nothing."""
-    tell(f"Choosing dead letters. {STARTS}")
+    tell(f"Run {new_run()}: choosing dead letters. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()
@@ -131,7 +131,7 @@ def apply(
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."""
-    tell(f"Carrying out a recall plan. {STARTS}")
+    tell(f"Run {new_run()}: carrying out a recall plan. {STARTS}")
     from kodoctl.pipeline.session import installed
 
     installed()

@@ -23,7 +23,6 @@ from kodoctl.cli.pipeline_commands import (
     spark_settings,
 )
 from kodoctl.cli.show import show_lines
-from kodoctl.errors import UsageError, error
 
 Goal = Annotated[
     str,
@@ -54,13 +53,15 @@ def recommend(
     from kodoctl.pipeline.jobs.patched import patched
     from kodoctl.pipeline.jobs.recommend import recommend as look
     from kodoctl.pipeline.jobs.rollup import check_counted, counted
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.patching import patch
     from kodoctl.pipeline.session import spark_session
+    from kodoctl.pipeline.typed import duration, typed
 
-    wanted = _goal(goal)
+    wanted = duration("--goal", goal)
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
+    must_hold(place, typed(topology, env, landing), messages=True)
     check_counted(place)
     with spark_session(spark_settings(master)) as spark:
         tables = counted(spark, place)
@@ -79,15 +80,3 @@ def recommend(
         tell("Nothing was changed. Pipe this into `git apply`, then look at `kodoctl plan`.")
         say()
         typer.echo(found["patch"], nl=False)
-
-
-def _goal(text: str) -> int:
-    from kodoctl.topology.units import Duration, UnitError
-
-    try:
-        goal = int(Duration.parse(text))
-    except UnitError as problem:
-        raise UsageError(error("K804", "not a time", f"--goal: {problem}")) from None
-    if not goal:
-        raise UsageError(error("K804", "not a time", "--goal: nothing is done within no time"))
-    return goal

@@ -20,6 +20,7 @@ from kodoctl.cli.pipeline_commands import (
     spark_settings,
 )
 from kodoctl.cli.show import show_lines
+from kodoctl.pipeline.typed import typed
 from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
@@ -53,14 +54,14 @@ def rollup(
     installed()
     from kodoctl.pipeline.counting import parse_window
     from kodoctl.pipeline.jobs import rollup as job
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.transforms.summary import summary
 
     width = None if window is None else parse_window(window)
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
-    job.check_landed(place)
+    must_hold(place, typed(topology, env, landing), messages=True)
     with spark_session(spark_settings(master)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)

@@ -15,7 +15,7 @@ from kodoctl.cli.console import Environment, Paths, command, finish, say, tell
 from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_plan, show_plan, write_plan
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.errors import ExitCode, RefusedError, Where, error
+from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:
     from kodoctl.apply.prepare import Prepared
@@ -69,13 +69,14 @@ def plan(
     allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
     against: Against = None,
+    targets: wiring.Targets = None,
+    excludes: wiring.Excludes = None,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
     with target.session() as session:
-        prepared = _prepare(
-            session, paths, env, Given(adopt, allow_destroy, allow_share, take_over, against), verbose=verbose
-        )
+        given = Given(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
+        prepared = _prepare(session, paths, env, given, verbose=verbose)
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
         show_plan(prepared.plan, wiring.shown_target(session.connection), output)
@@ -99,6 +100,8 @@ class Given:
     share: float | None = None
     take_over: bool = False
     against: str | None = None
+    targets: list[str] | None = None
+    excludes: list[str] | None = None
 
 
 def _prepare(session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool) -> Prepared:
@@ -106,6 +109,7 @@ def _prepare(session: Session, paths: list[str] | None, env: str | None, given: 
 
     from kodoctl.apply.prepare import prepare
     from kodoctl.cli.console import paths_or_default
+    from kodoctl.plan.selection import Selection
 
     desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
     allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=given.take_over, share=given.share)
@@ -115,7 +119,8 @@ def _prepare(session: Session, paths: list[str] | None, env: str | None, given: 
 
         earlier = declared_at(paths_or_default(paths), given.against, desired.environment)
     began = time.monotonic()
-    prepared = prepare(session, desired, allowances, against=earlier)
+    selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
+    prepared = prepare(session, desired, allowances, against=earlier, selection=selection)
     if verbose:
         wiring.tell_traffic(session, time.monotonic() - began, prepared.live.policies_read)
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(paths_or_default(paths))))
@@ -154,24 +159,25 @@ def apply(
             metavar="TENANT/NAMESPACE",
         ),
     ] = None,
+    targets: wiring.Targets = None,
+    excludes: wiring.Excludes = None,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
     json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
+    file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
+    _check_part(targets or excludes, file or resume)
     with target.session() as session:
         if resume is not None:
             _resume(session, resume, confirm_name, wait, json_output=json_output, verbose=verbose)
             return
         reviewed = read_plan(approved) if approved is not None else None
-        if reviewed is None and paths and len(paths) == 1 and paths[0].endswith(".json"):
-            _apply_file(session, paths[0], confirm_name, wait, json_output=json_output, verbose=verbose)
+        if file is not None:
+            _apply_file(session, file, confirm_name, wait, json_output=json_output, verbose=verbose)
             return
-        prepared = _prepare(session, paths, env, Given(adopt, allow_destroy, allow_share, take_over), verbose=verbose)
-        planned = prepared.plan
-        if not json_output:
-            show_plan(planned, wiring.shown_target(session.connection))
-        if planned.refused:
-            raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        given = Given(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
+        prepared = _prepare(session, paths, env, given, verbose=verbose)
+        planned = _shown(prepared.plan, session, json_output=json_output)
         if reviewed is not None:
             planned = _as_approved(planned, reviewed, str(approved))
         from kodoctl.plan.owners import ledger_pending
@@ -182,6 +188,22 @@ def apply(
             asks_nothing = auto_approve or reviewed is not None
             confirm(session.connection, auto_approve=asks_nothing, name=confirm_name, question="Apply these changes?")
         carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+
+
+def _check_part(named: object, planned_before: object) -> None:
+    """Raises UsageError where flags would name a part of what is planned already."""
+    if named and planned_before:
+        detail = "--target and --exclude belong to its plan"
+        raise UsageError(error("K428", "a plan file is carried out as it is", detail))
+
+
+def _shown(planned: Plan, session: Session, *, json_output: bool) -> Plan:
+    """The plan, which people have seen by now. Raises RefusedError for one that may not be carried out."""
+    if not json_output:
+        show_plan(planned, wiring.shown_target(session.connection))
+    if planned.refused:
+        raise RefusedError(*(d for d in planned.all_findings() if json_output))
+    return planned
 
 
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
@@ -228,11 +250,7 @@ def _resume(
     from kodoctl.apply.undoing import prepare_resume
     from kodoctl.cli.ownership_commands import parse_namespace
 
-    planned = prepare_resume(session, parse_namespace(namespace))
-    if not json_output:
-        show_plan(planned, wiring.shown_target(session.connection))
-    if planned.refused:
-        raise RefusedError(*(d for d in planned.all_findings() if json_output))
+    planned = _shown(prepare_resume(session, parse_namespace(namespace)), session, json_output=json_output)
     confirm(session.connection, auto_approve=True, name=confirm_name, question="")
     carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="resume")
 
@@ -271,10 +289,7 @@ def destroy(
     json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
     with target.session() as session:
         planned = prepare_destroy(session, paths, name, namespace, env, allow_destroy)
-        if not json_output:
-            show_plan(planned, wiring.shown_target(session.connection))
-        if planned.refused:
-            raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        _shown(planned, session, json_output=json_output)
         if planned.empty:
             if verbose:
                 wiring.tell_total(session)

@@ -46,6 +46,22 @@ AllowShare = Annotated[
         metavar="SHARE",
     ),
 ]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        help="Only this object and what it needs (repeatable); * in it stands for any text.",
+        metavar="ADDRESS",
+    ),
+]
+Excludes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        help="Not this object, nor what needs it (repeatable); * in it stands for any text.",
+        metavar="ADDRESS",
+    ),
+]
 TakeOver = Annotated[
     bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
 ]

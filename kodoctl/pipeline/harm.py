@@ -17,9 +17,10 @@ from typing import Final
 
 RECENT: Final = 12  # windows that are looked at; so many must be calm before a tenant comes back
 ENTER: Final = 3  # harmed windows after which a tenant is moved
-LOUD: Final = 0.25  # share of all messages, as the file's `isolate` has it
+LOUD: Final = 0.25  # share of all messages, as the file's `isolate` has it,
+TIMES: Final = 2  # and so many times an even part
 CALM: Final = 0.125
-LEAST: Final = 100  # messages of a window below which nobody is loud
+LEAST: Final = 100  # messages (of a window) below which nobody is loud
 LATE: Final = 0.05  # share of what others had done that may be later than the goal
 JUDGED: Final = 20  # messages done below which a window is not judged
 
@@ -108,7 +109,7 @@ def loud(tenant: str, one: Slice) -> bool:
     load = one.tenants.get(tenant)
     if load is None or load.volume < LEAST or one.active < 2:
         return False
-    return load.volume >= LOUD * one.volume and load.volume * one.active >= 2 * one.volume
+    return load.volume >= LOUD * one.volume and load.volume * one.active >= TIMES * one.volume
 
 
 def harmed(one: Slice) -> bool:

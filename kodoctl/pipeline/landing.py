@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import KodoctlError, LockedError, error
-from kodoctl.pipeline.schema import CURSORS, Table
+from kodoctl.errors import KodoctlError, LockedError, UsageError, error
+from kodoctl.pipeline.schema import CURSORS, EVENTS, Table
 from kodoctl.pipeline.source.storage import Storage
 
 if TYPE_CHECKING:
@@ -159,8 +159,8 @@ class Landing:
 
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[None]:
-        """One ingest, or rollup, at a time, where the landing is a folder; in a store, Spark's checkpoint finds a second ingest
-        out. Raises LockedError.
+        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks; in a store, Spark's
+        checkpoint finds a second ingest out. Raises LockedError.
         """
         if self.root.local is None:
             yield
@@ -169,9 +169,11 @@ class Landing:
         with (self.root.local / (".lock" if what == "ingest" else f".lock-{what}")).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 detail = f"another {what} is running in {self.root.uri}: wait until it has ended"
                 raise LockedError(error("K575", "another run is under way", detail)) from None
+            except OSError:  # a file system without locks: nobody can be asked
+                pass
             yield
 
 
@@ -183,15 +185,22 @@ def finished(manifests: list[Manifest]) -> list[str]:
     return sorted(run for run, at in begun.items() if at <= last)
 
 
-def must_hold(landing: Landing, typed: str) -> None:
-    """Raises KodoctlError when no run has landed anything: a typo in --landing or --env must not look like an empty cluster.
-    `typed`: what kodoctl.pipeline.typed says of it.
+def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
+    """Raises UsageError when no run has ended by itself, or (`messages`: that is all that is asked) no message has landed: a typo
+    in --landing or --env must not look like an empty cluster. `typed`: what kodoctl.pipeline.typed says of it. Starts no
+    Spark, makes no folder.
     """
     manifests = landing.manifests()
-    if finished(manifests):
+    if holds_messages(manifests) if messages else finished(manifests):
         return
-    begun = " but one that was cut off" if manifests else ""
+    begun = " but one that was cut off" if manifests and not messages else ""
     others = [] if manifests else Storage(landing.root.uri.rpartition("/")[0]).folders()
     there = f"\nof this topology there is {', '.join(others)}: --env names the environment" if others else ""
-    detail = f"{landing.root.uri} holds no run{begun}{there}\nland first: kodoctl pipeline ingest {typed}"
-    raise KodoctlError(error("K810", "no run has landed", detail))
+    holds = "no messages" if messages else f"no run{begun}"
+    detail = f"{landing.root.uri} holds {holds}{there}\nland first: kodoctl pipeline ingest {typed}"
+    raise UsageError(error("K801", "nothing has landed", detail))
+
+
+def holds_messages(manifests: Sequence[Manifest]) -> bool:
+    """Whether any batch has any."""
+    return any(EVENTS.name in one.tables and one.tables[EVENTS.name].rows for one in manifests)

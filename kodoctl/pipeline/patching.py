@@ -20,6 +20,7 @@ from kodoctl.topology.handling import Route
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _LINE_ENDS: Final = "\x85\u2028\u2029"
+_HUNK: Final = re.compile(r"@@ -(\d+)(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _NO_END: Final = "\\ No newline at end of file\n"
 
 
@@ -259,3 +260,44 @@ def _diff(name: str, before: str, after: str) -> Iterator[str]:
     old, new = _LINE.findall(before), _LINE.findall(after)
     for line in difflib.unified_diff(old, new, f"a/{name}", f"b/{name}"):
         yield line if line.endswith("\n") else f"{line}\n{_NO_END}"
+
+
+def applied(text: str, diff: str) -> str:
+    """The text as a unified diff of this one file has it; words before its hunks are passed over, as git does. Raises
+    CannotPatchError where the text is another one than the diff was made of.
+    """
+    old, made, at = _LINE.findall(text), list[str](), 0
+    lines = _LINE.findall(diff)
+    number = 0
+    while number < len(lines):
+        head = _HUNK.match(lines[number])
+        number += 1
+        if head is None:
+            continue
+        begin, gone, new = int(head[1]), int(head[2] or 1), int(head[3] or 1)
+        begin -= gone > 0  # a hunk that only adds names the line before
+        made += old[at:begin]
+        at = begin
+        hunk, number = _hunk(lines, number, gone, new)
+        if [one[1:] for one in hunk if one[0] in " -"] != old[at : at + gone]:
+            raise CannotPatchError(f"line {begin + 1} is not as the patch has it")
+        made += [one[1:] for one in hunk if one[0] in " +"]
+        at += gone
+    if not any(map(_HUNK.match, lines)):
+        raise CannotPatchError("there is no patch in it")
+    return "".join([*made, *old[at:]])
+
+
+def _hunk(lines: Sequence[str], number: int, gone: int, new: int) -> tuple[list[str], int]:
+    """(its lines, the number of the line behind them)."""
+    hunk: list[str] = []
+    while number < len(lines) and (gone or new or lines[number] == _NO_END):
+        line = lines[number]
+        number += 1
+        if line == _NO_END:
+            hunk[-1:] = [one.removesuffix("\n") for one in hunk[-1:]]
+            continue
+        gone -= line[0] in " -"
+        new -= line[0] in " +"
+        hunk.append(line)
+    return hunk, number

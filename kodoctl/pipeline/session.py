@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.pipeline.failing import failed, words
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,14 +90,19 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """The same for the length of a block; ended behind it, unless it was running before."""
+    """The same for the length of a block; ended behind it, unless it was running before. What fails in Spark is a KodoctlError."""
     installed()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     running = SparkSession.getActiveSession()
     session = open_session(settings)
     try:
         yield session
+    except (PySparkException, Py4JError) as problem:
+        text = str(problem)
+        raise failed(text, error("K577", "Spark failed", words(text))) from None
     finally:
         if running is None:
             session.stop()

@@ -77,10 +77,10 @@ def _changes(fresh: Plan, approved: Plan) -> Iterator[str]:
 
 def _owners(fresh: Plan, approved: Plan) -> Iterator[str]:
     """Whose ledger entries are written, begun or ended."""
-    known = {(owner.namespace, owner.name, owner.replaces, owner.leaves) for owner in approved.owners}
+    known = {(owner.namespace, owner.name, owner.replaces, owner.ends) for owner in approved.owners}
     for owner in fresh.owners:
-        if (owner.namespace, owner.name, owner.replaces, owner.leaves) not in known:
-            end = " would end" if owner.leaves else ""
+        if (owner.namespace, owner.name, owner.replaces, owner.ends) not in known:
+            end = " would end" if owner.ends else ""
             instead = f" would replace {', '.join(owner.replaces)}" if owner.replaces else ""
             yield f"topology {owner.name} in {owner.namespace}{end}{instead}; the approved plan does not have that"
 

@@ -21,6 +21,7 @@ from kodoctl.plan.compare import (
 from kodoctl.plan.inventory import Desired, Found, Live, Wanted
 from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
+from kodoctl.plan.selection import Chosen
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,
@@ -57,18 +58,23 @@ class Difference:
     unchanged: int
     unmanaged: tuple[Address, ...]
     elsewhere: Mapping[str, int] = field(default_factory=dict)  # other topologies here: name -> objects
+    chosen: Chosen | None = None  # the part that was compared; None: all of it
 
 
-def diff(desired: Desired, live: Live, allowances: Allowances | None = None) -> Difference:
-    """What would make the live objects what the files declare, and whose business everything else is."""
-    return _Diff(desired, live, allowances or Allowances()).run()
+def diff(
+    desired: Desired, live: Live, allowances: Allowances | None = None, chosen: Chosen | None = None
+) -> Difference:
+    """What would make the live objects what the files declare, and whose business everything else is. `chosen`: a part;
+    of the rest nothing is said.
+    """
+    return _Diff(desired, live, allowances or Allowances(), chosen).run()
 
 
 class _Diff:
     """One comparison. Collects; decides by ownership, then field by field."""
 
-    def __init__(self, desired: Desired, live: Live, allowances: Allowances) -> None:
-        self.desired, self.live, self.allowances = desired, live, allowances
+    def __init__(self, desired: Desired, live: Live, allowances: Allowances, chosen: Chosen | None) -> None:
+        self.desired, self.live, self.allowances, self.chosen = desired, live, allowances, chosen
         self.changes: list[Change] = []
         self.conflicts: list[Diagnostic] = []
         self.unchanged = 0
@@ -77,6 +83,8 @@ class _Diff:
         self.conflicts += foreign_ledgers(self.desired, self.live, take_over=self.allowances.take_over)
         for address, wanted in self.desired.objects.items():
             found = self.live.objects.get(address)
+            if not self._takes(address):
+                continue
             if found is None:
                 self._create(wanted)
             elif isinstance(wanted.resource, GrantResource):
@@ -94,6 +102,7 @@ class _Diff:
             self.unchanged,
             tuple(sorted(self._unmanaged())),
             self._elsewhere(),
+            self.chosen,
         )
 
     # --- whose is it
@@ -101,10 +110,13 @@ class _Diff:
     @cached_property
     def _our_ledgers(self) -> tuple[Ledger, ...]:
         """Ledger entries of our topologies and of the names they had."""
-        names = {*self.desired.names, *(old for name in self.desired.names for old in self.desired.formerly(name))}
+        names = self.desired.all_names
         return tuple(
             entry for ledgers in self.live.ledgers.values() for name, entry in ledgers.items() if name in names
         )
+
+    def _takes(self, address: Address) -> bool:
+        return self.chosen is None or self.chosen.takes(address)
 
     def _claim(self, address: Address, found: Found, asking: str | None = None) -> Claim:
         namespace = namespace_of(found.resource)
@@ -125,7 +137,7 @@ class _Diff:
             unsaid = []
             for address, wanted in self.desired.objects.items():
                 topic = wanted.resource
-                if isinstance(topic, TopicResource) and policy in topic.policies:
+                if isinstance(topic, TopicResource) and policy in topic.policies and self._takes(address):
                     counts = self.levels(topic.name.namespace).effective(policy, None, after=True)
                     value = UNLIMITED if counts.value is None else counts.value  # Pulsar's own default
                     if value != topic.policies[policy]:
@@ -217,7 +229,8 @@ class _Diff:
             wanted = self.desired.objects[f"namespace.{namespace}"].resource
             assert isinstance(wanted, NamespaceResource)
             there = NamespaceResource(namespace, before)
-            fields = namespace_fields(wanted, there, self._namespace_keys(namespace), broker)
+            keys = self._namespace_keys(namespace)
+            fields = namespace_fields(wanted, there, keys, broker) if self._takes(f"namespace.{namespace}") else ()
             self._levels[namespace] = Levels(before, overlaid(before, fields), broker)
         return self._levels[namespace]
 
@@ -264,14 +277,14 @@ class _Diff:
         owner = self._lives_here(ledger)
         for address, holding in sorted(ledger.owned.items()):
             if address.startswith("namespace."):
-                if owner is None:
+                if owner is None and all(map(self._takes, ledger.addresses)):
                     found = self.live.objects.get(address)
                     about = About(ledger.name, "nothing of ours is left in it")
                     self.changes.append(Forget(address, found.resource if found else None, about))
-            elif address not in self.desired.objects:
+            elif address not in self.desired.objects and self._takes(address):
                 self._leave(address, holding, ledger, owner or ledger.name)
         for address, actions in sorted(ledger.grants.items()):
-            if address not in self.desired.objects:
+            if address not in self.desired.objects and self._takes(address):
                 self._revoke(address, actions, owner or ledger.name)
 
     def _lives_here(self, ledger: Ledger) -> str | None:
@@ -322,7 +335,7 @@ class _Diff:
     def _unmanaged(self) -> Iterator[Address]:
         touched = {change.address for change in self.changes}
         for address, found in self.live.objects.items():
-            if address in self.desired.objects or address in touched:
+            if address in self.desired.objects or address in touched or not self._takes(address):
                 continue
             if isinstance(found.resource, TopicResource) or self._on_managed_topic(found.resource):
                 owned = self._claim(address, found)

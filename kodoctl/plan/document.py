@@ -20,6 +20,7 @@ from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.ledger import Source
 from kodoctl.plan.owners import ConsumerChange, OwnerPlan
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.selection import Portion, Selection
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 
 FORMAT_VERSION: Final = 1
@@ -35,6 +36,7 @@ def to_json(plan: Plan) -> Json:
         "environment": plan.environment,
         "destroying": plan.destroying,
         "paths": list(plan.paths),
+        "part": _portion_to_json(plan.portion),
         "against": {"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
         "namespaces": [str(namespace) for namespace in plan.namespaces],
         "digest": plan.digest,
@@ -128,7 +130,31 @@ def _from_json(document: Json) -> Plan:
         ),
         destroying=document["destroying"],
         paths=tuple(document["paths"]),
+        portion=_portion_from_json(document["part"]),
         against=(document["against"]["ref"], document["against"]["commit"]) if document["against"] else None,
+    )
+
+
+def _portion_to_json(portion: Portion | None) -> Json | None:
+    if portion is None:
+        return None
+    return {
+        "targets": list(portion.selection.targets),
+        "excludes": list(portion.selection.excludes),
+        "taken_along": [{"address": address, "needed_by": cause} for address, cause in portion.along],
+        "held_back": [{"address": address, "needs": cause} for address, cause in portion.held],
+        "left_out": dict(portion.left_out),
+    }
+
+
+def _portion_from_json(document: Json | None) -> Portion | None:
+    if document is None:
+        return None
+    return Portion(
+        Selection(tuple(document["targets"]), tuple(document["excludes"])),
+        tuple((one["address"], one["needed_by"]) for one in document["taken_along"]),
+        tuple((one["address"], one["needs"]) for one in document["held_back"]),
+        document["left_out"],
     )
 
 
@@ -144,6 +170,7 @@ def _owner_to_json(owner: OwnerPlan) -> Json:
         "consumers": owner.consumers,
         "replaces": list(owner.replaces),
         "leaves": owner.leaves,
+        "partial": owner.partial,
     }
 
 
@@ -159,4 +186,5 @@ def _owner_from_json(document: Json) -> OwnerPlan:
         document["consumers"],
         tuple(document["replaces"]),
         document["leaves"],
+        document["partial"],
     )

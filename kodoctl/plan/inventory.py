@@ -45,6 +45,11 @@ class Desired:
         """Names of the topologies this is about."""
         return frozenset(expansion.name for expansion in self.expansions) | self.destroyed
 
+    @cached_property
+    def all_names(self) -> frozenset[str]:
+        """Those names, and the ones the topologies had before: all whose ledger entries are ours."""
+        return self.names.union(*(self.formerly(name) for name in self.names))
+
     @property
     def ordered(self) -> frozenset[Address]:
         """Topics that a subscription reads which keeps order."""

@@ -52,6 +52,11 @@ class Ledger:
     grants: Mapping[Address, frozenset[str]] = field(default_factory=dict, repr=False)
     consumers: Mapping[str, Any] = field(default_factory=dict, repr=False)  # consumer-only settings as last applied
 
+    @property
+    def addresses(self) -> frozenset[Address]:
+        """Everything it names: objects owned or meant to be, and grants."""
+        return frozenset(self.owned) | self.grants.keys()
+
     def with_holdings(self, changes: Mapping[Address, Holding | None]) -> Ledger:
         """The ledger with some addresses held as given, None = no longer."""
         owned = {**self.owned, **changes}

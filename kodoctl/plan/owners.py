@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kodoctl.errors import Diagnostic, error
@@ -13,6 +13,7 @@ from kodoctl.plan.changes import Adopt, Change
 from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.selection import Chosen
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
@@ -36,6 +37,12 @@ class OwnerPlan:
     consumers: Mapping[str, Any] = field(repr=False)
     replaces: tuple[str, ...] = ()  # earlier names, whose entries end with this apply
     leaves: bool = False  # nothing is left: the entry is removed
+    partial: bool = False  # only some of its objects are in the plan: of the others the entry says what it said
+
+    @property
+    def ends(self) -> bool:
+        """Whether a complete apply removes the entry."""
+        return self.leaves and not self.partial
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +115,68 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
                 )
 
 
+def partial_owners(
+    owners: Iterable[OwnerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: Chosen
+) -> tuple[OwnerPlan, ...]:
+    """What the entries say after a part of a plan: nothing that it did not write. A topology whose objects are all in the
+    part is as in a whole plan; one of which nothing changes is not written to.
+    """
+    changing = tuple(changes)
+    found = []
+    for owner in owners:
+        entry = live.ledgers.get(owner.namespace, {}).get(owner.name)
+        if _addresses_of(owner, desired, live) <= chosen.addresses:
+            found.append(owner)
+        elif any(_concerns(change, owner, entry, live) for change in changing):
+            found.append(_partial(owner, entry, chosen))
+    return tuple(found)
+
+
+def _addresses_of(owner: OwnerPlan, desired: Desired, live: Live) -> frozenset[Address]:
+    """Everything an entry would name or names by now, under earlier names as well."""
+    entries = live.ledgers.get(owner.namespace, {})
+    held = [entries[name].addresses for name in (owner.name, *owner.replaces) if name in entries]
+    if owner.leaves:
+        return frozenset().union(*held)
+    declared = [one.resources.keys() for one in desired.expansions if one.name == owner.name]
+    owned = {address for address, wanted in desired.objects.items() if wanted.owner == owner.name}
+    return frozenset(owned).union(*declared, *held)
+
+
+def _concerns(change: Change, owner: OwnerPlan, entry: Ledger | None, live: Live) -> bool:
+    """Whether a change is written down in this entry: the one that holds its object by now, else where the owner lives."""
+    if change.about.owner != owner.name:
+        return False
+    if owner.leaves:
+        return entry is not None and change.address in entry.addresses
+    elsewhere = (there.get(owner.name) for place, there in live.ledgers.items() if place != owner.namespace)
+    return not any(other is not None and change.address in other.addresses for other in elsewhere)
+
+
+def _partial(owner: OwnerPlan, entry: Ledger | None, chosen: Chosen) -> OwnerPlan:
+    """The digest stays where the file is the one that was applied, and is empty where only a part of the file is."""
+    known = entry or Ledger(owner.name, owner.namespace)
+    grants = {address: actions for address, actions in known.grants.items() if not chosen.takes(address)}
+    set_here = not owner.leaves and f"namespace.{owner.namespace}" in chosen.addresses
+    return replace(
+        owner,
+        digest=owner.digest if known.digest == owner.digest else "",
+        namespace_keys=owner.namespace_keys if set_here else known.namespace_keys,
+        grants={**grants, **{address: actions for address, actions in owner.grants.items() if chosen.takes(address)}},
+        consumers=known.consumers,
+        partial=True,
+    )
+
+
+def renamed_in_part(owners: Iterable[OwnerPlan], desired: Desired) -> Iterator[Diagnostic]:
+    """Ownership goes over from an earlier name in one step, and not object by object."""
+    places = {expansion.name: expansion.topology.where("name") for expansion in desired.expansions}
+    for owner in owners:
+        if owner.partial and owner.replaces:
+            detail = f"{owner.name} was called {', '.join(owner.replaces)}: apply all of it once, then parts of it"
+            yield error("K427", "a renamed topology cannot be applied in parts yet", detail, places.get(owner.name))
+
+
 def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
     """Where the file lives; a copy without git says nothing, and what is known stays known."""
     ours = desired.sources.get(name, Source())
@@ -152,11 +221,12 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
     return found
 
 
-def consumer_changes(desired: Desired, live: Live) -> Iterator[ConsumerChange]:
-    """What consumers will read differently since the last apply."""
+def consumer_changes(desired: Desired, live: Live, owners: Iterable[OwnerPlan]) -> Iterator[ConsumerChange]:
+    """What consumers will read differently since the last apply, of the topologies whose entry will say so."""
+    telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
         ledger = live.ledgers.get(expansion.namespace, {}).get(expansion.name)
-        if ledger is None:
+        if ledger is None or (expansion.namespace, expansion.name) not in telling:
             continue
         for key, after in consumer_settings(expansion).items():
             before = ledger.consumers.get(key)
@@ -174,7 +244,9 @@ def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> It
             for a, w in desired.objects.items()
             if w.owner == owner.name and isinstance(w.resource, HELD)
         }
-        entries[owner.namespace, owner.name] = ledger_after(owner, {} if owner.leaves else held)
+        earlier = entries.get((owner.namespace, owner.name)) if owner.partial else None
+        kept = {} if owner.leaves else held
+        entries[owner.namespace, owner.name] = ledger_after(owner, {**earlier.owned, **kept} if earlier else kept)
     sizes: dict[NamespaceName, int] = {}
     for (namespace, _), entry in entries.items():
         sizes[namespace] = sizes.get(namespace, 0) + len(ledgers.encode(entry))

@@ -23,7 +23,10 @@ from kodoctl.plan.owners import (
     ledger_fingerprints,
     ledgers_fit,
     owner_plans,
+    partial_owners,
+    renamed_in_part,
 )
+from kodoctl.plan.selection import Portion
 from kodoctl.plan.share import large_share
 from kodoctl.plan.steered import steered
 from kodoctl.plan.surroundings import surroundings
@@ -52,6 +55,7 @@ class Plan:
     destroying: bool = False
     paths: tuple[str, ...] = ()  # the files, as the command named them
     against: tuple[str, str] | None = None  # the git revision it is compared with, as named, and its commit
+    portion: Portion | None = None  # None: all that the files say
 
     @property
     def refused(self) -> bool:
@@ -90,33 +94,37 @@ def make_plan(  # the parts of a plan are what they are
     if against is not None:
         judged = with_origins(judged, desired, against.then)
     changes = tuple(sorted(judged, key=reading_order))
-    owners = tuple(owner_plans(desired, live))
+    owners, part, chosen = tuple(owner_plans(desired, live)), desired, difference.chosen
+    if chosen is not None:
+        owners, part = partial_owners(owners, changes, desired, live, chosen), chosen.narrowed(desired, live)
     return Plan(
         identity=live.identity,
         environment=desired.environment,
         digest=desired_digest(desired),
-        namespaces=tuple(sorted({*desired.namespaces, *(owner.namespace for owner in owners)})),
+        namespaces=tuple(sorted({*part.namespaces, *(owner.namespace for owner in owners)})),
         changes=changes,
         owners=owners,
         findings=(
             *difference.conflicts,
-            *_absent_tenants(desired, live),
-            *ledgers_fit(desired, owners, live),
+            *_absent_tenants(part, live),
+            *renamed_in_part(owners, desired),
+            *ledgers_fit(part, owners, live),
             *large_share(desired, live, changes, allowances.share),
             *(unedited(changes, against) if against is not None else ()),
-            *undelivered(desired, live),
-            *surroundings(desired, live, changes),
+            *undelivered(part, live),
+            *surroundings(part, live, changes),
             *steered(live, now),
         ),
         unchanged=difference.unchanged,
         unmanaged=difference.unmanaged,
         elsewhere=difference.elsewhere,
-        consumer_changes=tuple(consumer_changes(desired, live)),
+        consumer_changes=tuple(consumer_changes(desired, live, owners)),
         fingerprints={change.address: fingerprint(change.address, live) for change in changes},
         ledger_fingerprints=ledger_fingerprints(owners, changes, live),
         allowances=allowances,
         destroying=bool(desired.destroyed),
         against=(against.ref, against.commit) if against is not None else None,
+        portion=chosen.portion if chosen is not None else None,
     )
 
 

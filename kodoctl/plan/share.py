@@ -38,12 +38,11 @@ def large_share(
 
 
 def _owned(desired: Desired, live: Live) -> frozenset[Address]:
-    names = {*desired.names, *(old for name in desired.names for old in desired.formerly(name))}
     return frozenset(
         address
         for entries in live.ledgers.values()
         for name, entry in entries.items()
-        if name in names
+        if name in desired.all_names
         for address, holding in entry.owned.items()
         if holding is not Holding.INTENT and address.startswith(_COUNTED)
     )

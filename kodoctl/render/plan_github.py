@@ -22,6 +22,7 @@ def plan_github(document: Json, target: str) -> str:
         [
             *(line for _, line in found),
             words.cluster_line(document, target),
+            *(text for text in (words.part_line(document), words.not_compared(document)) if text),
             f"{verdict}{words.summary_line(document)}",
         ]
     )

@@ -102,7 +102,9 @@ def _head(document: Json, target: str) -> str:
     lines = [
         f"### kodoctl plan: {verdict}",
         markdown(words.cluster_line(document, target)),
+        *([f"**{markdown(part, _DETAIL)}**"] if (part := words.part_line(document)) else []),
         f"**{words.summary_line(document)}**",
+        *([text] if (text := words.not_compared(document)) else []),
     ]
     return "\n\n".join(lines)
 
@@ -172,6 +174,8 @@ def _finding(finding: Json) -> str:
 
 
 def _sections(document: Json) -> Iterator[tuple[str, list[str]]]:
+    for title, objects in words.part_lists(document):
+        yield title, [f"- {markdown(row, _DETAIL)}" for row in objects]
     if document["consumer_changes"]:
         rows = [
             f"- {code(change['subscription'])} {markdown(name)}: {code(words.setting_text(before, after))}"

@@ -12,7 +12,7 @@ from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}
-MAX_UNMANAGED = 20
+MAX_LISTED = 20
 _LONGEST = 4_000  # characters of a line; a change's fields take a line each
 
 
@@ -32,6 +32,8 @@ class Line:
 def plan_lines(document: Json, target: str) -> Iterator[Line]:
     """The whole plan, from its JSON form; `target` says how the cluster was reached."""
     yield Line(words.cluster_line(document, target), "bold")
+    if part := words.part_line(document):
+        yield Line(part, "bold yellow", 4)
     yield Line()
     for title, changes in words.by_origin(document):
         if title:
@@ -39,6 +41,7 @@ def plan_lines(document: Json, target: str) -> Iterator[Line]:
         for group in grouped(changes):
             yield from _group(group)
         yield Line()
+    yield from _part(document)
     yield from _consumers(document)
     yield from _unmanaged(document)
     if elsewhere := words.elsewhere_line(document):
@@ -116,6 +119,22 @@ def _allowing(document: Json) -> Iterator[Line]:
             yield Line(f"  {flag}" if number == len(flags) else f"  {flag} \\")
 
 
+def _part(document: Json) -> Iterator[Line]:
+    for title, rows in words.part_lists(document):
+        yield Line(title)
+        yield from (Line(f"    {row}", hang=8) for row in rows[:MAX_LISTED])
+        yield from _rest(rows)
+        yield Line()
+    if text := words.not_compared(document):
+        yield Line(text, "bold yellow")
+        yield Line()
+
+
+def _rest(rows: list[str]) -> Iterator[Line]:
+    if len(rows) > MAX_LISTED:
+        yield Line(f"    … and {len(rows) - MAX_LISTED} more (--format json lists all)", "dim")
+
+
 def _consumers(document: Json) -> Iterator[Line]:
     if not document["consumer_changes"]:
         return
@@ -131,10 +150,9 @@ def _unmanaged(document: Json) -> Iterator[Line]:
     if not names:
         return
     yield Line("Unmanaged (no file declares them, kodoctl never touches them):", "dim")
-    for name in names[:MAX_UNMANAGED]:
+    for name in names[:MAX_LISTED]:
         yield Line(f"    {one_line(name)}", "dim")
-    if len(names) > MAX_UNMANAGED:
-        yield Line(f"    … and {len(names) - MAX_UNMANAGED} more (--format json lists all)", "dim")
+    yield from _rest(names)
     yield Line()
 
 
@@ -161,7 +179,9 @@ def _verdict(document: Json) -> Iterator[Line]:
     elif document["refused"]:
         yield Line(f"Plan: nothing that could be applied{'; ' * bool(number)}{as_said or '.'}", "bold")
     else:
-        yield Line(f"No changes. {as_said}".rstrip(), "bold green")
+        left = words.left_out(document)
+        rest = f" {words.many(left, 'object')} left out." if left else ""
+        yield Line(f"No changes{' in this part' * bool(left)}. {as_said}".rstrip() + rest, "bold green")
     if document["refused"]:
         yield Line("This plan is refused: nothing can be applied until the errors above are settled.", "bold red")
         yield from _allowing(document)

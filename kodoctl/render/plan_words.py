@@ -38,7 +38,46 @@ def summary_line(document: Json) -> str:
     words = [f"{counts[verb]} to {verb}" for verb in ("create", "update", "delete", "adopt")]
     if counts["forget"]:
         words.append(f"{counts['forget']} to forget")
-    return f"Plan: {', '.join(words)}, {counts['unchanged']} unchanged."
+    left = f", {left_out(document)} left out" if document["part"] else ""
+    return f"Plan: {', '.join(words)}, {counts['unchanged']} unchanged{left}."
+
+
+def left_out(document: Json) -> int:
+    """How many objects a part of a plan says nothing of; 0 in a whole plan."""
+    return sum(document["part"]["left_out"].values()) if document["part"] else 0
+
+
+def part_line(document: Json) -> str:
+    """What the flags left of the plan, for its head; "" for a whole plan."""
+    part = document["part"]
+    if part is None:
+        return ""
+    flags = [("--target", name) for name in part["targets"]] + [("--exclude", name) for name in part["excludes"]]
+    return f"Only a part of the plan: {' '.join(f'{flag} {one_line(name)}' for flag, name in flags)}"
+
+
+def part_lists(document: Json) -> list[tuple[str, list[str]]]:
+    """(what about them, objects) for what came along or was held back although no flag names it."""
+    part = document["part"]
+    if part is None:
+        return []
+    along = [f"{one_line(one['address'])}, for {one_line(one['needed_by'])}" for one in part["taken_along"]]
+    held = [f"{one_line(one['address'])}, needs {one_line(one['needs'])}" for one in part["held_back"]]
+    found = (
+        ("Taken along, because what is named needs them:", along),
+        ("Held back, because of what is left out:", held),
+    )
+    return [(title, rows) for title, rows in found if rows]
+
+
+def not_compared(document: Json) -> str:
+    """What a part of a plan does not speak of; "" for a whole plan."""
+    if document["part"] is None:
+        return ""
+    kinds = ", ".join(many(count, kind) for kind, count in document["part"]["left_out"].items())
+    if not kinds:
+        return "Nothing is left out: these flags name all there is."
+    return f"Left out, not compared: {kinds}; nor what only consumers read of their topologies."
 
 
 def by_origin(document: Json) -> list[tuple[str, list[Json]]]:

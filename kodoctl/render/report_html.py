@@ -134,8 +134,8 @@ def _failures(document: Json) -> Json:
 
 def _tenants(document: Json) -> Json:
     say = (
-        "Messages and waiting time of the tenants who sent most. One who sends more than a tenth of everything, and more than "
-        "twice an even part, is noisy; it is fair when the others do not wait for it."
+        "Messages and waiting time of the tenants who sent most. One who sends a quarter of everything, and twice an even "
+        "part, is noisy; it is fair when the others do not wait for it."
     )
     rows = [
         [words.shown(one["tenant"]) + (" (noisy)" if one["noisy"] else ""), f"{one['arrivals']:,}", f"{100 * one['share']:.1f} %",

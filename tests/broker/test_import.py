@@ -133,3 +133,40 @@ def test_importing_what_is_owned_already_finds_nothing_and_an_existing_file_is_n
     again = by_hand.run("import", by_hand.namespace)
     assert "0 ground topics" in again.err
     by_hand.run("import", f"{by_hand.tenant}/nowhere", code=64)
+
+
+def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adoption(by_hand: Workspace) -> None:
+    for namespace in ("other", "empty"):
+        by_hand.admin("PUT", f"namespaces/{by_hand.tenant}/{namespace}")
+    for number in range(20):
+        by_hand.make_topic(f"J{number}", 2, "s")
+        by_hand.make_topic(f"J{number}-s-RETRYING", 2, "s")
+    by_hand.make_topic("K", 1, "t", namespace="other")
+    by_hand.admin("PUT", by_hand.path("plain", "other"))
+    files = by_hand.folder / "topologies"
+    found = by_hand.run("import", by_hand.tenant, "--out", str(files))
+    assert {file.name for file in files.iterdir()} == {"ns.yaml", "other.yaml"}
+    assert f"{by_hand.tenant}/empty: no topic to adopt; no file" in found.err
+    assert f"{files}/ns.yaml: 20 ground topics, 80 objects to adopt" in found.err
+    assert "1 ground topic, 2 objects to adopt, 1 left out (listed at the end of the file)" in found.err
+    assert found.err.endswith(f"Next: kodoctl plan {files}\n")
+    said = _said(by_hand.plan_json())
+    assert {verb: len(addresses) for verb, addresses in said.items()} == {"adopt": 82}
+    by_hand.apply()
+    by_hand.assert_settled()
+    again = by_hand.run("import", by_hand.tenant, "--out", str(files), code=64)
+    assert again.err.count("file exists [K021]") == 2  # and nothing was written beside them
+    assert "no topic to adopt; no file" in by_hand.run("import", by_hand.tenant, "--out", "again").err
+    assert not (by_hand.folder / "again").exists()
+
+
+def test_import_says_all_that_is_not_there_and_which_options_do_not_fit(by_hand: Workspace) -> None:
+    found = by_hand.run("import", f"{by_hand.tenant}/no", f"{by_hand.tenant}/neither", "--out", "files", code=64)
+    assert found.err.count("no such namespace [K509]") == 2
+    assert "no tenant nobody" in by_hand.run("import", "nobody", "--out", "files", code=64).err
+    assert "name their folder with --out" in by_hand.run("import", by_hand.tenant, code=64).err
+    assert (
+        "--name is for one namespace" in by_hand.run("import", by_hand.tenant, "--out", "f", "--name", "x", code=64).err
+    )
+    assert "not a namespace [K507]" in by_hand.run("import", "a/b/c", code=64).err
+    assert not (by_hand.folder / "files").exists()

@@ -9,18 +9,29 @@ import traceback
 from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
+from typing import NamedTuple
 
 from tests.simulation.world import BrokenPromise, World
 
 
-def played(seed: int) -> tuple[str, str]:
-    """The digest of a seed's run and what went wrong, empty when nothing did."""
+class Played(NamedTuple):
+    """The digest of a seed's run; what went wrong, empty when nothing did; messages moved aside, workers killed amid that."""
+
+    digest: str = ""
+    problem: str = ""
+    moved: int = 0
+    killed: int = 0
+
+
+def played(seed: int) -> Played:
+    """One seed."""
     try:
-        return f"{World(seed).run():08x}", ""
+        world = World(seed)
+        return Played(f"{world.run():08x}", "", world.flood.moved, world.flood.killed)
     except BrokenPromise as broken:
-        return "", str(broken)
+        return Played(problem=str(broken))
     except Exception:  # noqa: BLE001  # a defect of the simulation itself is told with its seed
-        return "", f"seed {seed}: {traceback.format_exc()}"
+        return Played(problem=f"seed {seed}: {traceback.format_exc()}")
 
 
 def main() -> int:
@@ -32,19 +43,21 @@ def main() -> int:
     asked = parser.parse_args()
     seeds = [asked.seed] if asked.seed is not None else list(range(asked.first, asked.first + asked.seeds))
     began = time.monotonic()
-    failed = 0
+    failed = moved = killed = 0
     with ExitStack() as stack:
-        found: Iterable[tuple[str, str]] = map(played, seeds)
+        found: Iterable[Played] = map(played, seeds)
         if asked.processes > 1:
             pool = stack.enter_context(ProcessPoolExecutor(asked.processes))
             found = pool.map(played, seeds, chunksize=min(50, len(seeds)))
-        for seed, (digest, problem) in zip(seeds, found, strict=True):
-            if problem:
+        for seed, one in zip(seeds, found, strict=True):
+            moved, killed = moved + one.moved, killed + one.killed
+            if one.problem:
                 failed += 1
-                print(problem, flush=True)
+                print(one.problem, flush=True)
             elif asked.seed is not None:
-                print(f"seed {seed}: digest {digest}")
+                print(f"seed {seed}: digest {one.digest}")
     print(f"{len(seeds)} seeds in {time.monotonic() - began:.0f} s, {failed} failed")
+    print(f"moved aside: {moved} messages of noisy tenants; workers killed before they heard of such a move: {killed}")
     return 1 if failed else 0
 
 

@@ -4,6 +4,7 @@ subscription. Whatever breaks a promise is told the moment it happens.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,37 @@ class Work:
         return sum(not isinstance(outcome, DependencyDown) for outcome in self.outcomes)
 
 
+class Crowds:
+    """How many messages of a tenant a process held at once, where a subscription isolates; at least so many were never fewer."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._held: dict[Process, Counter[str]] = {}
+        self._most: dict[Process, Counter[str]] = {}
+
+    def came(self, process: Process, stored: StoredMessage, before: Work | None) -> None:
+        if self._policy.isolate is None or (before is not None and before.finished is None):
+            return
+        held, most = self._held.setdefault(process, Counter()), self._most.setdefault(process, Counter())
+        for name in (stored.message.properties["uid"], ""):
+            held[name] += 1
+            most[name] = max(most[name], held[name])
+
+    def went(self, process: Process, work: Work) -> None:
+        if self._policy.isolate is not None and work.finished is not None:
+            self._held[process].subtract([work.stored.message.properties["uid"], ""])
+
+    def too_small(self, process: Process, stored: StoredMessage) -> str:
+        """Why the tenant of a message may not be isolated; empty when it may."""
+        isolate, fits = self._policy.isolate, self._policy.max_held
+        assert isolate is not None
+        tenant, most = stored.message.properties["uid"], self._most[process]
+        least = max(1, min(isolate.least, int(isolate.share * fits)))
+        if most[tenant] < least:
+            return f"{tenant} is isolated and never held more than {most[tenant]}, {least} are declared"
+        return f"isolated with {most['']} messages held, {fits} fit" if 2 * most[""] < fits else ""
+
+
 class Book:
     """Everything about one subscription."""
 
@@ -65,6 +97,7 @@ class Book:
         self._generations: dict[Process, list[int]] = {}
         self._paces: dict[Process, Paces] = {}
         self._order: dict[tuple[Process, int, str], tuple[Work, int, int]] = {}
+        self.crowds = Crowds(policy)
 
     # ---- processes
 
@@ -115,6 +148,7 @@ class Book:
                 work.case.excuses += 1
                 known = False
         if work is None or not known:
+            self.crowds.came(process, self.world.broker.at(self.policy.lanes[lane].topic, number), work)
             stored = self.world.broker.at(self.policy.lanes[lane].topic, number)
             finished_before = work is not None and (work.known or work.finished is not None)
             epoch = self.world.epochs[self.policy.lanes[lane].topic]
@@ -197,6 +231,8 @@ class Book:
                 self.world.fail("I2 altered", f"{work.case} is sent again as something else")
             return
         work.sent = message
+        if laws.is_aside(message):
+            self.world.flood.leaves(process, message)
         laws.may_move(self, process, work, message)
         work.refused = False
 
@@ -216,6 +252,7 @@ class Book:
         self.world.trace("ack", work.case.name, lane)
         if work.finished is None and not work.known and laws.is_for(work.stored, self.policy):
             self.world.fail("I1 lost", f"{work.case} is acknowledged before it is done or has a receipt: {work}")
+        self.crowds.went(process, work)
 
     def arrived(self, message: Outgoing) -> None:
         """The broker has stored what a worker sent."""

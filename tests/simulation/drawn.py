@@ -14,6 +14,7 @@ from consumer.routes import policy_of
 from kodoctl.topology.load import load_set, source_of
 
 TOPOLOGIES = 300  # different ones: a seed takes one of them
+_ISOLATING = 0.15  # of those that keep no order
 _DELAYS = ("1s", "2s", "4s", "6s", "20s", "1m", "5m")
 
 
@@ -35,6 +36,7 @@ def shape(number: int) -> Shape:
     names = ("one", "two") if rng.random() < 0.15 else ("one",)
     ordered = rng.random() < 0.3
     ground["subscriptions"] = {name: _subscription(rng, ground, ordered=ordered) for name in names}
+    _let_isolate(Random(f"aside {number}"), ground, ordered=ordered)
     topics = {"orders": ground, "shipments": {"subscriptions": {"tracking": {}}}}
     file = {"version": 1, "name": "sim", "tenant": "p", "namespace": "n", "topics": topics}
     loaded = load_set([source_of(json.dumps(file).encode(), "drawn.yaml")], None)
@@ -90,6 +92,20 @@ def _subscription(rng: Random, ground: dict[str, Any], *, ordered: bool) -> dict
     if not ordered and rng.random() < 0.4:
         spec["routes"] = _routes(rng, ground)
     return spec
+
+
+def _let_isolate(rng: Random, ground: dict[str, Any], *, ordered: bool) -> None:
+    """A part of the topologies moves aside tenants that fill a look-ahead which one of them can fill soon. Drawn apart: the
+    others are what they would be without it.
+    """
+    if ordered or rng.random() >= _ISOLATING:
+        return
+    ground["fair_by"] = "uid"
+    for spec in ground["subscriptions"].values():
+        spec["isolate"] = {"share": rng.choice(["20%", "35%"]), "min": rng.choice([5, 12])}
+        if "pending" in spec["states"] and rng.random() < 0.3:
+            spec["isolate"]["to"] = "pending"
+        spec["lookahead"] = {"messages": rng.choice([80, 120, 240])}
 
 
 def _delays(rng: Random) -> list[str]:

@@ -65,9 +65,13 @@ class Faults:
         """A process dies and is started again after a while, or at once."""
         process = self._pick()
         if process is not None:
-            self.world.trace("kill", process.name)
-            process.kill()
-            self._restart(process)
+            self.kill_this(process)
+
+    def kill_this(self, process: Process) -> None:
+        """The same to this one."""
+        self.world.trace("kill", process.name)
+        process.kill()
+        self._restart(process)
 
     def drain(self) -> None:
         process = self._pick()

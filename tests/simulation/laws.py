@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumer.envelope import CONTROL_NAMES, Level, Outgoing, State
+from consumer.envelope import CONTROL_NAMES, Level, Outgoing, State, position
 from consumer.outcomes import (
     DONE,
     DependencyDown,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _JITTER = 3_000  # ms
 _GATHERED = 20  # ms that a message may wait for others to be published with, after its due time was settled
+_ASIDE = 60_000, 3_600_000  # ms that an isolated message stays away, at least and at most
 _MEMORY = 5_000  # ms: longer waits have jitter
 _COUNTERS = {
     State.RETRYING: names.ATTEMPTS_RETRYING,
@@ -36,6 +37,11 @@ _COUNTERS = {
     State.BLOCKING: names.ATTEMPTS_BLOCKING,
     None: names.ATTEMPTS_BACKUP,
 }
+
+
+def is_aside(message: Outgoing) -> bool:
+    """Whether a worker moves it aside because its tenant floods. Moves that carry the word on have no due time."""
+    return message.properties.get(names.REASON) == "isolated" and names.DUE in message.properties
 
 
 def is_for(stored: StoredMessage, policy: Policy) -> bool:
@@ -76,7 +82,7 @@ def may_move(book: Book, process: Process, work: Work, to: Outgoing) -> None:
 
 class _Move:
     def __init__(self, book: Book, process: Process, work: Work, to: Outgoing) -> None:
-        self.policy, self.process, self.work, self.to = book.policy, process, work, to
+        self.book, self.policy, self.process, self.work, self.to = book, book.policy, process, work, to
         self.lane = next(lane for lane in self.policy.lanes if lane.index == to.payload.lane)  # type: ignore[union-attr]
         self.old, self.new = work.stored.message.properties, to.properties
         self.target = next((target for target in self.policy.targets.values() if target.topic == to.topic), None)
@@ -130,6 +136,8 @@ class _Move:
             str(origin.publish_time),
         ):
             return "its origin is wrong"
+        if first and self.new[names.ORIGIN_ID] != position(self.book.world.broker.token(origin)):
+            return "its identity is not where it was first stored"
         if not first and any(self.new[name] != self.old[name] for name in (names.ORIGIN_ID, names.ORIGIN_TIME)):
             return "its origin changed"
         return ""
@@ -158,6 +166,8 @@ class _Move:
     def _placed(self) -> str:
         lane, policy = self.lane, self.policy
         why = self.new.get(names.REASON, "")
+        if is_aside(self.to):
+            return self._aside()
         limited = names.RESERVED in self.new or ("limit" in why and why != self.old.get(names.REASON))
         if policy.limits and limited and not self.work.refused:
             return self._before_the_handler()  # turned back when it came for another run
@@ -180,6 +190,26 @@ class _Move:
                 return self._failed()
             case outcome:
                 return f"nobody knows why: {outcome}"
+
+    def _aside(self) -> str:
+        """Of a tenant that has held its part of a full look-ahead: to the declared place, later, counting nothing."""
+        policy, lane, work = self.policy, self.lane, self.work
+        isolate = policy.isolate
+        if isolate is None or lane.state is not State.READY or lane.ordered or lane.level.is_backup:
+            return "isolated out of a lane whose messages stay"
+        pending = {(lane.level, State.PENDING), (Level.L1, State.PENDING)}
+        if self._to() not in ({(Level.B1, State.READY)} if isolate.to == "B1" else pending):
+            return f"isolated, and not to {isolate.to}"
+        if any(self._number(self.new, name) != self._number(self.old, name) for name in _COUNTERS.values()):
+            return "isolation counted as an attempt"
+        if work.running or work.last is DONE or isinstance(work.last, Discarded):
+            return "isolated though its handler had it"
+        due = self._number(self.new, names.DUE) - self.process.clock.wall()
+        if not _ASIDE[0] - _GATHERED <= due <= _ASIDE[1] + _JITTER or self.to.deliver_at != self._number(
+            self.new, names.DUE
+        ):
+            return f"isolated, and due in {due} ms"
+        return self.book.crowds.too_small(self.process, work.stored)
 
     def _before_the_handler(self) -> str:
         policy, lane = self.policy, self.lane

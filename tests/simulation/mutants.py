@@ -11,8 +11,9 @@ from consumer.broker import Lost, Stored
 from consumer.decide import Acknowledge, Why
 from consumer.engine import core as engine
 from consumer.engine import publications
+from consumer.engine.isolation import Isolation
 from consumer.engine.publications import Publications
-from consumer.envelope import Control
+from consumer.envelope import Control, State
 from consumer.outcomes import NotForUs
 from consumer.scheduling.fairness import LaneShares, TenantRing
 from consumer.scheduling.held import Entry, LaneState
@@ -63,6 +64,26 @@ def _for_everybody(right: Made) -> Made:
     return on_arrival
 
 
+def _moved_aside_at_once(right: Made) -> Made:
+    def begin(self: Any, held: Any, decision: Any, *given: Any) -> None:
+        right(self, held, decision, *given)
+        if getattr(decision, "why", None) is Why.ISOLATED:
+            held.lane.acks.append(held.token)
+            self._owner.unsent += 1
+
+    return begin
+
+
+def _isolation_counts(right: Made) -> Made:
+    def isolated(*given: Any) -> Any:
+        decision = right(*given)
+        if not isinstance(decision, decide.Move):
+            return decision
+        return decision._replace(control=decision.control.counted(State.PENDING))
+
+    return isolated
+
+
 def _altered(right: Made) -> Made:
     def rewritten(*given: Any) -> Any:
         message = right(*given)
@@ -82,6 +103,13 @@ def _forgets_to_send(_: Made) -> Made:
 MUTANTS: dict[str, Mutant] = {
     "acknowledged before it is published": (Publications, "begin", _acknowledged_at_once),
     "no receipt is taken for a receipt": (Publications, "receipt", _lost_is_stored),
+    "isolated: acknowledged before the copy is stored": (Publications, "begin", _moved_aside_at_once),
+    "isolated: what leaves is forgotten": (Isolation, "move", lambda _: lambda self, _now: self.leaving.clear()),
+    "isolated: an attempt is counted": (decide, "_isolated", _isolation_counts),
+    "isolated: back too soon": (decide, "ISOLATED_LEAST", lambda _: 0),
+    "isolated: whoever has anything": (Isolation, "_noisy", lambda _: lambda self: (
+        [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
+    )),
     "hanging sends are forgotten": (Publications, "renew", _forgets_to_send),
     "what is let go stays in the books": (LaneState, "unstarted", lambda _: lambda _self: []),
     "a disconnection is not heeded": (engine.Engine, "disconnected", lambda _: lambda *_given: None),

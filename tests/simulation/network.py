@@ -154,6 +154,7 @@ class Sender:
         if not self.process.alive and world.rng.random() < 0.5:
             return
         answers = [(ticket, self._store(message)) for ticket, message in messages]
+        world.flood.stored(self.process, messages)
         self._receipt = max(self._receipt, world.now + world.latency())
         world.at(self._receipt, self._answer, answers, renewals, messages)
 

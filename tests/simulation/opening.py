@@ -25,7 +25,13 @@ class Opening:
         self.world = world
         policy = world.shape.policies[0]
         ordered = any(lane.ordered for lane in policy.lanes)
-        alone = len(world.shape.policies) == 1 and not policy.limits and not policy.routes and not ordered
+        alone = (
+            len(world.shape.policies) == 1
+            and not policy.limits
+            and not policy.routes
+            and not ordered
+            and not policy.isolate
+        )
         self.full = alone and world.rng.random() < 0.6
         self._shares: list[Fraction] = world.shape.shares[0]
         self._process: Process | None = None
@@ -48,6 +54,7 @@ class Opening:
             for book in world.books:
                 for _ in range(world.rng.randint(1, 3) if len(world.books) == 1 else 1):
                     world.start_process(book)
+            world.flood.begin()
             world.send_some()
             return
         for lane, share in zip(world.books[0].policy.lanes, self._shares, strict=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,4 +22,10 @@ def play(*asked: str) -> str:
 
 def play_quarter(number: int) -> None:
     """A quarter of the 2,000 seeds that every change has to pass; four files, so that they are shared out."""
-    assert "500 seeds" in play("--first", str(500 * number), "--seeds", "500")
+    said = play("--first", str(500 * number), "--seeds", "500")
+    assert "500 seeds" in said
+    told = re.search(r"moved aside: (\d+) messages of noisy tenants; .*: (\d+)$", said, re.MULTILINE)
+    assert told is not None, said
+    moved, killed = map(int, told.groups())
+    assert moved >= 1_000, said  # else these seeds say nothing about isolation
+    assert killed >= 5, said

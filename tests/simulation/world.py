@@ -19,6 +19,7 @@ from tests.simulation.book import Book
 from tests.simulation.cases import Case
 from tests.simulation.drawn import TOPOLOGIES, shape
 from tests.simulation.faults import Faults
+from tests.simulation.flood import Flood
 from tests.simulation.opening import Opening
 from tests.simulation.process import Process
 
@@ -81,6 +82,7 @@ class World:
             lane.topic for lane in self.books[0].policy.lanes if lane.state is State.READY and not lane.draining
         ]
         self.faults = Faults(self)
+        self.flood = Flood(self, self.shape.policies)
         self.processes: list[Process] = []
         self._sent = self._started = 0
         self._messages = messages // len(self.books)
@@ -143,7 +145,7 @@ class World:
         return max(book.policy.horizon for book in self.books) / 1000 * 2 + 500 + self.faults.jumped
 
     def _is_over(self) -> bool:
-        return self._sent == self._messages and not any(book.left for book in self.books)
+        return not self.unsent and not any(book.left for book in self.books)
 
     def _audit(self) -> None:
         for process in self.processes:
@@ -181,10 +183,21 @@ class World:
         self.after(_SHARE_EVERY, self._share)
 
     def send_some(self) -> None:
-        """A producer sends, mostly batches; comes again until all is sent."""
-        count = min(self.rng.randint(1, _BURST), self._messages - self._sent)
-        topic = self.ready[0] if self.rng.random() < 0.5 else self.rng.choice(self.ready)
-        messages = [self.message(topic) for _ in range(count)]
+        """A producer sends; comes again until all is sent."""
+        if self.unsent:
+            count = min(self.rng.randint(1, _BURST), self.unsent)
+            self.send(self.ready[0] if self.rng.random() < 0.5 else self.rng.choice(self.ready), count)
+        if self.unsent:
+            self.after(self.rng.random() * 3, self.send_some)
+
+    @property
+    def unsent(self) -> int:
+        """Messages that producers have still to send."""
+        return self._messages - self._sent
+
+    def send(self, topic: str, count: int, tenant: str = "") -> None:
+        """New messages, mostly as batches; of one tenant or of any."""
+        messages = [self.message(topic, tenant) for _ in range(count)]
         if self.rng.random() < 0.5:
             for message in messages:
                 self.broker.send(message)
@@ -194,14 +207,17 @@ class World:
         else:
             self.broker.send_batch(messages)
         self.poke(topic)
-        if self._sent < self._messages:
-            self.after(self.rng.random() * 3, self.send_some)
 
-    def message(self, topic: str) -> Outgoing:
-        """A new message, known to all books."""
+    def message(self, topic: str, tenant: str = "") -> Outgoing:
+        """A new message of that tenant or of any, known to all books."""
         name, rng = str(self._sent), self.rng
         self._sent += 1
-        properties = {"n": name, "uid": rng.choice("aaabcd"), "size": str(rng.randrange(1_000)), "kodo-unknown": "kept"}
+        properties = {
+            "n": name,
+            "uid": tenant or rng.choice("aaabcd"),
+            "size": str(rng.randrange(1_000)),
+            "kodo-unknown": "kept",
+        }
         forged = self.faults.forged() if topic in self.ready and self.processes else {}
         for book in self.books:
             case = book.cases[name] = Case(name, rng)

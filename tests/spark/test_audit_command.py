@@ -40,8 +40,8 @@ def _one_record_less(traffic):
 
 def test_loss_and_doubt_are_exit_codes_and_every_run_has_its_id(spark, workspace):
     judge = Judge(workspace)
-    nothing = workspace.run(*judge.typed, code=1)
-    assert "no run has landed [K810]" in nothing.err
+    nothing = workspace.run(*judge.typed, code=64)
+    assert "nothing has landed [K801]" in nothing.err
     assert "land first: kodoctl pipeline ingest" in " ".join(nothing.err.split())
     assert nothing.out == ""
     found = judge.audits(lambda traffic: traffic.store(3, "cleo"), 5, "--format", "json").json()
@@ -65,5 +65,5 @@ def test_a_landing_of_a_run_that_was_cut_off_says_so(workspace):
     file = workspace.topology(TOPICS)
     landing = workspace.folder / "landing"
     Traffic(expand(load_topology(str(file)))).land(landing, ended=60, runs=1)
-    found = workspace.run("pipeline", "audit", str(file), "--landing", str(landing), code=1)
+    found = workspace.run("pipeline", "audit", str(file), "--landing", str(landing), code=64)
     assert "holds no run but one that was cut off" in " ".join(found.err.split())

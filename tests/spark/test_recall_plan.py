@@ -72,8 +72,8 @@ def test_the_plan_is_the_one_made_without_spark(spark: SparkSession, workspace: 
 @pytest.mark.full
 def test_a_landing_is_chosen_from_and_what_it_lacks_is_told(spark: SparkSession, workspace: Workspace) -> None:
     recalls = Recalls(workspace)
-    missing = workspace.run("pipeline", "recall", "plan", *NAMED, "--where", "true", "--landing", "landed", code=1)
-    assert "K810" in missing.err
+    missing = workspace.run("pipeline", "recall", "plan", *NAMED, "--where", "true", "--landing", "landed", code=64)
+    assert "K801" in missing.err
     recalls.die(range(30), batch=6)
     workspace.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed")
     found = _spark_plan(recalls, "payload.n > 3", "--landing", "landed")

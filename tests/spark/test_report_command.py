@@ -29,9 +29,9 @@ BANK = "ConnectionError: the bank does not answer"
 
 def plant(traffic: Traffic) -> None:
     """A noisy tenant that waits, quiet ones that do not, failures, dead letters, and one message that is lost."""
-    for number in range(40):
-        there = traffic.move(2, traffic.store(1, "mega"), State.PENDING, rule="pending", waits=number >= 30)
-        if number < 30:
+    for number in range(120):
+        there = traffic.move(2, traffic.store(1, "mega"), State.PENDING, rule="pending", waits=number >= 110)
+        if number < 110:
             traffic.record(61, there)
     for number in range(10):
         for tenant in ("anna", "ben", "cleo"):
@@ -69,7 +69,7 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
     late = {(one["level"], one["state"]): (one["done"], one["p50"]) for one in found["latency"]}
     assert late == {
         ("L1", "ready"): (30, pytest.approx(100, rel=0.0104)),
-        ("L1", "pending"): (30, pytest.approx(60_000, rel=0.0104)),
+        ("L1", "pending"): (110, pytest.approx(60_000, rel=0.0104)),
         ("L1", "retrying"): (3, pytest.approx(5_000, rel=0.0104)),
         ("L2", "ready"): (10, pytest.approx(50, rel=0.0104)),
     }
@@ -78,10 +78,10 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
         ("dead", "negative amount", 2),
     ]
     fairness = found["fairness"][0]
-    assert (fairness["noisy"]["names"], fairness["noisy"]["arrivals"]) == (["mega"], 40)
+    assert (fairness["noisy"]["names"], fairness["noisy"]["arrivals"]) == (["mega"], 120)
     assert (fairness["quiet"]["tenants"], fairness["quiet"]["latency_ms"]["p50"]) == (7, pytest.approx(100, rel=0.0104))
-    assert found["tenants"][0] == {**found["tenants"][0], "tenant": "mega", "noisy": True, "over_limit": 40}
-    assert sum(one["arrivals"] for one in found["over_time"]["points"]) == 86
+    assert found["tenants"][0] == {**found["tenants"][0], "tenant": "mega", "noisy": True, "over_limit": 120}
+    assert sum(one["arrivals"] for one in found["over_time"]["points"]) == 166
     assert found["advice"][0]["title"] == "Find the lost messages and send them again"
     assert any("negative amount" in line for one in found["advice"] for line in one["commands"])
 

@@ -146,3 +146,12 @@ def test_the_command_shows_lanes_and_tenants_and_lines_for_machines(spark, landi
     ]  # whoever reads the old ones may end; the next run removes them
     assert count(spark, landing, expand(load_topology(str(file))), "next").batches == 0
     assert [len(one) for one in folders(landing)] == [1, 1]
+
+
+def test_what_spark_cannot_read_is_told_in_its_words_and_is_no_defect(spark, landing, file):
+    land(landing, 0, [event("orders", "ready", minute(1))])
+    (landing.root / "events").local.joinpath("000000000-a", "part-0.parquet").write_bytes(b"not a table")
+    found = run_main("pipeline", "rollup", str(file), "--landing", str(landing.root.local.parents[1]))
+    assert (found.code, found.out) == (1, "")
+    assert "Error: Spark failed [K577]" in found.err
+    assert "part-0.parquet" in found.err

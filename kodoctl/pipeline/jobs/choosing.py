@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
+from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.failing import failed, words
 from kodoctl.pipeline.holding import held, rows
-from kodoctl.pipeline.jobs.ingest import findings
 from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.schema import EVENTS
 from kodoctl.pipeline.source.asking import internal_stats
@@ -56,7 +56,8 @@ class Choosing:
             try:
                 self._fill(spark, asked, selection, keeping)
             except PySparkException as problem:
-                raise _failed(str(problem)) from None
+                text = str(problem)
+                raise failed(text, error("K821", "Spark could not choose the letters", words(text))) from None
 
     def _fill(self, spark: SparkSession, asked: Asked, selection: Selection, keeping: _Keeping) -> None:
         from pyspark import StorageLevel
@@ -161,10 +162,3 @@ def slip_of(row: Row, family: Family) -> Slip:
         length=row["size"] or 0,
         is_text=bool(row["is_text"]),
     )
-
-
-def _failed(text: str) -> KodoctlError:
-    if found := list(dict.fromkeys(findings(text))):
-        return ClusterError(*found)
-    first = " ".join(line.strip() for line in text.splitlines()[:3])
-    return KodoctlError(error("K821", "Spark could not choose the letters", first[:500]))

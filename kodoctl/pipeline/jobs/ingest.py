@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
-from kodoctl.errors import Diagnostic, KodoctlError, error
+from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline import canonical
+from kodoctl.pipeline.failing import failed, words
 from kodoctl.pipeline.jobs.cursors import read_cursors
 from kodoctl.pipeline.landing import Landing, Manifest, Part
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
@@ -29,7 +28,6 @@ _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, Sta
 _STARTS: Final = 4
 _SLOW_START: Final = "Python worker failed to connect back"
 """Spark's words when the process that plans our stream was not up within 10 s, which no setting changes: a busy machine."""
-_TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,8 @@ def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, wr
             query.awaitTermination()
         except PySparkException as problem:
             if _SLOW_START not in str(problem) or start == _STARTS:
-                raise _failed(str(problem)) from None
+                text = str(problem)
+                raise failed(text, error("K576", "the ingest failed", words(text))) from None
             writer.again()
         else:
             return
@@ -222,17 +221,3 @@ def _bounds(f: Any) -> list[Any]:
 
 def _part(below: str, found: dict[str, Any]) -> Part:
     return Part(below, int(found["rows"]), found["since"], found["until"])
-
-
-def _failed(text: str) -> KodoctlError:
-    """Our own findings where Spark's report holds them, else its first words."""
-    if found := list(dict.fromkeys(findings(text))):
-        return KodoctlError(*found)
-    first = " ".join(line.strip() for line in text.splitlines()[:3])
-    return KodoctlError(error("K576", "the ingest failed", first[:500]))
-
-
-def findings(text: str) -> Iterator[Diagnostic]:
-    """Our own findings in a report of Spark's."""
-    for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
-        yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.counting import WINDOW
-from kodoctl.pipeline.landing import Landing, Manifest, Part
+from kodoctl.pipeline.landing import Landing, Manifest, Part, must_hold
 from kodoctl.pipeline.schema import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 
 if TYPE_CHECKING:
@@ -97,15 +97,9 @@ class Tables:
     latencies: DataFrame
 
 
-def check_landed(landing: Landing) -> None:
-    """Raises UsageError when there is nothing to count. Starts no Spark, makes no folder."""
-    if not _parts(landing.manifests(), EVENTS):
-        raise UsageError(error("K801", "nothing has landed", f"{landing.root.uri} holds no messages"))
-
-
 def check_counted(landing: Landing) -> None:
     """Raises UsageError when nothing was counted, or not even landed. Starts no Spark, makes no folder."""
-    check_landed(landing)
+    must_hold(landing, "TOPOLOGY", messages=True)
     if not Book.read(landing).window:
         raise UsageError(error("K802", "nothing has been counted", f"{landing.root.uri} has no windows yet"))
 
@@ -128,7 +122,7 @@ def count(
     """Counts what nobody counted. `window`: ms, a whole part of a day; None: as wide as those there are, else 5 minutes. Another
     width counts everything anew. Raises UsageError when nothing was landed, LockedError while another run counts.
     """
-    check_landed(landing)
+    must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(_RUN):
         book, manifests = Book.read(landing), landing.manifests()
         _sweep(landing, book)

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.errors import ClusterError, KodoctlError, error
-from kodoctl.pipeline.jobs.ingest import findings
+from kodoctl.errors import error
+from kodoctl.pipeline.failing import failed, words
 from kodoctl.plan.figures import many
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
@@ -102,7 +102,10 @@ class Sending:
                 except PySparkException as problem:
                     if self.orders.stop.is_set():
                         return Report(interrupted=True)
-                    raise _failed(str(problem)) from None
+                    text = str(problem)
+                    detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
+                    otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
+                    raise failed(text, otherwise) from None
 
     def _errands(self, plans: list[RecallPlan]) -> list[Errand]:
         ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
@@ -158,11 +161,3 @@ def _reports(spark: SparkSession, errands: list[Errand]) -> list[Report]:
 
 def _total(reports: list[Report]) -> Report:
     return replace(Report(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports))
-
-
-def _failed(text: str) -> KodoctlError:
-    if found := list(dict.fromkeys(findings(text))):
-        return ClusterError(*found)
-    told = [line.strip() for line in text.splitlines() if line.strip()]
-    detail = f"{' '.join(told[:2])[:400]}\nthe same command again goes on where it was, and sends nothing twice"
-    return KodoctlError(error("K823", "a task of Spark's that sends letters failed", detail))

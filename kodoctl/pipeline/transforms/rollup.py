@@ -16,9 +16,9 @@ from kodoctl.pipeline.transforms.histogram import bucket
 
 KEYS: Final = tuple(LATENCIES.names[:-2])
 COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])
-_FAILED: Final = ("retrying", "escalated", "backup", "dead")
+FAILED: Final = ("retrying", "escalated", "backup", "dead")
 _LIMITED: Final = ("pending", "blocking")
-_DONE: Final = ("done", "transferred")
+DONE: Final = ("done", "transferred")
 
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
@@ -42,7 +42,7 @@ def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics:
     .histogram. Histograms of one key and several windows or runs are added bucket by bucket.
     """
     return (
-        _placed(transitions.where(F.col("event").isin(*_DONE)), _topics(events) if topics is None else topics, window)
+        _placed(transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window)
         .select(*KEYS, bucket("age_ms").alias("bucket"))
         .groupBy(*KEYS, "bucket")
         .agg(F.count("*").alias("messages"))
@@ -65,8 +65,8 @@ def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFram
     return _placed(transitions, topics, window).select(
         *KEYS,
         *_counts(
-            done=F.when(event.isin(*_DONE), 1),
-            failed=F.when(rule.isin(*_FAILED), 1),
+            done=F.when(event.isin(*DONE), 1),
+            failed=F.when(rule.isin(*FAILED), 1),
             rerouted=F.when(event == "moved", 1),
             over_limit=F.when(rule.isin(*_LIMITED), 1),
             dead=F.when(event == "dead", 1),

@@ -7,16 +7,14 @@ from typing import Any, Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.pipeline.harm import LEAST, LOUD, TIMES
 from kodoctl.pipeline.transforms.histogram import bucket, percentiles
+from kodoctl.pipeline.transforms.rollup import FAILED
 from kodoctl.pipeline.verdict import RANKS, Fate
 from kodoctl.topology.names import State
 
 SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
-FAILING: Final = ("retrying", "escalated", "backup", "dead")  # rules after which a run of the handler was in vain
 REASONS: Final = 50  # told one by one
-NOISY: Final = 0.1  # share of a topic's messages from which a tenant may be noisy,
-TIMES: Final = 2.0  # and so many times an even part,
-LEAST: Final = 30  # and so many messages
 _LANE: Final = ("topic", "subscription", "msg_topic", "state")
 _HELD: Final = (Fate.OPEN, Fate.WAITING, Fate.OVERDUE, Fate.DEAD)
 Row = dict[str, Any]
@@ -56,7 +54,7 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]
         F.col("state").alias("rule"),
         "reason",
     )
-    every = transitions.where(F.col("rule").isin(*FAILING)).select(*columns).unionByName(moved)
+    every = transitions.where(F.col("rule").isin(*FAILED)).select(*columns).unionByName(moved)
     counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
     found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()
     return [{**row.asDict(), "reason": row["reason"] or ""} for row in found], every.count()
@@ -64,11 +62,11 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]
 
 def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
     """(topic, noisy, names, tenants, arrivals, latency_ms): noisy tenants of each topic, and all the others. `names` are those of
-    the noisy ones.
+    the noisy ones: who over all of the time is what kodoctl.pipeline.harm calls loud in a window.
     """
     arrived = F.sum(F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0))
     by_topic = Window.partitionBy("topic")
-    many = F.col("arrivals") > F.greatest(F.lit(NOISY), TIMES / F.col("tenants")) * F.col("total")
+    many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
     tenants = (
         rollup.groupBy("topic", "tenant")
         .agg(arrived.alias("arrivals"))

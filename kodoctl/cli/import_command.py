@@ -1,0 +1,178 @@
+"""import: what people made becomes files, which adopt it without touching data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import command, say, tell, write_file
+from kodoctl.cli.ownership_commands import parse_namespace
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.importing import Import
+    from kodoctl.plan.inventory import Live
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this file."""
+    app.command("import")(import_)
+
+
+@command
+@connects
+def import_(
+    target: Target,
+    places: Annotated[
+        list[str],
+        typer.Argument(
+            help="Namespaces to import, or tenants for all of theirs.",
+            metavar="TENANT[/NAMESPACE]",
+            show_default=False,
+        ),
+    ],
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="Name of the topology, for one namespace.", show_default="the namespace's", metavar="NAME"
+        ),
+    ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            help="Write the file here instead of to standard output; for several, a folder.",
+            metavar="FILE|FOLDER",
+        ),
+    ] = None,
+) -> None:
+    """Write topology files for what is live in namespaces and nobody owns. Planning them adopts, and changes nothing."""
+    from kodoctl.pulsar.live import Scope, read_live
+
+    several = len(places) > 1 or "/" not in places[0]
+    _check_options(several, name, out)
+    with target.session() as session:
+        spaces = _named(session, places)
+        files = {} if out is None else _files(spaces, out, several=several)
+        live = read_live(session.admin, session.client, Scope(tuple(spaces), everything=True))
+        _check_there(session, spaces, live)
+    if several:
+        _write_all(live, files)
+        return
+    _write_one(live, spaces[0], name or spaces[0].namespace, out)
+
+
+def _check_options(several: bool, name: str | None, out: str | None) -> None:  # all options of one command
+    if several and out is None:
+        raise UsageError(error("K508", "nothing named", "each namespace gets a file: name their folder with --out"))
+    if several and name is not None:
+        detail = "--name is for one namespace; several topologies are named after theirs"
+        raise UsageError(error("K508", "nothing named", detail))
+
+
+def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
+    """The namespaces, a tenant's in place of its name. Raises UsageError with everything that is not there."""
+    from kodoctl.pulsar.admin import must
+    from kodoctl.topology.control import CONTROL_NAMESPACE
+    from kodoctl.topology.names import NamespaceName
+
+    found: dict[NamespaceName, None] = {}
+    for place in places:
+        if "/" in place:
+            found[parse_namespace(place)] = None
+            continue
+        reply = session.admin.call("GET", f"namespaces/{parse_namespace(f'{place}/any').tenant}")
+        if reply.missing:
+            where = wiring.shown_target(session.connection)
+            raise UsageError(error("K509", "no such namespace", f"no tenant {place} is on {where}"))
+        names = [NamespaceName.parse(text) for text in must(reply, f"listing the namespaces of {place}")]
+        found |= dict.fromkeys(space for space in sorted(names) if space.namespace != CONTROL_NAMESPACE)
+    return list(found)
+
+
+def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[NamespaceName, Path]:
+    """Where each goes. Raises UsageError with every file that is there already."""
+    tenants = {space.tenant for space in spaces}
+    files = {
+        space: Path(out, *([space.tenant] if len(tenants) > 1 else []), f"{space.namespace}.yaml")
+        if several
+        else Path(out)
+        for space in spaces
+    }
+    there = [file for file in files.values() if file.exists()]
+    if there:
+        detail = "import never overwrites: name another with --out"
+        raise UsageError(*(error("K021", "file exists", detail, Where(str(file))) for file in there))
+    return files
+
+
+def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) -> None:
+    where = wiring.shown_target(session.connection)
+    missing = [space for space in spaces if f"namespace.{space}" not in live.objects]
+    if missing:
+        raise UsageError(*(error("K509", "no such namespace", f"{space} is not on {where}") for space in missing))
+
+
+def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> None:
+    from kodoctl.plan.importing import import_namespace
+
+    found = import_namespace(live, space, name)
+    if out is None:
+        say(found.text.rstrip("\n"))
+    else:
+        _write(Path(out), found)
+    tell(f"{_counted(found)}.")
+    if out is not None:
+        tell(f"Next: kodoctl plan {out}")
+
+
+def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
+    """A file a namespace. One that cannot be imported stops no other: all problems are told at the end."""
+    from kodoctl.plan.importing import import_namespace
+
+    names = Counter(space.namespace for space in files)
+    problems: list[Diagnostic] = []
+    written = 0
+    for space, file in files.items():
+        try:
+            alone = names[space.namespace] == 1
+            found = import_namespace(live, space, space.namespace if alone else f"{space.tenant}-{space.namespace}")
+            if not found.families:
+                tell(f"{space}: no topic to adopt{_left(found)}; no file")
+                continue
+            _write(file, found)
+        except KodoctlError as problem:
+            problems += problem.diagnostics
+            continue
+        written += 1
+        tell(f"{file}: {_counted(found)}")
+    if written:
+        tell(f"Next: kodoctl plan {' '.join(sorted({str(file.parent) for file in files.values()}))}")
+    if problems:
+        raise KodoctlError(*problems)
+
+
+def _write(file: Path, found: Import) -> None:
+    with contextlib.suppress(OSError):  # writing the file says why it cannot
+        file.parent.mkdir(parents=True, exist_ok=True)
+    write_file(str(file), found.text.encode())
+
+
+def _counted(found: Import) -> str:
+    from kodoctl.render.plan_words import many
+
+    listed = " (listed at the end of the file)" if found.left_out else ""
+    return f"{many(found.families, 'ground topic')}, {many(found.adopted, 'object')} to adopt{_left(found)}{listed}"
+
+
+def _left(found: Import) -> str:
+    return f", {len(found.left_out)} left out" if found.left_out else ""

@@ -1,0 +1,31 @@
+"""What Spark says when it fails, as findings of ours: our own where its report holds them, else its first words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, error
+
+_TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
+_WORDS: Final = 500  # characters
+
+
+def findings(text: str) -> Iterator[Diagnostic]:
+    """Our own findings in a report of Spark's."""
+    for code, matches in groupby(_TOLD.finditer(text), key=lambda match: match[1]):
+        yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)
+
+
+def words(text: str) -> str:
+    """The beginning of a report, on one line."""
+    return " ".join(line.strip() for line in text.splitlines() if line.strip())[:_WORDS]
+
+
+def failed(text: str, otherwise: Diagnostic) -> KodoctlError:
+    """The error that a report stands for; `otherwise` where it holds no finding of ours."""
+    if found := list(dict.fromkeys(findings(text))):
+        return ClusterError(*found)
+    return KodoctlError(otherwise)
