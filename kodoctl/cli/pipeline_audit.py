@@ -54,7 +54,7 @@ def audit(
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))
-    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master)) as spark:
+    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master, place)) as spark:
         found = {"run": run, **judge_landing(spark, place, expansion, admin, ledger)}
     for line in [json.dumps(found, indent=2)] if output is Format.JSON else lines(found):
         say(line)

@@ -20,6 +20,7 @@ from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.jobs.ingest import Landed, Request
+    from kodoctl.pipeline.landing import Landing
     from kodoctl.pipeline.session import SparkSettings
     from kodoctl.topology.expand import Expansion, FamilyTopic
 
@@ -121,11 +122,12 @@ def ingest(
     view.end(done, place.root.uri)
 
 
-def spark_settings(master: str | None) -> SparkSettings:
-    """How this process gets a session: `spark-submit` tells its child that a gateway is there."""
+def spark_settings(master: str | None, place: Landing | None = None) -> SparkSettings:
+    """How this process gets a session: `spark-submit` tells its child that a gateway is there. `place`: what it will read."""
     from kodoctl.pipeline.session import SparkSettings
 
-    return SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ)
+    light = place is not None and place.is_small()
+    return SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ, light=light)
 
 
 def new_run() -> str:

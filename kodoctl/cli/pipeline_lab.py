@@ -93,7 +93,7 @@ def lab(
     job.changed(today, then)
     place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
-    with spark_session(spark_settings(master)) as spark:
+    with spark_session(spark_settings(master, place)) as spark:
         found, notes = job.trials(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
     made = {"run": run, **document(list(job.replayed(found, today, then)), notes)}

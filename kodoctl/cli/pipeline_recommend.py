@@ -63,7 +63,7 @@ def recommend(
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
     check_counted(place)
-    with spark_session(spark_settings(master)) as spark:
+    with spark_session(spark_settings(master, place)) as spark:
         tables = counted(spark, place)
         advice = look(spark, tables, expansion, wanted)
     moves = [move for _, some in advice.moves for move in some]

@@ -75,7 +75,7 @@ def report(
     must_hold(place, again)
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
-    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master)) as spark:
+    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master, place)) as spark:
         facts = gather(spark, place, expansion, admin, ledger)
     about = About(
         run=run,

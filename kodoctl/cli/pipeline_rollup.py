@@ -62,7 +62,7 @@ def rollup(
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
-    with spark_session(spark_settings(master)) as spark:
+    with spark_session(spark_settings(master, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)
         found = summary(tables.rollup, tables.latencies, tables.window)

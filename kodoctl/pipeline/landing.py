@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMAT: Final = 1
+FEW: Final = 50_000  # rows for which a light session is enough
 DEFAULT: Final = ".kodoctl/landing"
 _END: Final = "-end"  # of a run: its second manifest
 BASE: Final = "base"  # environment of a file without overlay
@@ -111,6 +112,10 @@ class Landing:
     def manifests(self) -> list[Manifest]:
         """Batches in order, then runs in order."""
         return [Manifest.of_json(form) for form in self._manifests.documents().values()]
+
+    def is_small(self) -> bool:
+        """Whether it holds few rows."""
+        return sum(part.rows for one in self.manifests() for part in one.tables.values()) <= FEW
 
     def commit(self, manifest: Manifest) -> None:
         """From now on, what it names counts."""

@@ -44,18 +44,40 @@ _LOCAL: Final = {
     "spark.driver.memory": "2g",
     "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
 }
+_LIGHT: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For a few rows: most of what Spark and Java then spend is compiling what runs once."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
     `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a context's
-    settings.
+    settings. `light`: a session of our own on this machine has little to do (kodoctl.pipeline.landing tells).
     """
 
     master: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
     submitted: bool = False
+    light: bool = False
+
+    @property
+    def at(self) -> str | None:
+        """Spark's master; None: whoever made the context's settings has said it."""
+        return self.master or (None if self.submitted else LOCAL)
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """What a new context is told."""
+        if self.submitted:
+            return {}
+        here = self.at is not None and self.at.startswith("local")
+        local = _LOCAL | (_LIGHT if self.light else {}) if here else {}
+        return {**_CONTEXT, **local, **_SQL, **self.extra}
 
 
 def installed() -> None:
@@ -114,11 +136,9 @@ def _started(asked: SparkSettings) -> SparkSession:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.appName("kodoctl")
-    master = asked.master or (None if asked.submitted else LOCAL)
-    if master:
-        builder = builder.master(master)
-    local = _LOCAL if master and master.startswith("local") else {}
-    for key, value in ({} if asked.submitted else {**_CONTEXT, **local, **_SQL, **asked.extra}).items():
+    if asked.at:
+        builder = builder.master(asked.at)
+    for key, value in asked.configuration.items():
         builder = builder.config(key, value)
     with _hidden_output() as said:
         try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, open_session
+from kodoctl.pipeline.session import SparkSettings, open_session
 from tests.cluster import workspace
 
 if TYPE_CHECKING:
@@ -19,20 +19,15 @@ __all__ = ["workspace"]
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, few shuffle partitions, nothing left in the working folder. Brief: queries on a few rows are not worth what
-    Spark and Java spend on making them fast; KODOCTL_TEST_SPARK=full has them as users do (make pipeline-full).
+    """Two cores, nothing left in the working folder; light, as commands have it for few rows. KODOCTL_TEST_SPARK=full has it as
+    they do for many (make pipeline-full).
     """
     extra = {
-        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.shuffle.partitions": "2",  # whatever is shuffled may meet others, or not
         "spark.driver.memory": "1g",
         "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
     }
-    if os.environ.get("KODOCTL_TEST_SPARK") != "full":
-        extra |= {
-            "spark.sql.codegen.wholeStage": "false",
-            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        }
-    session = open_session(SparkSettings(master="local[2]", extra=extra))
+    light = os.environ.get("KODOCTL_TEST_SPARK") != "full"
+    session = open_session(SparkSettings(master="local[2]", extra=extra, light=light))
     yield session
     session.stop()

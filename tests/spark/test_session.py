@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 
+from kodoctl.pipeline.landing import FEW, Landing, Manifest, Part
 from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
-from kodoctl.pipeline.session import open_session
+from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +47,25 @@ def test_a_session_that_runs_is_used_and_left_as_it_is(spark: SparkSession) -> N
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_light_session_compiles_nothing_and_only_on_this_machine() -> None:
+    name = "spark.sql.codegen.factoryMode"
+    light = SparkSettings(light=True)
+    assert (light.at, light.configuration[name]) == ("local[*]", "NO_CODEGEN")
+    assert light.configuration["spark.driver.extraJavaOptions"].startswith(JAVA_OPTIONS)
+    assert name not in SparkSettings().configuration
+    assert name not in SparkSettings("spark://cluster:7077", light=True).configuration
+    submitted = SparkSettings(submitted=True, light=True)
+    assert (submitted.at, submitted.configuration) == (None, {})
+
+
+def test_what_a_landing_holds_says_whether_a_light_session_is_enough(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path), "trade", None)
+    assert landing.is_small()
+    for batch, rows in enumerate((FEW, 1)):
+        landing.commit(Manifest("r", 1, batch, {"events": Part(f"events/{batch}", rows)}))
+        assert landing.is_small() is (batch == 0)
 
 
 @pytest.mark.parametrize("table", [MESSAGES, *TABLES, *COUNTED], ids=lambda table: table.name)
