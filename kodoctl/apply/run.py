@@ -52,9 +52,6 @@ def run(
     """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another apply
     runs, ClusterError when the groundwork fails. Once writing has begun, failures are in the report.
     """
-    if not session.client.available:
-        detail = "an apply holds a lease on the broker's binary port: name it with --broker-url, KODOCTL_BROKER_URL or the context"
-        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
     _check_identity(session, plan)
     _groundwork(session, plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))

@@ -65,6 +65,10 @@ def carry_out(  # one for each flag
     """Runs the apply and prints its report; the exit code tells whether everything was done. `verb`: for the journal."""
     from kodoctl.apply.run import RunOptions, run
 
+    if not session.client.available:
+        tell(
+            "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
+        )
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:

@@ -100,14 +100,15 @@ def unlock(
     auto_approve: wiring.AutoApprove = False,
     confirm_name: wiring.Confirm = None,
 ) -> None:
-    """Take the lease of a namespace away from an apply that hangs: it writes nothing more. One that died has none."""
-    from kodoctl.pulsar.control import lease_topic
-    from kodoctl.pulsar.lease import break_lease, read_holder
+    """Take the lease of a namespace away from an apply that hangs: it writes nothing more. One that died has none, unless it
+    ran without the broker's binary port.
+    """
+    from kodoctl.pulsar.lease import break_lease, held_by
 
     space = parse_namespace(namespace)
     with target.session() as session:
-        holder = read_holder(session.admin, lease_topic(space))
-        if not holder.since:
+        holder = held_by(session.admin, space)
+        if holder is None:
             say(f"Nobody holds the lease of {space}.")
             return
         tell(f"{space} is being applied by {holder}")

@@ -9,6 +9,8 @@ from urllib.parse import quote
 from kodoctl.errors import ClusterError, error
 from kodoctl.topology.names import NamespaceName, TopicName
 
+PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
+"""Content type of a request that makes a topic together with its properties."""
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 

@@ -1,7 +1,8 @@
 """One apply at a time: an exclusive producer on a namespace's lease topic.
 
 Freed within 0.1 s of the holder's death; a frozen holder is fenced after 60 s and learns it at its next heartbeat
-(pulsar-measured §4). Nothing to forget, nothing to clean up.
+(pulsar-measured §4). Nothing to forget, nothing to clean up. Where the broker's binary port is not known a lock topic stands
+in (kodoctl.pulsar.lock); each kind takes its own first and then looks for the other, so that never both are held.
 """
 
 from __future__ import annotations
@@ -12,27 +13,48 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.control import ensure_lease_topic
+from kodoctl.pulsar.control import ensure_lease_topic, lease_topic
+from kodoctl.pulsar.lock import Holder, break_lock, lock_holder, take_lock
 from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
 _RETRY_S: Final = 0.25
 
 
+class Hold(Protocol):
+    """What somebody has who holds the lease of one namespace. `beat` and `write` raise LockedError when it is lost."""
+
+    def beat(self) -> None:
+        """Asks the broker whether it is still held."""
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """An entry of the namespace's journal; returns with its receipt."""
+
+    def close(self) -> None:
+        """Gives it back."""
+
+
 @dataclass(frozen=True, slots=True)
-class Holder:
-    """Who holds a lease, for people."""
+class _Exclusive:
+    """The exclusive producer."""
 
-    who: str
-    since: str
+    namespace: NamespaceName
+    producer: Any
 
-    def __str__(self) -> str:
-        return f"{self.who}{f', since {self.since}' if self.since else ''}"
+    def beat(self) -> None:
+        self.write({"kind": "lease"})
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        _send(self.producer, self.namespace, entry)
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # it ends with the connection in any case
+            self.producer.close()
 
 
 def _now() -> float:
@@ -43,8 +65,8 @@ def _now() -> float:
 class Lease:
     """Held leases of one command. `check` before writing; a lost lease raises LockedError and nothing more is written."""
 
-    def __init__(self, producers: Mapping[NamespaceName, Any], clock: Callable[[], float] = _now) -> None:
-        self._producers = producers
+    def __init__(self, holds: Mapping[NamespaceName, Hold], clock: Callable[[], float] = _now) -> None:
+        self._holds = holds
         self._clock = clock
         self._lock = threading.Lock()
         self._confirmed = clock()
@@ -54,17 +76,13 @@ class Lease:
         with self._lock:
             if self._clock() - self._confirmed < HEARTBEAT_S:
                 return
-            for namespace, producer in self._producers.items():
-                _beat(producer, namespace)
+            for held in self._holds.values():
+                held.beat()
             self._confirmed = self._clock()
 
     def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
         """An entry of the namespace's journal; returns with its receipt. Raises LockedError."""
-        _send(self._producers[namespace], namespace, entry)
-
-
-def _beat(producer: Any, namespace: NamespaceName, **entry: str) -> None:
-    _send(producer, namespace, {"kind": "lease", **entry})
+        self._holds[namespace].write(entry)
 
 
 def _send(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
@@ -87,54 +105,73 @@ def hold(
 
     `timeout` in seconds, 0 = refuse at once. Raises LockedError naming the holder.
     """
-    producers: dict[NamespaceName, Any] = {}
+    holds: dict[NamespaceName, Hold] = {}
     deadline = _now() + timeout
     try:
         for namespace in sorted(namespaces):
-            topic = ensure_lease_topic(admin, namespace)
-            producers[namespace] = _acquire(admin, client, namespace, topic, who=who, deadline=deadline)
-            _beat(producers[namespace], namespace, who=who, plan=plan)
-        yield Lease(producers)
+            holds[namespace] = held = _acquire(admin, client, namespace, who, deadline)
+            held.write({"kind": "lease", "who": who, "plan": plan})
+        yield Lease(holds)
     finally:
-        for producer in producers.values():
-            with contextlib.suppress(Exception):  # the lease ends with the connection in any case
-                producer.close()
+        for held in holds.values():
+            held.close()
 
 
-def _acquire(
-    admin: Admin, client: BrokerClient, namespace: NamespaceName, topic: str, *, who: str, deadline: float
-) -> Any:
+def _acquire(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str, deadline: float) -> Hold:
+    """Asks until it is given or time is up."""
+    topic = ensure_lease_topic(admin, namespace)
+    while True:
+        held = _try(admin, client, namespace, topic, who)
+        if held is not None:
+            return held
+        if _now() >= deadline:
+            holder = held_by(admin, namespace) or "somebody who has just ended"
+            detail = f"{namespace} is being applied by {holder}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
+            raise LockedError(error("K540", "another apply is running", detail))
+        time.sleep(_RETRY_S)
+
+
+def _try(admin: Admin, client: BrokerClient, namespace: NamespaceName, topic: str, who: str) -> Hold | None:
+    """Its own kind first, then a look for the other: of two who do so at once at least one sees the other."""
+    held = _exclusive(client, namespace, topic, who) if client.available else take_lock(admin, namespace, who)
+    if held is None:
+        return None
+    other = lock_holder(admin, namespace) if client.available else _publisher(admin, topic)
+    if other is None:
+        return held
+    held.close()
+    return None
+
+
+def _exclusive(client: BrokerClient, namespace: NamespaceName, topic: str, who: str) -> _Exclusive | None:
     import pulsar
 
-    while True:
-        try:
-            since = time.strftime("%Y-%m-%d %H:%M:%S %z")
-            return client.get().create_producer(
-                topic,
-                access_mode=pulsar.ProducerAccessMode.Exclusive,
-                properties={"holder": who, "since": since},
-                send_timeout_millis=15_000,
-            )
-        except (pulsar.ProducerFenced, pulsar.ProducerBusy):
-            if _now() >= deadline:
-                holder = read_holder(admin, topic)
-                detail = f"{namespace} is being applied by {holder}; wait for it with --lock-timeout 10m; if it hangs: kodoctl unlock {namespace}"
-                raise LockedError(error("K540", "another apply is running", detail)) from None
-            time.sleep(_RETRY_S)
-        except pulsar.PulsarException as problem:
-            raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+    try:
+        since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        producer = client.get().create_producer(
+            topic,
+            access_mode=pulsar.ProducerAccessMode.Exclusive,
+            properties={"holder": who, "since": since},
+            send_timeout_millis=15_000,
+        )
+    except (pulsar.ProducerFenced, pulsar.ProducerBusy):
+        return None
+    except pulsar.PulsarException as problem:
+        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+    return _Exclusive(namespace, producer)
 
 
 def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> Holder | None:
     """Takes a namespace's lease away from whoever holds it, and lets go of it; None: nobody held it. The holder learns it
-    with its next entry or heartbeat, and writes nothing more.
+    with its next entry or heartbeat, and writes nothing more. Raises ClusterError.
     """
+    topic = lease_topic(namespace)
+    if (locked := lock_holder(admin, namespace)) is not None:
+        break_lock(admin, namespace)
+    if (holder := _publisher(admin, topic)) is None:
+        return locked
     import pulsar
 
-    topic = ensure_lease_topic(admin, namespace)
-    holder = read_holder(admin, topic)
-    if not holder.since:
-        return None
     try:
         producer = client.get().create_producer(topic, access_mode=pulsar.ProducerAccessMode.ExclusiveWithFencing)
         with contextlib.closing(producer):
@@ -144,12 +181,16 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
     return holder
 
 
-def read_holder(admin: Admin, topic: str) -> Holder:
-    """Who holds the lease, as the broker knows it."""
+def held_by(admin: Admin, namespace: NamespaceName) -> Holder | None:
+    """Who holds the lease of a namespace, as the broker knows it; None: nobody."""
+    return lock_holder(admin, namespace) or _publisher(admin, lease_topic(namespace))
+
+
+def _publisher(admin: Admin, topic: str) -> Holder | None:
     reply = admin.call("GET", f"{topic.replace('://', '/', 1)}/stats")
     publishers = reply.data.get("publishers") if reply.ok and isinstance(reply.data, dict) else None
     if not publishers:
-        return Holder("somebody who has just ended", "")
+        return None
     metadata = publishers[0].get("metadata") or {}
     address = str(publishers[0].get("address", "")).lstrip("/")
     return Holder(f"{metadata.get('holder', 'an unknown client')} ({address})", metadata.get("since", ""))

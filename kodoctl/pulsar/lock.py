@@ -1,0 +1,98 @@
+"""The lease where the broker's binary port cannot be reached: a topic that only one can create, its holder in the properties.
+
+Two things are worse than with an exclusive producer (kodoctl.pulsar.lease): nobody frees it when its holder dies, somebody has
+to break it by hand; and there is no journal, whose entries are messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.pulsar.admin import PARTITIONED, Admin, must
+from kodoctl.pulsar.control import control_namespace
+from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.topology.names import NamespaceName
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who holds a lease, for people."""
+
+    who: str
+    since: str
+
+    def __str__(self) -> str:
+        return f"{self.who}{f', since {self.since}' if self.since else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A held lock topic; `token` tells it from one that somebody else made after ours was broken."""
+
+    admin: Admin
+    namespace: NamespaceName
+    token: str
+
+    def beat(self) -> None:
+        """Asks whether it is still ours. Raises LockedError."""
+        if not self.ours():
+            detail = f"{self.namespace}: somebody unlocked it; what was done so far is reported"
+            raise LockedError(error("K541", "the lease was lost", detail))
+
+    def write(self, entry: Mapping[str, Any]) -> None:
+        """Without the binary port there is no journal."""
+
+    def close(self) -> None:
+        """Gives it back. One that is no longer ours is left alone."""
+        with contextlib.suppress(ClusterError):  # else it stays, and the next apply is told whose it was
+            if self.ours():
+                break_lock(self.admin, self.namespace)
+
+    def ours(self) -> bool:
+        """Whether the topic that is there is the one that we made."""
+        return _properties(self.admin, self.namespace).get("token") == self.token
+
+
+def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
+    """Makes the lock topic of a namespace; None: it is there already. Raises ClusterError."""
+    lock = Lock(admin, namespace, secrets.token_hex(8))
+    said = {"holder": who, "since": time.strftime("%Y-%m-%d %H:%M:%S %z"), "token": lock.token}
+    body = {"partitions": 1, "properties": said}
+    path = f"{_path(namespace)}/partitions"
+    try:
+        reply = write(admin, "PUT", path, body, done=lock.ours, content_type=PARTITIONED, final=frozenset({409}))
+    except WriteFailedError as problem:
+        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+    return lock if reply is None or reply.ok or lock.ours() else None
+
+
+def lock_holder(admin: Admin, namespace: NamespaceName) -> Holder | None:
+    """Who made the lock topic; None without one."""
+    found = _properties(admin, namespace)
+    return Holder(found.get("holder", "an unknown client"), found.get("since", "")) if found else None
+
+
+def break_lock(admin: Admin, namespace: NamespaceName) -> None:
+    """Deletes the lock topic, whoever made it. Raises ClusterError."""
+    path = f"{_path(namespace)}/partitions"
+    try:
+        write(admin, "DELETE", path, done=lambda: not _properties(admin, namespace), final=frozenset({404}))
+    except WriteFailedError as problem:
+        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+
+
+def _path(namespace: NamespaceName) -> str:
+    local = quote(f"lock-{namespace.namespace}", safe="")
+    return f"persistent/{control_namespace(namespace.tenant)}/{local}"
+
+
+def _properties(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
+    reply = admin.call("GET", f"{_path(namespace)}/properties")
+    return {} if reply.missing else must(reply, f"reading the lock of {namespace}") or {}

@@ -1,0 +1,96 @@
+"""One apply at a time where the broker's binary port is not known: a lock topic, broken by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from kodoctl.cli import wiring
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.lease import Lease, LockedError, hold
+from kodoctl.pulsar.lock import Lock, lock_holder, take_lock
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.names import NamespaceName
+from tests.cluster import Workspace
+
+pytestmark = pytest.mark.broker
+SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+
+
+@pytest.fixture
+def portless(workspace: Workspace) -> Workspace:
+    """Somebody who knows the admin address only."""
+    workspace.options = ["--admin-url", workspace.broker.admin_url]
+    workspace.topology(f"J: {SMALL}")
+    return workspace
+
+
+def _locks(workspace: Workspace) -> list[str]:
+    names = workspace.admin("GET", f"persistent/{workspace.tenant}/kodoctl/partitioned")
+    return [name for name in names if "/lock-" in name]
+
+
+def _space(workspace: Workspace) -> NamespaceName:
+    return NamespaceName.parse(workspace.namespace)
+
+
+def _lock(workspace: Workspace) -> Lock:
+    found = take_lock(HttpAdmin(Connection(workspace.broker.admin_url)), _space(workspace), "somebody who died")
+    assert found is not None
+    return found
+
+
+def test_an_apply_without_the_binary_port_applies_and_leaves_no_lock(portless: Workspace) -> None:
+    applied = portless.apply()
+    assert "there is no journal" in applied.err
+    assert portless.topics() == {"J": 1}
+    assert _locks(portless) == []
+    portless.assert_settled()
+    portless.options = []
+    assert "Nothing was applied" in portless.run("history", portless.namespace).text
+
+
+def test_a_lock_that_somebody_left_is_named_to_both_kinds_of_apply_and_broken_by_hand(portless: Workspace) -> None:
+    portless.apply()
+    held = _lock(portless)
+    portless.topology(f"J: {SMALL}\nK: {SMALL}")
+    for options in (portless.options, []):
+        portless.options = options
+        refused = portless.apply(code=7)
+        assert "K540" in refused.err
+        assert "somebody who died, since 2" in " ".join(refused.err.split())
+        assert f"kodoctl unlock {portless.namespace}" in " ".join(refused.err.split())
+    assert portless.topics() == {"J": 1}
+    portless.options = ["--admin-url", portless.broker.admin_url]
+    assert "Unlocked" in portless.run("unlock", portless.namespace, "--auto-approve").text
+    with pytest.raises(LockedError):
+        held.beat()
+    portless.apply()
+    held.close()  # of no consequence: it is another's, or nobody's
+    portless.assert_settled()
+    assert "Nobody holds" in portless.run("unlock", portless.namespace).text
+
+
+def test_who_has_the_binary_port_and_who_has_not_exclude_each_other(portless: Workspace) -> None:
+    portless.apply()
+    connection = Connection(portless.broker.admin_url, portless.broker.broker_url)
+    with (
+        Session(connection) as session,
+        hold(session.admin, session.client, [_space(portless)], who="a port", plan="p", timeout=0) as lease,
+    ):
+        assert isinstance(lease, Lease)
+        portless.topology(f"J: {SMALL}\nK: {SMALL}")
+        refused = portless.apply(code=7)
+        assert "a port" in refused.err
+        assert _locks(portless) == []  # its own is given back when it finds the other
+        assert lock_holder(session.admin, _space(portless)) is None
+    portless.apply("--lock-timeout", "5s")
+    assert portless.topics() == {"J": 1, "K": 1}
+
+
+def test_the_holder_is_who_runs_it(portless: Workspace) -> None:
+    portless.apply()
+    admin = HttpAdmin(Connection(portless.broker.admin_url))
+    assert take_lock(admin, _space(portless), wiring.who()) is not None
+    assert take_lock(admin, _space(portless), "another") is None
+    assert wiring.who() in str(lock_holder(admin, _space(portless)))
