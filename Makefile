@@ -70,7 +70,8 @@ pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones
 simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; a failing seed is printed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --processes $(WORKERS)
 
-faults: $(READY) ## Consumers on a real broker under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
+faults: $(READY) ## Applies killed at every step; consumers under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
+	$(BIN)/pytest -q -s -m full tests/faults
 	$(BIN)/python -m tests.faults --kills $(KILLS) --brokers $$(( ($(KILLS) + 49) / 50 ))
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit

@@ -6,6 +6,7 @@ import http.client
 import json
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -141,6 +142,7 @@ class Fault(Enum):
     UNAVAILABLE_AFTER = (503, True)
     CUT_BEFORE = (0, False)
     CUT_AFTER = (0, True)
+    HANG_BEFORE = (-1, False)
     HANG_AFTER = (-1, True)
 
     @property
@@ -149,9 +151,9 @@ class Fault(Enum):
 
 
 class Proxy(Server):
-    """Stands before a broker's admin API. `choose` names the fault for a request, None lets it pass."""
+    """Stands before a broker's admin API. `choose` names the fault for a request or answers it, None lets it pass."""
 
-    def __init__(self, admin_url: str, choose: Callable[[Request], Fault | None] = lambda _: None) -> None:
+    def __init__(self, admin_url: str, choose: Callable[[Request], Fault | Answer | None] = lambda _: None) -> None:
         self._target = urlsplit(admin_url).netloc
         self.choose = choose
         self.faults: list[tuple[Fault, Request]] = []
@@ -162,6 +164,8 @@ class Proxy(Server):
         fault = self.choose(request)
         if fault is None:
             return self._forward(request)
+        if isinstance(fault, Answer):
+            return fault
         self.faults.append((fault, request))
         if fault.reaches_the_broker:
             self._forward(request)
@@ -188,3 +192,50 @@ class Proxy(Server):
     def close(self) -> None:
         self.hang.set()
         super().close()
+
+
+class LateProxy(Proxy):
+    """A broker whose reads lag behind its writes: for `seconds` after a write they show what was there before it, as those of
+    another broker of the cluster may.
+    """
+
+    def __init__(self, admin_url: str, seconds: float) -> None:
+        self.seconds, self.lied = seconds, 0
+        self._guard = threading.Lock()
+        self._asked: dict[str, Request] = {}  # reads that somebody made, by path
+        self._before: dict[str, list[tuple[float, Answer]]] = {}  # their answers right before each write
+        super().__init__(admin_url)
+
+    def catch_up(self) -> None:
+        """What was written until now shows."""
+        with self._guard:
+            self._before.clear()
+
+    def _forward(self, request: Request) -> Answer:
+        if request.is_write:
+            for path, read in list(self._asked.items()):
+                if _is_of(path, request.path):
+                    answer = super()._forward(read)
+                    with self._guard:
+                        self._before.setdefault(path, []).append((time.monotonic(), answer))
+            return super()._forward(request)
+        with self._guard:
+            self._asked.setdefault(request.path, request)
+            since = time.monotonic() - self.seconds
+            late = next((answer for at, answer in self._before.get(request.path, ()) if at > since), None)
+            self.lied += late is not None
+        return late or super()._forward(request)
+
+
+def _is_of(read: str, written: str) -> bool:
+    """Whether a read may show what a write changes: it is of the same object, or lists the topics of its namespace."""
+    kind, *place = _object(written)
+    return _object(read) in ([kind, *place], ["persistent", *place[:2]])
+
+
+def _object(path: str) -> list[str]:
+    """Kind, Pulsar tenant, namespace and topic that a path is of, as far as it names them."""
+    kind, *place = urlsplit(path).path.removeprefix("/admin/v2/").split("/")
+    if place[-1:] == ["partitioned"]:
+        place.pop()
+    return [kind, *place[: {"persistent": 3, "schemas": 3, "namespaces": 2}.get(kind, 1)]]

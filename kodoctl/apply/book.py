@@ -16,7 +16,7 @@ from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.owners import HELD, OwnerPlan, entries_written
 from kodoctl.plan.plan import Plan
 from kodoctl.pulsar.admin import Admin, must, namespace_path
-from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
 from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, NamespaceResource
@@ -33,6 +33,7 @@ class Book:
         self._owners = {owner.name: owner for owner in sorted(plan.owners, key=lambda owner: not owner.leaves)}
         self._ending = {(owner.namespace, owner.name) for owner in plan.owners if owner.ends or plan.destroying}
         self._replaced = {(owner.namespace, earlier) for owner in plan.owners for earlier in owner.replaces}
+        self._there = set(live.namespace_policies)  # namespaces that are to be seen, or will be soon
         self._entries: dict[Key, Ledger] = {}
         self._written: dict[Key, str | None] = {}
         owners = {(owner.namespace, owner.name): owner for owner in plan.owners}
@@ -63,6 +64,7 @@ class Book:
 
     def namespace_created(self, namespace: NamespaceName, properties: Mapping[str, str]) -> None:
         """These entries are on the cluster now."""
+        self._there.add(namespace)
         for key, text in properties.items():
             self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
 
@@ -75,7 +77,10 @@ class Book:
 
     def settle(self, changes: Iterable[Change]) -> None:
         """After a level: what was done is held, or no longer."""
-        self._hold(changes, intent=False)
+        settled = list(changes)
+        deleted = [one.before for one in settled if isinstance(one, Delete)]
+        self._there -= {gone.name for gone in deleted if isinstance(gone, NamespaceResource)}
+        self._hold(settled, intent=False)
         self._write()
 
     def close(self, *, complete: bool) -> None:
@@ -157,6 +162,9 @@ class Book:
     def _put(self, namespace: NamespaceName, properties: dict[str, Any]) -> None:
         path = namespace_path(namespace)
         reply = self._admin.call("GET", path)
+        if reply.missing and namespace in self._there:  # a broker may show late what another one made
+            wait_until(lambda: not self._admin.call("GET", path).missing)
+            reply = self._admin.call("GET", path)
         if reply.missing:
             return  # a namespace that this apply deleted, or could not create
         there = must(reply, f"reading the ledgers of {namespace}").get("properties") or {}

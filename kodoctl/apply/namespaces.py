@@ -35,8 +35,13 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     reply = write(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
     if reply is not None and reply.status == 409:
         raise WriteFailedError("somebody created it since the plan: plan again")
-    wrong = _different(read_policies(admin, namespace.name, cluster), namespace.policies)
-    if wrong:
+
+    def shown() -> bool:
+        seen = admin.call("GET", path)
+        return seen.ok and not _different(read_namespace_policies(seen.data, cluster), namespace.policies)
+
+    if not wait_until(shown):
+        wrong = _different(read_policies(admin, namespace.name, cluster), namespace.policies)
         raise WriteFailedError(f"created, but the broker shows other values for {', '.join(wrong)}: apply again")
 
 

@@ -11,17 +11,16 @@ from typing import Any, Final
 from kodoctl.plan.changes import Delete, FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
-from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, subscription_path, topic_path
+from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, Reply, must, subscription_path, topic_path
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import is_set
-from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import PolicyValue
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
-_PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 _EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
 _LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
 
@@ -35,7 +34,7 @@ def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels)
         return found is not None and found.marker == owner
 
     path = f"{topic_path(topic.name)}/partitions"
-    reply = write(admin, "PUT", path, body, done=ours, content_type=_PARTITIONED, final=frozenset({409}))
+    reply = write(admin, "PUT", path, body, done=ours, content_type=PARTITIONED, final=frozenset({409}))
     if reply is not None and reply.status == 409 and not ours():
         raise WriteFailedError("somebody created it since the plan: plan again")
     set_policies(admin, topic.name, {name: (None, value) for name, value in topic.policies.items()}, levels)
@@ -97,7 +96,7 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
 
     path = f"{topic_path(before.name)}/partitions"
     write(admin, "POST", path, count, done=all_there)
-    if not all_there():
+    if not wait_until(all_there):
         raise WriteFailedError(f"{count} partitions were asked for and are not all there: apply again")
     reading = read_topic(admin, before.name)
     assert reading is not None

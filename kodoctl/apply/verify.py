@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from kodoctl.apply.namespaces import read_grant
 from kodoctl.apply.topics import read_policy, what_is_left
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
@@ -104,8 +105,12 @@ class Verifier:
             namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
             if namespace not in shown:
                 shown[namespace] = self._read_grants(namespace)
-            if (now := shown[namespace].get(grant.address, frozenset())) != wanted:
+            if shown[namespace].get(grant.address, frozenset()) != wanted and not self._given(grant, wanted):
+                now = read_grant(self._admin, grant)
                 yield step, f"written {_actions(wanted)}, the broker shows {_actions(now)}"
+
+    def _given(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
+        return wait_until(lambda: read_grant(self._admin, grant) == wanted)
 
     def _deleted(self, steps: Sequence[Step]) -> Iterator[Problem]:
         doomed = {

@@ -41,10 +41,12 @@ class HttpAdmin:
         *,
         pause: Callable[[float], None] = time.sleep,
         tries: int = READ_TRIES,
-        timeout: tuple[float, float] = TIMEOUT,
+        timeout: tuple[float, float] | None = None,
     ) -> None:
-        """`tries` of a read that finds a busy broker or a broken connection; `timeout`: seconds to connect, seconds to answer."""
-        self._connection, self._tries, self._timeout = connection, tries, timeout
+        """`tries` of a read that finds a busy broker or a broken connection; `timeout`: seconds to connect, seconds to answer,
+        TIMEOUT where nothing is said.
+        """
+        self._connection, self._tries, self._timeout = connection, tries, timeout or TIMEOUT
         self._pause = pause
         self._lock = threading.Lock()
         self._traffic = RequestCount()

@@ -13,8 +13,8 @@ from typing import Any
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.admin import NOT_SENT, Admin, must, namespace_path
-from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, namespace_path
+from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
 from kodoctl.topology.control import CONTROL_NAMESPACE, INDEX_PREFIX, UUID_PROPERTY
 from kodoctl.topology.names import NamespaceName
 
@@ -70,13 +70,19 @@ def ensure_control_namespace(admin: Admin, tenant: str) -> str:
 
     if (existing := known()) is not None:
         return existing
-    path, fresh = namespace_path(control_namespace(tenant)), {UUID_PROPERTY: str(uuid.uuid4())}
-    body, doing = {**_POLICIES, "properties": fresh}, f"preparing {control_namespace(tenant)}"
-    _write(admin, "PUT", path, body, done=lambda: known() is not None, doing=doing)
-    if known() is None:  # made by somebody else, without the UUID
-        _write(admin, "PUT", f"{path}/properties", fresh, done=lambda: known() is not None, doing=doing)
-    existing = known()
-    assert existing is not None
+    path, fresh = namespace_path(control_namespace(tenant)), str(uuid.uuid4())
+    named, doing = {UUID_PROPERTY: fresh}, f"preparing {control_namespace(tenant)}"
+    body = {**_POLICIES, "properties": named}
+    made = _write(admin, "PUT", path, body, done=lambda: known() is not None, doing=doing)
+    if made is not None and made.ok:
+        return fresh  # whoever else asks was later
+    wait_until(lambda: admin.call("GET", path).ok)  # somebody was first: a broker may show it late
+    if known() is None:  # made without the UUID
+        _write(admin, "PUT", f"{path}/properties", named, done=lambda: known() is not None, doing=doing)
+        wait_until(lambda: known() is not None)
+    if (existing := known()) is None:
+        detail = f"{doing}: the broker does not show the property {UUID_PROPERTY}: apply again"
+        raise ClusterError(error("K519", "kodoctl's own records could not be written", detail))
     return existing
 
 
@@ -111,9 +117,9 @@ def write_index(admin: Admin, tenant: str, name: str, namespaces: Iterable[Names
     _write(admin, "PUT", path, body, done=there, doing=f"writing down where {name!r} lives")
 
 
-def _write(admin: Admin, method: str, path: str, body: Any, *, done: Callable[[], bool], doing: str) -> None:
-    """A write made sure of; somebody else having been first (409) is fine. Raises ClusterError."""
+def _write(admin: Admin, method: str, path: str, body: Any, *, done: Callable[[], bool], doing: str) -> Reply | None:
+    """A write made sure of; somebody else having been first (409) is fine. Answers as `write` does. Raises ClusterError."""
     try:
-        write(admin, method, path, body, done=done, final=frozenset({409}))
+        return write(admin, method, path, body, done=done, final=frozenset({409}))
     except WriteFailedError as problem:
         raise ClusterError(error("K519", "kodoctl's own records could not be written", f"{doing}: {problem}")) from None

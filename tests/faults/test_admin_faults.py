@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from zlib import crc32
@@ -15,8 +16,8 @@ import pytest
 
 from kodoctl.pulsar import admin_http
 from tests.cluster import Run, Workspace
+from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 from tests.servers import Fault, Proxy, Request
-from tests.support import eventually
 
 HEALS = (
     Fault.BUSY_BEFORE,
@@ -26,19 +27,9 @@ HEALS = (
     Fault.UNAVAILABLE_AFTER,
     Fault.CUT_AFTER,
 )
+HANGS = (Fault.HANG_BEFORE, Fault.HANG_AFTER)
 READS = (Fault.BUSY_BEFORE, Fault.ERROR_BEFORE, Fault.CUT_BEFORE)
 REFUSES = (Fault.CONFLICT_BEFORE, Fault.PRECONDITION_BEFORE, Fault.CONFLICT_AFTER)
-HEAD = "namespace_policies: {retention: {time: 1d, size: 100MiB}, ttl: 30d}\nnamespace_grants: {planner: [consume]}\n"
-BEFORE = """
-J: {partitions: 2, policies: {ttl: 14d}, subscriptions: {s: {states: [retrying], workers: [anna]}}}
-K: {subscriptions: {s: {states: [], dead_letter: false}, t: {states: [], dead_letter: false}}}
-L: {producers: [ben], subscriptions: {s: {states: [], dead_letter: false}}}
-"""
-CHANGED = """
-J: {partitions: 3, policies: {ttl: 20d, max_producers: 7}, subscriptions: {s: {states: [retrying], workers: [carl]}}}
-K: {subscriptions: {s: {states: [], dead_letter: false}}}
-M: {subscriptions: {s: {states: [], dead_letter: false}}}
-"""
 
 
 @dataclass
@@ -71,27 +62,10 @@ def _apply(workspace: Workspace) -> Run:
     return found
 
 
-def _words(text: str) -> str:
-    """Text without its line breaks and indents."""
-    return " ".join(text.split())
-
-
 def _assert_it_says_what_failed(found: Run) -> None:
     assert found.code == 1, found.text
-    said = _words(found.text)
+    said = words(found.text)
     assert any(reason in said for reason in ("made up by a test", "somebody created it since the plan")), found.text
-
-
-def _assert_as_declared(workspace: Workspace) -> None:
-    """What CHANGED says, seen without kodoctl."""
-    assert workspace.topics() == {"J": 3, "J-s-DLQ": 1, "J-s-RETRYING": 3, "K": 1, "M": 1}
-    assert workspace.subscriptions("J") == [{"s"}] * 3
-    assert workspace.subscriptions("K") == workspace.subscriptions("M") == [{"s"}]
-    assert workspace.policy("J", "messageTTL") == 20 * 86_400
-    assert workspace.policy("J", "maxProducers") == 7
-    roles = workspace.dump()["auth_policies"]["destination_auth"]
-    assert set(roles[workspace.full("J")]) == {"carl"}
-    assert not roles.get(workspace.full("L"))
 
 
 def _settle(workspace: Workspace, proxy: Proxy) -> None:
@@ -107,14 +81,14 @@ def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: 
     workspace.topology(BEFORE, HEAD)
     proxy.choose = Once(HEALS, lambda request: request.is_write, turn)
     assert (made := _apply(workspace)).code == 0, made.text
-    workspace.topology(CHANGED, HEAD.replace("30d", "40d"))
+    workspace.topology(CHANGED, HEAD_CHANGED)
     proxy.choose = Once(HEALS, lambda request: request.is_write, turn)
     assert (changed := _apply(workspace)).code == 0, changed.text
     assert len(proxy.faults) > 30
     assert {fault for fault, _ in proxy.faults} == set(HEALS)
     proxy.choose = lambda _: None
     workspace.assert_settled()
-    _assert_as_declared(workspace)
+    assert_as_declared(workspace)
 
 
 @pytest.mark.parametrize("turn", [0, 1])
@@ -128,12 +102,12 @@ def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
             break
         _assert_it_says_what_failed(found)
     _settle(workspace, proxy)
-    workspace.topology(CHANGED, HEAD.replace("30d", "40d"))
+    workspace.topology(CHANGED, HEAD_CHANGED)
     proxy.choose = Once(REFUSES, lambda request: request.is_write, turn)
     if (found := _apply(workspace)).code:
         _assert_it_says_what_failed(found)
     _settle(workspace, proxy)
-    _assert_as_declared(workspace)
+    assert_as_declared(workspace)
 
 
 def test_plan_and_apply_get_over_a_fault_at_every_read(workspace: Workspace, proxy: Proxy) -> None:
@@ -149,14 +123,14 @@ def test_plan_and_apply_get_over_a_fault_at_every_read(workspace: Workspace, pro
 def test_a_write_whose_answer_never_comes_is_looked_up_and_not_made_twice(
     workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admin_http, "TIMEOUT", (2.0, 2.0))
+    monkeypatch.setattr(admin_http, "TIMEOUT", (2.0, 1.0))
     workspace.topology(BEFORE, HEAD)
-    proxy.choose = Once(
-        [Fault.HANG_AFTER], lambda request: request.method == "PUT" and request.path.endswith("/K/partitions")
-    )
+    proxy.choose = Once(HANGS, lambda request: request.is_write)
     assert (found := _apply(workspace)).code == 0, found.text
-    assert len(proxy.faults) == 1
-    assert sum(one.method == "PUT" and one.path.endswith("/K/partitions") for one in proxy.writes) == 1
+    assert {fault for fault, _ in proxy.faults} == set(HANGS)
+    done = {request.path for fault, request in proxy.faults if fault is Fault.HANG_AFTER}
+    made = Counter(one.path for one in proxy.writes if one.path.endswith("/partitions"))
+    assert all(made[path] == (1 if path in done else 2) for path in made), made
     workspace.assert_settled()
 
 
@@ -174,7 +148,7 @@ def test_one_write_that_never_works_stops_only_what_depends_on_it(workspace: Wor
     )
     found = _apply(workspace)
     assert found.code == 1
-    said = _words(found.out)
+    said = words(found.out)
     assert f"failed: create topic.{workspace.full('K')}" in said
     assert "made up by a test" in said
     assert f"skipped: create subscription.{workspace.full('K')}/s" in said
@@ -197,7 +171,7 @@ def test_a_delete_that_the_broker_did_not_do_says_what_is_left(
     proxy.choose = lambda request: fault if request.method == "DELETE" and "/L/partitions" in request.path else None
     found = _apply(workspace)
     assert found.code == 1
-    assert "the broker did not delete it; all partitions are still there" in _words(found.out)
+    assert "the broker did not delete it; all partitions are still there" in words(found.out)
     _settle(workspace, proxy)
     assert "L" not in workspace.topics()
 
@@ -209,36 +183,5 @@ def test_a_namespace_that_cannot_be_read_is_never_taken_for_an_empty_one(workspa
     proxy.choose = lambda request: Fault.ERROR_BEFORE if request.path.endswith(path) else None
     found = workspace.run("plan", code=1)
     assert "Plan:" not in found.out
-    assert f"reading namespace {workspace.namespace}" in _words(found.err)
+    assert f"reading namespace {workspace.namespace}" in words(found.err)
     assert len(proxy.faults) > 1  # it was tried again before it was given up
-
-
-@pytest.mark.parametrize("writes", [2, 8, 20])
-def test_an_apply_killed_after_any_write_is_continued_by_the_next_one(
-    workspace: Workspace, proxy: Proxy, writes: int
-) -> None:
-    """The write is carried out, its answer never comes, and the process is gone: the worst moment of each."""
-    workspace.topology(BEFORE, HEAD)
-    reached = threading.Event()
-
-    def choose(request: Request) -> Fault | None:
-        if len(proxy.writes) < writes:
-            return None
-        reached.set()
-        return Fault.HANG_AFTER if request.is_write else None
-
-    proxy.choose = choose
-    process = workspace.process("apply", "--auto-approve")
-    eventually(lambda: reached.is_set() and len(proxy.faults) > 0)
-    process.kill()
-    process.communicate()
-    proxy.hang.set()
-    proxy.choose = lambda _: None
-    plan = workspace.plan_json()
-    assert {change["action"] for change in plan["changes"]} <= {"create", "update", "adopt"}
-    assert plan["unmanaged"] == []
-    eventually(lambda: workspace.run("apply", "--auto-approve", code=None).code == 0, within=20)
-    workspace.assert_settled()
-    workspace.topology(CHANGED, HEAD)
-    workspace.apply()
-    _assert_as_declared(workspace)

@@ -1,0 +1,327 @@
+"""What else may go wrong around an apply: a lagging broker, one forbidden object, a full disk, foreign redirects, somebody who
+edits meanwhile, two applies without a lease, hostile names. Each: what was asked, and what stayed true.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import resource
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from kodoctl.apply.run import RunOptions
+from kodoctl.apply.run import run as carry_out
+from kodoctl.plan import document
+from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.control import OWNER_PROPERTY
+from tests.cluster import Workspace
+from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
+from tests.servers import Answer, Fault, LateProxy, Proxy, serving
+
+pytestmark = pytest.mark.broker
+SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
+LAG = 2.0  # seconds
+
+
+@pytest.fixture
+def late(workspace: Workspace) -> Iterator[LateProxy]:
+    found = LateProxy(workspace.broker.admin_url, LAG)
+    workspace.options = ["--admin-url", found.url, "--broker-url", workspace.broker.broker_url]
+    yield found
+    found.close()
+
+
+def test_a_broker_that_shows_writes_late_is_waited_for(workspace: Workspace, late: LateProxy) -> None:
+    for topics, head in ((BEFORE, HEAD), (CHANGED, HEAD_CHANGED)):
+        workspace.topology(topics, head)
+        workspace.apply("--verbose")
+        late.catch_up()
+        workspace.assert_settled()
+    assert late.lied > 20
+    assert_as_declared(workspace)
+
+
+def test_one_object_that_may_not_be_written_fails_alone_and_says_what_is_needed(
+    workspace: Workspace, proxy: Proxy
+) -> None:
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}\nL: {SMALL}")
+    proxy.choose = lambda request: Fault.FORBIDDEN_BEFORE if request.is_write and "/ns/K" in request.path else None
+    found = workspace.apply(code=1)
+    said = words(found.out)
+    assert f"failed: create topic.{workspace.full('K')}" in said
+    assert "answered 403 (made up by a test)" in said
+    assert f"skipped: create subscription.{workspace.full('K')}/s" in said
+    assert workspace.topics() == {"J": 1, "L": 1}
+    assert workspace.subscriptions("J") == workspace.subscriptions("L") == [{"s"}]
+    assert sum("/ns/K" in one.path for one in proxy.writes) == 1  # what will not change is not asked again
+    proxy.choose = lambda _: None
+    workspace.apply()
+    workspace.assert_settled()
+
+
+def test_one_object_that_may_not_be_read_ends_the_plan_and_is_named(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    workspace.apply()
+    proxy.choose = lambda request: Fault.FORBIDDEN_BEFORE if "/K/partitioned-stats" in request.path else None
+    found = workspace.run("plan", code=1)
+    assert "Plan:" not in found.out
+    assert workspace.full("K") in words(found.err)
+    assert "403" in found.err
+
+
+# --- the plan file
+
+
+@contextlib.contextmanager
+def _largest_file(size: int) -> Iterator[None]:
+    """Writing more into a file fails, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_plan_that_does_not_fit_on_the_disk_leaves_the_earlier_one_as_it_was(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.plan("--out", "plan.json")
+    before = (workspace.folder / "plan.json").read_bytes()
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    with _largest_file(2_000):
+        found = workspace.run("plan", "--out", "plan.json", code=64)
+    assert "K535" in found.err
+    assert "plan.json" in found.err
+    assert "Plan written" not in found.text
+    assert (workspace.folder / "plan.json").read_bytes() == before
+    assert [path.name for path in workspace.folder.iterdir() if "plan.json" in path.name] == ["plan.json"]
+
+
+# --- redirects
+
+
+def test_a_write_sent_on_to_another_broker_of_the_cluster_is_done_there(workspace: Workspace, proxy: Proxy) -> None:
+    [there] = workspace.admin("GET", "brokers")
+    workspace.topology(f"J: {SMALL}")
+    proxy.choose = lambda request: (
+        Answer(307, b"", {"Location": f"http://{there}{request.path}"}) if request.is_write else None
+    )
+    workspace.apply()
+    proxy.choose = lambda _: None
+    workspace.assert_settled()
+
+
+def test_a_write_sent_on_to_a_stranger_goes_nowhere_and_the_rest_is_done(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    with serving(lambda _: Answer(204)) as stranger:
+        proxy.choose = lambda request: (
+            Answer(307, b"", {"Location": f"{stranger.url}{request.path}"})
+            if request.is_write and "/ns/K" in request.path
+            else None
+        )
+        found = workspace.apply(code=1)
+        assert stranger.requests == []
+    assert "is not a broker of this cluster" in words(found.out)
+    assert workspace.topics() == {"J": 1}
+    proxy.choose = lambda _: None
+    workspace.apply()
+    workspace.assert_settled()
+
+
+# --- somebody else
+
+
+def _edits(workspace: Workspace) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+    """An edit by hand of each kind of object that the change from BEFORE to CHANGED touches, and how to take it back."""
+    admin, j, k, namespace = (
+        workspace.admin,
+        workspace.path("J"),
+        workspace.path("K"),
+        f"namespaces/{workspace.namespace}",
+    )
+    roles = workspace.dump()["auth_policies"]["destination_auth"]
+    anna = sorted(roles[workspace.full("J")]["anna"])
+    mark = {OWNER_PROPERTY: "trade"}
+    earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "properties": mark}
+    return {
+        "a topic's policy": (
+            lambda: admin("POST", f"{j}/messageTTL", messageTTL="60"),
+            lambda: admin("POST", f"{j}/messageTTL", messageTTL=str(14 * 86_400)),
+        ),
+        "a topic that is to be made": (
+            lambda: workspace.make_topic("M"),
+            lambda: admin("DELETE", f"{workspace.path('M')}/partitions"),
+        ),
+        "a topic's owner": (
+            lambda: admin("PUT", f"{j}/properties", {OWNER_PROPERTY: "somebody"}),
+            lambda: admin("PUT", f"{j}/properties", mark),
+        ),
+        "a subscription": (
+            lambda: admin("DELETE", f"{k}/subscription/t"),
+            lambda: admin("PUT", f"{k}/subscription/t", earliest),
+        ),
+        "a grant": (
+            lambda: admin("POST", f"{j}/permissions/anna", ["produce"]),
+            lambda: admin("POST", f"{j}/permissions/anna", anna),
+        ),
+        "a policy of the namespace": (
+            lambda: admin("POST", f"{namespace}/messageTTL", 60),
+            lambda: admin("POST", f"{namespace}/messageTTL", 30 * 86_400),
+        ),
+    }
+
+
+def test_an_edit_of_any_kind_of_object_between_plan_and_apply_refuses_the_plan(workspace: Workspace) -> None:
+    workspace.topology(BEFORE, HEAD)
+    workspace.apply()
+    workspace.topology(CHANGED, HEAD_CHANGED)
+    workspace.plan("--out", "plan.json")
+    for name, (edit, take_back) in _edits(workspace).items():
+        edit()
+        before = workspace.dump()["properties"]
+        refused = workspace.run("apply", "plan.json", code=None)
+        assert refused.code == 4, f"{name}: {refused.text}"
+        assert "plan again" in refused.err, name
+        assert workspace.dump()["properties"] == before
+        take_back()
+    workspace.run("apply", "plan.json")
+    assert_as_declared(workspace)
+    workspace.assert_settled()
+
+
+class _NoLease:
+    """What somebody has whose lease means nothing."""
+
+    def check(self) -> None:
+        """Always."""
+
+    def write(self, namespace: object, entry: Mapping[str, Any]) -> None:
+        """Nowhere."""
+
+
+def test_two_applies_at_once_without_a_lease_end_in_what_the_next_one_can_put_right(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = "{{policies: {{ttl: {}}}, subscriptions: {{s: {{states: [], dead_letter: false}}}}}}"
+    workspace.topology(f"J: {plain.format('1d')}")
+    workspace.apply()
+    for name, ttl, other in (("a", "2d", "M"), ("b", "3d", "N")):
+        workspace.topology(f"J: {plain.format(ttl)}\n{other}: {SMALL}")
+        workspace.plan("--out", f"{name}.json")
+    monkeypatch.setattr("kodoctl.apply.run.hold", lambda *_, **__: contextlib.nullcontext(_NoLease()))
+    ended: dict[str, str] = {}
+
+    def one(name: str) -> None:
+        plan = document.loads((workspace.folder / f"{name}.json").read_text(encoding="utf-8"), name)
+        flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url, None)
+        with Session(connect(flags, {}, workspace.folder)) as session:
+            try:
+                report = carry_out(session, plan, RunOptions(name))
+                ended[name] = "complete" if report.complete else "told"
+            except Exception as problem:  # noqa: BLE001
+                ended[name] = type(problem).__name__
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    monkeypatch.undo()
+    assert set(ended.values()) <= {"complete", "told", "RefusedError"}, ended
+    monkeypatch.chdir(workspace.folder)
+    workspace.apply()  # b's file is the one that is there
+    workspace.assert_settled()
+    assert workspace.policy("J", "messageTTL") == 3 * 86_400
+    assert {"J", "N"} <= set(workspace.topics()) <= {"J", "M", "N"}
+    if "M" in workspace.topics():  # whose ledger entry the other apply wrote over
+        assert workspace.plan_json()["unmanaged"] == [f"topic.{workspace.full('M')}"]
+
+
+# --- hostile names
+
+EVIL = "x\x1b[2J\x1b]0;t\x07<img src=x onerror=alert(1)>|`</details>*b* @all \u202e# Plan: 0 to delete"
+
+
+def _make_hostile(workspace: Workspace) -> None:
+    """Whoever may write to the cluster, but not to the files, leaves this in every place that is shown."""
+    workspace.make_subscription("J", EVIL)
+    workspace.make_topic(f"odd {EVIL.replace(chr(27), '').replace(chr(7), '').replace('/', '')}")
+    workspace.admin("PUT", f"{workspace.path('K')}/properties", {OWNER_PROPERTY: EVIL, EVIL: "y" * 1_000_000})
+    workspace.admin("POST", f"{workspace.path('J')}/permissions/{quote(EVIL, safe='')}", ["consume"])
+
+
+@pytest.mark.parametrize("command", ["plan", "drift", "status", "import"])
+def test_what_strangers_wrote_into_the_cluster_forges_nothing(workspace: Workspace, command: str) -> None:
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    workspace.apply()
+    _make_hostile(workspace)
+    given = [workspace.namespace] if command == "import" else []
+    formats = {"plan": ("text", "markdown", "html", "json", "github")}.get(command, ("text",))
+    for view in formats:
+        found = workspace.run(command, *given, *(["--format", view] if command == "plan" else []), code=None)
+        assert found.code in (0, 1, 3, 4), found.text
+        assert len(found.text) < 2_000_000
+        for line in found.text.splitlines():
+            assert line.replace("\u200b", "").isprintable(), (
+                view,
+                line[:300],
+            )  # which keeps Markdown from calling people
+            assert not line.startswith(("# Plan", "::error::x")), line[:300]
+        if view == "html":
+            assert "<img" not in found.out
+        if view == "markdown":
+            assert not re.search(r"(?<!\\)<img", re.sub(r"`[^`\n]*`", "", found.out))
+        if view == "json":
+            assert json.loads(found.out)
+
+
+# --- the broker
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("orderly", [False, True])
+def test_a_broker_that_dies_amid_an_apply_and_comes_back(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, orderly: bool
+) -> None:
+    from tests.faults.machine import Machine
+    from tests.support import eventually
+
+    (tmp_path / "broker").mkdir()
+    machine = Machine(tmp_path / "broker")
+    monkeypatch.chdir(workspace.folder)
+    workspace.options = ["--admin-url", machine.broker.admin_url, "--broker-url", machine.broker.broker_url]
+    try:
+        machine.start()
+        workspace.broker = machine.broker
+        clusters = {"allowedClusters": ["standalone"], "adminRoles": []}
+        workspace.admin("PUT", f"tenants/{workspace.tenant}", clusters)
+        workspace.topology("\n".join(f"t{number:03}: {SMALL}" for number in range(150)))
+        process = workspace.process("apply", "--auto-approve")
+        eventually(
+            lambda: (
+                workspace.broker.admin("GET", f"namespaces/{workspace.namespace}").ok and len(workspace.topics()) > 10
+            )
+        )
+        (machine.stop if orderly else machine.kill)()
+        machine.start()
+        out, err = process.communicate(timeout=300)
+        assert process.returncode in (0, 1), f"{out}\n{err}"
+        assert "Traceback" not in f"{out}{err}"
+        assert "Applied" in out or "failed" in out or "not started" in out, f"{out}\n{err}"
+        workspace.apply("--lock-timeout", "60s")
+        workspace.assert_settled()
+        assert len(workspace.topics()) == 150
+    finally:
+        machine.close()
