@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import random
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
-import requests
-from requests.adapters import HTTPAdapter
+import certifi
+import urllib3
+from urllib3.exceptions import ConnectTimeoutError, HTTPError, SSLError
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.access import Secret, Tls
 from kodoctl.pulsar.admin import NOT_SENT, LostReplyError, Reply, RequestCount
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.tokens import Presented
@@ -25,6 +27,7 @@ TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer
 READ_TRIES: Final = 6
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _MAX_REDIRECTS: Final = 5
+_HEADERS: Final = {"User-Agent": f"kodoctl/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 
 
 def _only_reads(method: str, path: str) -> bool:
@@ -46,22 +49,23 @@ class HttpAdmin:
         """`tries` of a read that finds a busy broker or a broken connection; `timeout`: seconds to connect, seconds to answer,
         TIMEOUT where nothing is said.
         """
-        self._connection, self._tries, self._timeout = connection, tries, timeout or TIMEOUT
+        self._connection, self._tries = connection, tries
         self._pause = pause
         self._lock = threading.Lock()
         self._traffic = RequestCount()
         self._allowed: set[str] = {urlsplit(connection.admin_url).netloc}
         self._brokers_known = False
-        self._session = requests.Session()
-        adapter = HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS + 4, max_retries=0)
-        self._session.mount("http://", adapter)
-        self._session.mount("https://", adapter)
-        self._session.trust_env = False  # a proxy or .netrc of the shell must not see or change admin calls
-        self._session.headers["User-Agent"] = f"kodoctl/{__version__}"
         self._presented = Presented(connection)
-        if connection.tls:
-            self._session.verify = str(connection.tls.ca) if connection.tls.ca else True
-            self._session.cert = (str(connection.tls.cert), str(connection.tls.key)) if connection.tls.cert else None
+        over_tls = urlsplit(connection.admin_url).scheme == "https"
+        self._pool = (
+            urllib3.PoolManager(  # knows no proxy and no .netrc of the shell: they must not see or change admin calls
+                num_pools=4,
+                maxsize=CONNECTIONS + 4,
+                retries=False,
+                timeout=urllib3.Timeout(*(timeout or TIMEOUT)),
+                ssl_context=_trust(connection.tls) if over_tls else None,
+            )
+        )
 
     @property
     def traffic(self) -> RequestCount:
@@ -70,7 +74,7 @@ class HttpAdmin:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._session.close()
+        self._pool.clear()
 
     def call(
         self,
@@ -87,8 +91,8 @@ class HttpAdmin:
         for attempt in range(1, tries + 1):
             try:
                 reply = self._send(method, path, data, query, content_type)
-            except requests.RequestException as problem:
-                if attempt == tries or isinstance(problem, requests.exceptions.SSLError):
+            except HTTPError as problem:
+                if attempt == tries or isinstance(problem, SSLError):
                     raise self._unreachable(method, path, problem) from None
             else:
                 if reply.status not in _BUSY or attempt == tries:
@@ -100,34 +104,28 @@ class HttpAdmin:
         self, method: str, path: str, data: bytes | None, query: dict[str, str] | None, content_type: str
     ) -> Reply:
         url = f"{self._connection.admin_url}/admin/v2/{path}"
+        if query:
+            url = f"{url}?{urlencode(query)}"
         for _ in range(_MAX_REDIRECTS + 1):
             token = self._presented.token()
-            answer = self._once(method, path, url, data, query, content_type, token)
+            answer = self._once(method, path, url, data, content_type, token)
             if _token_refused(answer) and (other := self._presented.after_refusal(token)) is not None:
                 token = other  # the first one ended early, or was withdrawn: nothing was done with it
-                answer = self._once(method, path, url, data, query, content_type, token)
-            if answer.status_code not in (307, 308):
+                answer = self._once(method, path, url, data, content_type, token)
+            if answer.status not in (307, 308):
                 return self._read(method, path, answer, token)
-            url, query = self._redirected(url, answer.headers.get("Location", "")), None
+            url = self._redirected(url, answer.headers.get("Location", ""))
         raise ClusterError(
             error("K512", "redirected in circles", f"{method} {path}: more than {_MAX_REDIRECTS} redirects")
         )
 
     def _once(  # a request is what it is
-        self,
-        method: str,
-        path: str,
-        url: str,
-        data: bytes | None,
-        query: dict[str, str] | None,
-        content_type: str,
-        token: Secret | None,
-    ) -> requests.Response:
+        self, method: str, path: str, url: str, data: bytes | None, content_type: str, token: Secret | None
+    ) -> urllib3.BaseHTTPResponse:
+        """One exchange, its body read. By urllib3 itself: half the CPU of `requests`, whose other half serves sessions."""
         self._count(method, path)
-        headers = {"Content-Type": content_type, **_bearer(token)}
-        return self._session.request(
-            method, url, params=query, data=data, headers=headers, timeout=self._timeout, allow_redirects=False
-        )
+        headers = {**_HEADERS, "Content-Type": content_type, **_bearer(token)}
+        return self._pool.request(method, url, body=data, headers=headers, redirect=False)
 
     def _count(self, method: str, path: str) -> None:
         with self._lock:
@@ -138,24 +136,25 @@ class HttpAdmin:
             kind = f"{method} {path.rsplit('/', 1)[-1]}"
             self._traffic.by_path[kind] = self._traffic.by_path.get(kind, 0) + 1
 
-    def _read(self, method: str, path: str, answer: requests.Response, token: Secret | None) -> Reply:
-        html = "text/html" in answer.headers.get("Content-Type", "")
+    def _read(self, method: str, path: str, answer: urllib3.BaseHTTPResponse, token: Secret | None) -> Reply:
+        html, ok = "text/html" in answer.headers.get("Content-Type", ""), answer.status < 400
         if _token_refused(answer):
             raise self._bad_token()
         data, reason = None, ""
-        if html and answer.ok:
+        if html and ok:
             detail = f"{self._connection.admin_url} answered {method} {path} with a web page: is it another server, or a login?"
             raise ClusterError(error("K523", "this is not Pulsar's admin API", detail))
-        if answer.content and not html:
-            text = answer.text.replace(token.reveal(), "***") if token else answer.text  # it may repeat our headers
+        if answer.data and not html:
+            text = answer.data.decode("utf-8", "replace")
+            text = text.replace(token.reveal(), "***") if token else text  # it may repeat our headers
             try:
                 data = json.loads(text)
             except ValueError:
                 data = text.strip()
-        if not answer.ok:
+        if not ok:
             said = data.get("reason") if isinstance(data, dict) else data
             reason = next(iter(str(said or answer.reason or "").strip().splitlines()), "")[:500]
-        return Reply(method, path, answer.status_code, data, reason)
+        return Reply(method, path, answer.status, data, reason)
 
     def _redirected(self, url: str, location: str) -> str:
         """Another broker owns the bundle. The token goes along, so only brokers of this cluster are followed."""
@@ -170,11 +169,9 @@ class HttpAdmin:
 
     def _learn_brokers(self) -> None:
         self._brokers_known = True
-        base = f"{self._connection.admin_url}/admin/v2/brokers"
-        headers = {"Content-Type": "application/json", **_bearer(self._presented.token())}
-        self._count("GET", "brokers")
-        answer = self._session.get(base, headers=headers, timeout=self._timeout, allow_redirects=False)
-        if answer.ok:
+        url, token = f"{self._connection.admin_url}/admin/v2/brokers", self._presented.token()
+        answer = self._once("GET", "brokers", url, None, "application/json", token)
+        if answer.status == 200:
             self._allowed |= {str(broker) for broker in answer.json()}
 
     def _bad_token(self) -> ClusterError:
@@ -186,13 +183,13 @@ class HttpAdmin:
             detail = f"{self._connection.host} does not accept the token: expired, of another cluster, or damaged"
         return ClusterError(error("K511", "not authenticated", detail))
 
-    def _unreachable(self, method: str, path: str, problem: requests.RequestException) -> ClusterError:
+    def _unreachable(self, method: str, path: str, problem: HTTPError) -> ClusterError:
         reason = _why(problem)
         where = self._connection.admin_url
-        if isinstance(problem, requests.exceptions.SSLError):
+        if isinstance(problem, SSLError):
             advice = "name whom to trust with --tls-ca, and who you are with --tls-cert and --tls-key"
             return ClusterError(error("K527", "no TLS connection", f"{where}: {reason}; {advice}"))
-        if method != "GET" and not isinstance(problem, requests.ConnectTimeout):
+        if method != "GET" and not isinstance(problem, ConnectTimeoutError):
             return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {where}: {reason}"))
         context = f" (context {self._connection.context.name})" if self._connection.context else ""
         advice = "is the broker running? `kodoctl dev status` tells for a development one"
@@ -203,12 +200,22 @@ def _bearer(token: Secret | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.reveal()}"} if token else {}
 
 
-def _token_refused(answer: requests.Response) -> bool:
+def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
     """A 401 of the server itself; one about a right comes as JSON."""
-    return answer.status_code == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.content)
+    return answer.status == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.data)
 
 
-def _why(problem: requests.RequestException) -> str:
+def _trust(tls: Tls | None) -> ssl.SSLContext:
+    """Whom to trust: the files' authority, else the system's and certifi's; host names are checked. And who we are."""
+    context = ssl.create_default_context(cafile=tls.ca if tls else None)
+    if tls is None or tls.ca is None:
+        context.load_verify_locations(certifi.where())
+    if tls and tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context
+
+
+def _why(problem: HTTPError) -> str:
     """The innermost cause, in the words of the system: `Connection refused`, not a chain of wrappers."""
     cause: BaseException = problem
     seen = set()
@@ -220,4 +227,4 @@ def _why(problem: requests.RequestException) -> str:
         cause = inner
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
-    return "no answer in time" if isinstance(problem, requests.Timeout) else type(cause).__name__
+    return "no answer in time" if isinstance(problem, urllib3.exceptions.TimeoutError) else type(cause).__name__

@@ -173,10 +173,11 @@ def test_a_line_that_does_not_parse_exits_64_and_points_to_the_help(line: str, c
             """,
         ),
         (
-            "import trade",
+            "import kodo/trade/orders",
             """
             Error: not a namespace [K507]
-              'trade' is not a namespace: write TENANT/NAMESPACE, for example kodo/trade
+              'kodo/trade/orders' is not a namespace: write TENANT/NAMESPACE, for example
+              kodo/trade
             """,
         ),
     ],
