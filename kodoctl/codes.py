@@ -216,6 +216,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K546": Code("the forge refused a request", "Check the token's permissions; the detail has the forge's answer."),
         "K547": Code("not a pull request's job",
                      "Run it in a job of the forge, as `.github/workflows/kodoctl-plan.yml` does."),
+        "K548": Code("one cluster at a time", "Name the one, or several contexts, once each, where a plan may have several.",
+                     ("two contexts of one cluster", "other clusters than planned")),
+        "K549": Code("another cluster of the plan refused", "Settle what that cluster's report says; nothing was written anywhere."),
     },
     "Recall": {
         "K550": Code("a condition that cannot be read", "Mend it where the caret points; `docs/how-to/recall.md` has the language."),

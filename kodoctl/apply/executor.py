@@ -11,6 +11,7 @@ from typing import assert_never
 
 from kodoctl.apply import namespaces, topics
 from kodoctl.apply.book import Book
+from kodoctl.apply.meeting import ALONE, Seat
 from kodoctl.apply.report import ApplyReport, Event, Listen, Outcome, Status
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
@@ -72,14 +73,21 @@ class Executor:
         """`namespace/name` -> the text of the ledger entries that this apply writes, as it finds them."""
         return self._book.found
 
-    def run(self) -> ApplyReport:
-        """Everything that can be done; failures are in the report, never raised."""
+    def run(self, seat: Seat = ALONE) -> ApplyReport:
+        """Everything that can be done; failures are in the report, never raised. `seat`: where deletes wait for others."""
         began, before = time.monotonic(), self._admin.traffic.writes
         order = schedule(self._plan.changes)
         notes: list[str] = []
         with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="apply") as pool:
-            for level in order.levels:
+            for level in order.building:
                 self._run_level(pool, level, order.waits_for, notes)
+            seat.built(done=all(status is Status.DONE for status, _ in self._results.values()))
+            why_not = seat.why_not_delete() if order.deleting else ""
+            for level in order.deleting:
+                if why_not:
+                    self._skip(level, why_not)
+                else:
+                    self._run_level(pool, level, order.waits_for, notes)
         outcomes = self._outcomes()
         complete = all(outcome.status is Status.DONE for outcome in outcomes)
         self._bookkeeping(lambda: self._book.close(complete=complete), notes)
@@ -123,6 +131,10 @@ class Executor:
             self._end(step, Status.FAILED, problem)
         settled = [step.change for step in ready if self._results[step.key][0] is Status.DONE]
         self._bookkeeping(lambda: self._book.settle(settled), notes)
+
+    def _skip(self, steps: Iterable[Step], why: str) -> None:
+        for step in steps:
+            self._end(step, Status.SKIPPED, why)
 
     def _may_go_on(self, steps: Iterable[Step]) -> bool:
         try:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from kodoctl.apply import namespaces
 from kodoctl.apply.executor import Executor
+from kodoctl.apply.meeting import ALONE, Seat
 from kodoctl.apply.prepare import judged_now, scope_of_plan
 from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.errors import ClusterError, Diagnostic, LockedError, RefusedError, Severity, error
@@ -48,9 +49,11 @@ def run(
     listen: Listen = lambda _: None,
     stop: threading.Event | None = None,
     tell: Callable[[str], None] = lambda _: None,
+    seat: Seat = ALONE,
 ) -> ApplyReport:
     """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another apply
-    runs, ClusterError when the groundwork fails. Once writing has begun, failures are in the report.
+    runs, ClusterError when the groundwork fails. Once writing has begun, failures are in the report. `seat`: where this
+    apply waits for those of other clusters.
     """
     _check_identity(session, plan)
     _groundwork(session, plan)
@@ -61,11 +64,12 @@ def run(
         tell("holding the lease, reading the cluster again")
         live = read_live(session.admin, session.client, scope_of_plan(plan))
         checked = _checked(session, plan, live)
+        seat.may_begin()
         _index(session, plan, before=True)
         journal = Journal(lease, spaces)
         executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
-        report = executor.run()
+        report = executor.run(seat)
         report = _ended(journal, report)
         if report.complete:
             _index(session, plan, before=False)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +25,30 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
 
 
-def confirm(connection: Connection, *, auto_approve: bool, name: str | None, question: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """How an apply is approved, how long it waits for another one (s), and how it is told."""
+
+    auto_approve: bool = False
+    names: list[str] | None = None  # of protected contexts, instead of typing them
+    lock_timeout: float = 0.0
+    json_output: bool = False
+    verbose: bool = False
+
+    @property
+    def approved(self) -> Approval:
+        """Of what was approved before: only protected contexts are asked about."""
+        return replace(self, auto_approve=True)
+
+
+def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
     """Asks `yes`; a protected context asks for its name, also with --auto-approve. Raises UsageError where nobody can be
     asked, RefusedError when the answer is no.
     """
     context = connection.context
     if context is not None and context.protected:
-        typed = name
+        names = approval.names or []
+        typed = context.name if context.name in names else next(iter(names), None)
         if typed is None and is_terminal():
             typed = typer.prompt(
                 f"Context {context.name!r} is protected. Type its name to go on",
@@ -42,7 +62,7 @@ def confirm(connection: Connection, *, auto_approve: bool, name: str | None, que
         if typed != context.name:
             raise RefusedError(error("K538", "declined", f"{typed!r} is not the context's name; nothing was written"))
         return
-    if auto_approve:
+    if approval.auto_approve:
         return
     if not is_terminal():
         raise UsageError(
@@ -53,39 +73,26 @@ def confirm(connection: Connection, *, auto_approve: bool, name: str | None, que
         raise RefusedError(error("K538", "declined", "nothing was written"))
 
 
-def carry_out(  # one for each flag
-    session: Session,
-    plan: Plan,
-    lock_timeout: float,
-    *,
-    json_output: bool,
-    verbose: bool,
-    verb: str = "apply",
-) -> None:
+def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:
     """Runs the apply and prints its report; the exit code tells whether everything was done. `verb`: for the journal."""
     from kodoctl.apply.run import RunOptions, run
 
-    if not session.client.available:
-        tell(
-            "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
-        )
-    stop = threading.Event()
-    previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
+    tell_without_port(session)
     try:
-        options = RunOptions(wiring.who(), lock_timeout, verb, wiring.commit_of(plan.paths))
-        result = run(
-            session,
-            plan,
-            options,
-            listen=Progress(stream_json=json_output),
-            stop=stop,
-            tell=tell if verbose else _quiet,
-        )
+        options = RunOptions(wiring.who(), approval.lock_timeout, verb, wiring.commit_of(plan.paths))
+        with interruptible() as stop:
+            result = run(
+                session,
+                plan,
+                options,
+                listen=Progress(stream_json=approval.json_output),
+                stop=stop,
+                tell=tell if approval.verbose else quiet,
+            )
     finally:
-        signal.signal(signal.SIGINT, previous)
-        if verbose:
+        if approval.verbose:
             wiring.tell_total(session)
-    if json_output:
+    if approval.json_output:
         say(json.dumps(report_json(result)))
     else:
         show_report(result)
@@ -95,8 +102,27 @@ def carry_out(  # one for each flag
         finish(ExitCode.ERROR)
 
 
-def _quiet(_: str) -> None:
-    return
+def tell_without_port(session: Session) -> None:
+    """What an apply lacks where it cannot reach the broker's binary port."""
+    if not session.client.available:
+        tell(
+            "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
+        )
+
+
+def quiet(_: str) -> None:
+    """Tells nothing."""
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets: an apply then stops after its running calls."""
+    stop = threading.Event()
+    previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _interrupt(stop: threading.Event) -> None:
@@ -142,8 +168,6 @@ def prepare_destroy(  # one for each flag
     allow_destroy: list[str] | None,
 ) -> Plan:
     """The plan that leaves nothing of the topologies named by files or by name."""
-    from dataclasses import replace
-
     from kodoctl.apply.prepare import prepare
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
+from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
 from kodoctl.cli.console import command, say, tell
 from kodoctl.cli.ownership_commands import parse_namespace
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
@@ -86,10 +86,11 @@ def undo(
         if planned.empty:
             tell(f"Nothing of {applied.id} is left to take back.")
             return
-        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Take this back?")
+        approval = Approval(auto_approve, confirm_name, wait, json_output, verbose)
+        confirm(session.connection, approval, question="Take this back?")
         commit = f"commit {applied.commit[:12]}" if applied.commit else "the change of the file"
         tell(f"Then revert {commit}: else the next apply does it again.")
-        carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="undo")
+        carry_out(session, planned, approval, verb="undo")
 
 
 @command
@@ -112,7 +113,7 @@ def unlock(
             say(f"Nobody holds the lease of {space}.")
             return
         tell(f"{space} is being applied by {holder}")
-        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Take the lease away?")
+        confirm(session.connection, Approval(auto_approve, confirm_name), question="Take the lease away?")
         broken = break_lease(session.admin, session.client, space, wiring.who())
     say(f"Unlocked {space}." if broken else f"Nobody holds the lease of {space} any more.")
     tell(f"What was done until then: kodoctl history {space} --id last")

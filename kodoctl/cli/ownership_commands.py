@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
+from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
 from kodoctl.cli.console import command, tell
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
@@ -70,8 +70,9 @@ def forget(
             show_plan(planned, wiring.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(planned.findings if json_output else ()))
-        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Forget these?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="forget")
+        approval = Approval(auto_approve, confirm_name, wait, json_output, verbose)
+        confirm(session.connection, approval, question="Forget these?")
+        carry_out(session, planned, approval, verb="forget")
     if not json_output:
         tell("A file that still declares them would adopt them again.")
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import carry_out, confirm, lock_seconds
+from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
 from kodoctl.cli.console import Environment, Paths, command, finish, say, tell
-from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_plan, show_plan, write_plan
+from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_any_plan, read_plan, show_fleet, show_plan, write_plan
+from kodoctl.cli.preparing import Given, prepare_files
 from kodoctl.cli.show import show_lines
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.wiring import Reach, Target, connects, reaches
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:
-    from kodoctl.apply.prepare import Prepared
     from kodoctl.plan.plan import Plan
     from kodoctl.pulsar.session import Session
 
@@ -54,9 +52,9 @@ def register(app: typer.Typer) -> None:
 
 
 @command
-@connects
+@reaches
 def plan(
-    target: Target,
+    reach: Reach,
     paths: Paths = None,
     env: Environment = None,
     out: Annotated[
@@ -74,62 +72,73 @@ def plan(
     verbose: wiring.Verbose = False,
 ) -> None:
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
-    with target.session() as session:
-        given = Given(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
-        prepared = _prepare(session, paths, env, given, verbose=verbose)
+    given = Given(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
+    if reach.several:
+        _plan_several(reach, paths, env, given, out=out, output=output, detailed=detailed, verbose=verbose)
+        return
+    with reach.only().session() as session:
+        prepared = prepare_files(session, paths, env, given, verbose=verbose)
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
         show_plan(prepared.plan, wiring.shown_target(session.connection), output)
     if out is not None:
-        refused = (
-            "it is refused, to be read only" if prepared.plan.refused else f"carry it out with: kodoctl apply {out}"
-        )
-        tell(f"Plan written to {out}; {refused}")
+        _tell_written(out, refused=prepared.plan.refused)
     if prepared.plan.refused:
         finish(ExitCode.REFUSED)
     if detailed and not prepared.plan.empty:
         finish(ExitCode.CHANGES)
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What the flags of a command allow, and what they compare with."""
-
-    adopt: list[str] | None = None
-    destroy: list[str] | None = None
-    share: float | None = None
-    take_over: bool = False
-    against: str | None = None
-    targets: list[str] | None = None
-    excludes: list[str] | None = None
+def _tell_written(out: str, *, refused: bool) -> None:
+    then = "it is refused, to be read only" if refused else f"carry it out with: kodoctl apply {out}"
+    tell(f"Plan written to {out}; {then}")
 
 
-def _prepare(session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool) -> Prepared:
-    from dataclasses import replace
+def _plan_several(
+    reach: Reach,
+    paths: list[str] | None,
+    env: str | None,
+    given: Given,
+    *,
+    out: str | None,
+    output: PlanFormat,
+    detailed: bool,
+    verbose: bool,
+) -> None:
+    from kodoctl.cli.fleet_flow import end_of_plan, open_all, plan_all, shown_targets
 
-    from kodoctl.apply.prepare import prepare
-    from kodoctl.cli.console import paths_or_default
-    from kodoctl.plan.selection import Selection
+    with open_all(reach.targets) as sessions:
+        fleet = plan_all(sessions, paths, env, given, verbose=verbose).fleet
+        if out is not None:
+            write_plan(fleet, out)
+        show_fleet(fleet, shown_targets(sessions), output)
+    if out is not None:
+        _tell_written(out, refused=fleet.refused)
+    end_of_plan(fleet, detailed=detailed)
 
-    desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
-    allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=given.take_over, share=given.share)
-    earlier = None
-    if given.against is not None:
-        from kodoctl.cli.against import declared_at
 
-        earlier = declared_at(paths_or_default(paths), given.against, desired.environment)
-    began = time.monotonic()
-    selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
-    prepared = prepare(session, desired, allowances, against=earlier, selection=selection)
-    if verbose:
-        wiring.tell_traffic(session, time.monotonic() - began, prepared.live.policies_read)
-    return replace(prepared, plan=replace(prepared.plan, paths=tuple(paths_or_default(paths))))
+Approved = Annotated[
+    str | None,
+    typer.Option(
+        "--approved",
+        help="Plan anew and carry that out without asking, if this plan file has all of it; else exit 4.",
+        metavar="FILE",
+    ),
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        help="Continue the latest apply of this namespace, which was cut off: its own plan, no other.",
+        metavar="TENANT/NAMESPACE",
+    ),
+]
 
 
 @command
-@connects
+@reaches
 def apply(
-    target: Target,
+    reach: Reach,
     paths: Annotated[
         list[str] | None,
         typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"),
@@ -143,51 +152,57 @@ def apply(
     allow_destroy: wiring.AllowDestroy = None,
     allow_share: wiring.AllowShare = None,
     take_over: wiring.TakeOver = False,
-    approved: Annotated[
-        str | None,
-        typer.Option(
-            "--approved",
-            help="Plan anew and carry that out without asking, if this plan file has all of it; else exit 4.",
-            metavar="FILE",
-        ),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume",
-            help="Continue the latest apply of this namespace, which was cut off: its own plan, no other.",
-            metavar="TENANT/NAMESPACE",
-        ),
-    ] = None,
+    approved: Approved = None,
+    resume: Resume = None,
     targets: wiring.Targets = None,
     excludes: wiring.Excludes = None,
     verbose: wiring.Verbose = False,
 ) -> None:
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
-    json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
+    approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is ApplyFormat.JSON, verbose)
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
     _check_part(targets or excludes, file or resume)
-    with target.session() as session:
-        if resume is not None:
-            _resume(session, resume, confirm_name, wait, json_output=json_output, verbose=verbose)
-            return
-        reviewed = read_plan(approved) if approved is not None else None
-        if file is not None:
-            _apply_file(session, file, confirm_name, wait, json_output=json_output, verbose=verbose)
-            return
-        given = Given(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
-        prepared = _prepare(session, paths, env, given, verbose=verbose)
-        planned = _shown(prepared.plan, session, json_output=json_output)
-        if reviewed is not None:
-            planned = _as_approved(planned, reviewed, str(approved))
-        from kodoctl.plan.owners import ledger_pending
+    given = Given(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
+    if resume is not None:
+        with reach.only("--resume").session() as session:
+            _resume(session, resume, approval)
+        return
+    from kodoctl.plan.fleet import FleetPlan
 
-        if planned.empty and not ledger_pending(planned.owners, prepared.live):
-            return
-        if not planned.empty:
-            asks_nothing = auto_approve or reviewed is not None
-            confirm(session.connection, auto_approve=asks_nothing, name=confirm_name, question="Apply these changes?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+    read = read_any_plan(file) if file is not None else None
+    if isinstance(read, FleetPlan) or (reach.several and approved is None):
+        from kodoctl.cli.fleet_flow import apply_several
+
+        apply_several(reach, read, paths, env, given, approval)
+        return
+    with reach.only("--approved").session() as session:
+        if read is not None:
+            _apply_file(session, str(file), read, approval)
+        else:
+            _apply_paths(session, paths, env, given, approval, approved)
+
+
+def _apply_paths(  # one for each thing that flags say
+    session: Session,
+    paths: list[str] | None,
+    env: str | None,
+    given: Given,
+    approval: Approval,
+    approved: str | None,
+) -> None:
+    """Plans, shows, asks, and carries out what was shown; `approved`: the plan file that stands for an answer."""
+    from kodoctl.plan.owners import ledger_pending
+
+    reviewed = read_plan(approved) if approved is not None else None
+    prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
+    planned = _shown(prepared.plan, session, approval)
+    if reviewed is not None:
+        planned, approval = _as_approved(planned, reviewed, str(approved)), approval.approved
+    if planned.empty and not ledger_pending(planned.owners, prepared.live):
+        return
+    if not planned.empty:
+        confirm(session.connection, approval, question="Apply these changes?")
+    carry_out(session, planned, approval)
 
 
 def _check_part(named: object, planned_before: object) -> None:
@@ -197,12 +212,12 @@ def _check_part(named: object, planned_before: object) -> None:
         raise UsageError(error("K428", "a plan file is carried out as it is", detail))
 
 
-def _shown(planned: Plan, session: Session, *, json_output: bool) -> Plan:
+def _shown(planned: Plan, session: Session, approval: Approval) -> Plan:
     """The plan, which people have seen by now. Raises RefusedError for one that may not be carried out."""
-    if not json_output:
+    if not approval.json_output:
         show_plan(planned, wiring.shown_target(session.connection))
     if planned.refused:
-        raise RefusedError(*(d for d in planned.all_findings() if json_output))
+        raise RefusedError(*(d for d in planned.all_findings() if approval.json_output))
     return planned
 
 
@@ -219,40 +234,29 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     return with_reviewed_evidence(planned, reviewed)
 
 
-def _apply_file(
-    session: Session,
-    file: str,
-    confirm_name: str | None,
-    wait: float,
-    *,
-    json_output: bool,
-    verbose: bool,
-) -> None:
+def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) -> None:
     """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
     from kodoctl.cli.apply_flow import check_files
 
-    planned = read_plan(file)
-    if not json_output:
+    if not approval.json_output:
         show_plan(planned, wiring.shown_target(session.connection))
     if planned.refused:
         raise RefusedError(
             error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
         )
     check_files(planned)
-    confirm(session.connection, auto_approve=True, name=confirm_name, question="")
-    carry_out(session, planned, wait, json_output=json_output, verbose=verbose)
+    confirm(session.connection, approval.approved, question="")
+    carry_out(session, planned, approval)
 
 
-def _resume(
-    session: Session, namespace: str, confirm_name: str | None, wait: float, *, json_output: bool, verbose: bool
-) -> None:
+def _resume(session: Session, namespace: str, approval: Approval) -> None:
     """What is left of a plan that was approved already: it is not asked about again."""
     from kodoctl.apply.undoing import prepare_resume
     from kodoctl.cli.ownership_commands import parse_namespace
 
-    planned = _shown(prepare_resume(session, parse_namespace(namespace)), session, json_output=json_output)
-    confirm(session.connection, auto_approve=True, name=confirm_name, question="")
-    carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="resume")
+    planned = _shown(prepare_resume(session, parse_namespace(namespace)), session, approval)
+    confirm(session.connection, approval.approved, question="")
+    carry_out(session, planned, approval, verb="resume")
 
 
 @command
@@ -286,22 +290,22 @@ def destroy(
     """Delete everything a topology created. What it adopted is forgotten, not deleted."""
     from kodoctl.cli.apply_flow import prepare_destroy
 
-    json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
+    approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is ApplyFormat.JSON, verbose)
     with target.session() as session:
         planned = prepare_destroy(session, paths, name, namespace, env, allow_destroy)
-        _shown(planned, session, json_output=json_output)
+        _shown(planned, session, approval)
         if planned.empty:
             if verbose:
                 wiring.tell_total(session)
             return
-        confirm(session.connection, auto_approve=auto_approve, name=confirm_name, question="Destroy all of this?")
-        carry_out(session, planned, wait, json_output=json_output, verbose=verbose, verb="destroy")
+        confirm(session.connection, approval, question="Destroy all of this?")
+        carry_out(session, planned, approval, verb="destroy")
 
 
 @command
-@connects
+@reaches
 def drift(
-    target: Target,
+    reach: Reach,
     paths: Paths = None,
     env: Environment = None,
     unmanaged: Annotated[
@@ -316,8 +320,13 @@ def drift(
     from kodoctl.plan.drift import split, to_json
     from kodoctl.render.drift import drift_lines
 
-    with target.session() as session:
-        prepared = _prepare(session, paths, env, Given(), verbose=verbose)
+    if reach.several:
+        from kodoctl.cli.fleet_flow import drift_several
+
+        drift_several(reach, paths, env, unmanaged=unmanaged, json_output=output is ApplyFormat.JSON, verbose=verbose)
+        return
+    with reach.only().session() as session:
+        prepared = prepare_files(session, paths, env, Given(), verbose=verbose)
         found = split(prepared.plan, prepared.live, count_unmanaged=unmanaged)
         if output is ApplyFormat.JSON:
             say(json.dumps(to_json(found), indent=2))

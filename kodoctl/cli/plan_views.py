@@ -10,8 +10,12 @@ import typer
 from kodoctl.cli.console import command, say
 from kodoctl.cli.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.show import show_lines
+from kodoctl.errors import UsageError, Where, error
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
 
 
@@ -37,9 +41,25 @@ def register(app: typer.Typer) -> None:
 def show(
     file: Annotated[str, typer.Argument(help="A plan file, written by `plan --out`.", metavar="FILE")],
     output: FormatOption = PlanFormat.TEXT,
+    context: Annotated[
+        str | None,
+        typer.Option("--context", help="Of a plan over several clusters, this one.", metavar="NAME"),
+    ] = None,
 ) -> None:
     """Show a plan file again, in any view. Asks no cluster: what was planned, not what is live now."""
-    show_plan(read_plan(file), file, output)
+    from kodoctl.plan.plan import Plan
+
+    found = read_any_plan(file)
+    if context is not None:
+        plans = {} if isinstance(found, Plan) else found.plans
+        if context not in plans:
+            known = ", ".join(plans) or "the plan is of one cluster and does not say which context it was"
+            raise UsageError(error("K501", "unknown context", f"{context!r}; known: {known}", Where(file)))
+        show_plan(plans[context], f"{file}, context {context}", output)
+    elif isinstance(found, Plan):
+        show_plan(found, file, output)
+    else:
+        show_fleet(found, {name: f"{file}, context {name}" for name in found.plans}, output)
 
 
 def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> None:
@@ -70,15 +90,51 @@ def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> 
             say(plan_github(data, target))
 
 
+def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
+    """Any view of a plan over several clusters; `targets`: context -> where its plan comes from. Raises UsageError for a
+    page, which shows one cluster.
+    """
+    from kodoctl.plan import fleet as fleets
+    from kodoctl.render.fleet import fleet_github, fleet_lines, fleet_markdown
+
+    data = fleets.to_json(fleet)
+    match output:
+        case PlanFormat.TEXT:
+            show_lines(fleet_lines(data, targets))
+        case PlanFormat.JSON:
+            import json
+
+            say(json.dumps(data, indent=2))
+        case PlanFormat.MARKDOWN:
+            say(fleet_markdown(data, targets))
+        case PlanFormat.GITHUB:
+            say(fleet_github(data, targets))
+        case PlanFormat.HTML:
+            detail = "write the plan with --out FILE, then: kodoctl show FILE --context NAME --format html"
+            raise UsageError(error("K548", "one cluster at a time", f"a page shows one cluster: {detail}"))
+
+
 def read_plan(file: str) -> Plan:
     """A plan file's plan. Raises UsageError for a file that cannot be read; see kodoctl.plan.document.loads for the rest."""
-    from kodoctl.plan import document
+    from kodoctl.plan.plan import Plan
 
-    return document.loads(read_plan_text(file, "kodoctl plan"), file)
+    found = read_any_plan(file)
+    if isinstance(found, Plan):
+        return found
+    names = ", ".join(member.context for member in found.members)
+    raise UsageError(error("K548", "one cluster at a time", f"this plan is of several: {names}", Where(file)))
 
 
-def write_plan(plan: Plan, out: str) -> None:
+def read_any_plan(file: str) -> Plan | FleetPlan:
+    """The plan of one cluster or of several, as `read_plan` does."""
+    from kodoctl.plan import document, fleet
+
+    text = read_plan_text(file, "kodoctl plan")
+    return fleet.loads(text, file) if fleet.is_fleet(text) else document.loads(text, file)
+
+
+def write_plan(plan: Plan | FleetPlan, out: str) -> None:
     """The plan file, complete or not at all. Raises UsageError."""
-    from kodoctl.plan import document
+    from kodoctl.plan import document, fleet
 
-    write_plan_text(document.dumps(plan), out)
+    write_plan_text(fleet.dumps(plan) if isinstance(plan, fleet.FleetPlan) else document.dumps(plan), out)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import confirm
+from kodoctl.cli.apply_flow import Approval, confirm
 from kodoctl.cli.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_commands import LEDGER, Format, LedgerOption, Output, declared_schema, family_in
@@ -60,7 +60,7 @@ class Asked:
     topology: str | None
     hash_: str | None
     max_age: str
-    confirm_name: str | None
+    confirm_names: list[str] | None
     output: Format
 
 
@@ -111,7 +111,7 @@ def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers
             _show(form, session)
         if found.empty:
             return
-        _confirm(session, found, document.hash_of(form), asked.hash_, asked.confirm_name)
+        _confirm(session, found, document.hash_of(form), asked.hash_, asked.confirm_names)
         began = time.monotonic()
         report = _carry_out(session, found, edit, asked.ledger, per_second, signer, helped)
         shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
@@ -206,11 +206,11 @@ def _show(form: dict[str, Any], session: Session) -> None:
     show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
 
 
-def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, name: str | None) -> None:
+def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, names: list[str] | None) -> None:
     """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
     from kodoctl.recall.plan import Action
 
-    confirm(session.connection, auto_approve=True, name=name, question="")
+    confirm(session.connection, Approval(auto_approve=True, names=names), question="")
     if said is None and plan.action is Action.DISCARD:
         if not is_terminal():
             detail = f"a discard cannot be undone: say --hash {found} to confirm it"

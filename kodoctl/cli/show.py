@@ -73,8 +73,8 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
 class Progress:
     """One line an event; on a terminal the running count is rewritten in place."""
 
-    def __init__(self, *, stream_json: bool = False) -> None:
-        self._json = stream_json
+    def __init__(self, *, stream_json: bool = False, cluster: str = "") -> None:
+        self._json, self._cluster = stream_json, cluster
         self._live = sys.stderr.isatty() and not stream_json
 
     def __call__(self, event: Event) -> None:
@@ -82,7 +82,8 @@ class Progress:
         if self._json:
             import json
 
-            say(json.dumps(event_json(event)))
+            of_cluster = {"context": self._cluster} if self._cluster else {}
+            say(json.dumps({**event_json(event), **of_cluster}))
         elif event.kind == "started":
             if self._live:
                 from kodoctl.render.safe import one_line
@@ -92,7 +93,8 @@ class Progress:
         else:
             if self._live:
                 sys.stderr.write("\r\x1b[2K")
-            tell("\n".join(event_lines(event)))
+            first, *rest = event_lines(event)
+            tell("\n".join([f"{self._cluster} {first}".lstrip(), *rest]))
 
 
 def event_lines(event: Event) -> list[str]:

@@ -67,7 +67,8 @@ TakeOver = Annotated[
 ]
 AutoApprove = Annotated[bool, typer.Option("--auto-approve", help="Do not ask. Never implies --allow-destroy.")]
 Confirm = Annotated[
-    str | None, typer.Option("--confirm", help="Name of the protected context, instead of typing it.", metavar="NAME")
+    list[str] | None,
+    typer.Option("--confirm", help="Name of the protected context, instead of typing it (repeatable).", metavar="NAME"),
 ]
 
 
@@ -100,6 +101,42 @@ connects = gathers("target", CONNECTION, Target)
 """Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url,
 --token-file and --tls-cert, --tls-key, --tls-ca.
 """
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The cluster or clusters that the connection flags name."""
+
+    targets: tuple[Target, ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether one command is to reach more than one."""
+        return len(self.targets) > 1
+
+    def only(self, what: str = "this") -> Target:
+        """The one cluster. Raises UsageError where several are named; `what` takes one only."""
+        if self.several:
+            raise UsageError(error("K548", "one cluster at a time", f"{what} takes one --context"))
+        return self.targets[0]
+
+
+def _reach(context: list[str] | None, **flags: str | None) -> Reach:
+    names: list[str | None] = [*(context or [])] or [None]
+    if len(names) > 1 and any(flags.values()):
+        detail = "addresses, tokens and certificates are of one cluster: write them into the contexts"
+        raise UsageError(error("K548", "one cluster at a time", detail))
+    if len(set(names)) < len(names):
+        raise UsageError(error("K548", "two contexts of one cluster", "name each context once"))
+    return Reach(tuple(Target(name, **flags) for name in names))
+
+
+_SEVERAL = Annotated[
+    list[str] | None,
+    typer.Option("--context", help="Context of kodoctl.toml to use; several make one plan.", metavar="NAME"),
+]
+reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
+"""As `connects`, for commands that may ask several clusters: their parameter is `reach`."""
 
 
 def shown_target(connection: Connection) -> str:
@@ -172,9 +209,9 @@ def allowances_of(
     )
 
 
-def tell_traffic(session: Session, seconds: float, how: str) -> None:
+def traffic_text(session: Session, seconds: float, how: str) -> str:
     """`-v`: how many requests planning made, how long it took and how topic policies were read."""
-    tell(f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}")
+    return f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}"
 
 
 def tell_total(session: Session) -> None:

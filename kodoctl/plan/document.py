@@ -7,7 +7,8 @@ guessed at. The file is data: its own digest tells an edited one.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -25,6 +26,7 @@ from kodoctl.topology.names import InvalidNameError, NamespaceName
 
 FORMAT_VERSION: Final = 1
 Json = dict[str, Any]
+T = TypeVar("T")
 
 
 def to_json(plan: Plan) -> Json:
@@ -76,8 +78,13 @@ def dumps(plan: Plan) -> str:
 
 def loads(text: str, file: str) -> Plan:
     """A plan file's plan. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    return parsed(opened(text, file), file, from_json)
+
+
+def opened(text: str, file: str) -> Json:
+    """A plan file's document, of this format, unbroken and written by this kodoctl. Raises as `loads` does."""
     try:
-        document = json.loads(text)
+        document: Json = json.loads(text)
         version = document["format_version"]
     except (ValueError, TypeError, KeyError, RecursionError):
         raise InvalidFileError(
@@ -93,15 +100,21 @@ def loads(text: str, file: str) -> Plan:
     if document["kodoctl_version"] != __version__:
         detail = f"made by {document['kodoctl_version']}, this is {__version__}: plan again with this kodoctl"
         raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
+    return document
+
+
+def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
+    """What `read` makes of a document. Raises InvalidFileError where that is nothing."""
     try:
-        return _from_json(document)
+        return read(document)
     except (KeyError, ValueError, TypeError, InvalidNameError, ValidationError, KodoctlError) as problem:
         raise InvalidFileError(
             error("K530", "not a plan file", f"{type(problem).__name__}: {problem}", Where(file))
         ) from None
 
 
-def _from_json(document: Json) -> Plan:
+def from_json(document: Json) -> Plan:
+    """The inverse of `to_json`. Raises what its parts raise for anything else."""
     return Plan(
         identity=ClusterIdentity(document["cluster"]["name"], document["cluster"]["uuids"]),
         environment=document["environment"],

@@ -57,12 +57,21 @@ class Step:
         return fields_of(self.change, self.part) if isinstance(self.change, Update) else ()
 
 
+Level = tuple[Step, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """Steps by level of the graph, and which steps each one directly waits for."""
 
-    levels: tuple[tuple[Step, ...], ...]
+    building: tuple[Level, ...]
+    deleting: tuple[Level, ...]
     waits_for: Mapping[StepKey, frozenset[StepKey]]
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """All of them, in order."""
+        return (*self.building, *self.deleting)
 
 
 def schedule(changes: Iterable[Change]) -> Schedule:
@@ -72,13 +81,15 @@ def schedule(changes: Iterable[Change]) -> Schedule:
     others = [step for step in steps if not isinstance(step.change, Delete)]
     graphs = (_graph(others, _building(others)), _graph(deletes, _deleting(deletes)))
     by_key = {step.key: step for step in steps}
-    return Schedule(
-        tuple(
-            tuple(sorted((by_key[key] for key in level), key=lambda step: step.change.address))
-            for graph in graphs
-            for level in nx.topological_generations(graph)
-        ),
-        {key: frozenset(graph.predecessors(key)) for graph in graphs for key in graph},
+    building, deleting = (_levels(graph, by_key) for graph in graphs)
+    waits_for = {key: frozenset(graph.predecessors(key)) for graph in graphs for key in graph}
+    return Schedule(building, deleting, waits_for)
+
+
+def _levels(graph: nx.DiGraph[StepKey], by_key: Mapping[StepKey, Step]) -> tuple[Level, ...]:
+    generations = nx.topological_generations(graph)
+    return tuple(
+        tuple(sorted((by_key[key] for key in level), key=lambda step: step.change.address)) for level in generations
     )
 
 

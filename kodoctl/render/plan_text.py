@@ -32,6 +32,11 @@ class Line:
 def plan_lines(document: Json, target: str) -> Iterator[Line]:
     """The whole plan, from its JSON form; `target` says how the cluster was reached."""
     yield Line(words.cluster_line(document, target), "bold")
+    yield from body_lines(document)
+
+
+def body_lines(document: Json) -> Iterator[Line]:
+    """All below the line that says which cluster."""
     if part := words.part_line(document):
         yield Line(part, "bold yellow", 4)
     yield Line()

@@ -1,0 +1,297 @@
+"""plan, apply and drift over several clusters (`--context a --context b`): one plan, one question, one report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kodoctl.cli import wiring
+from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible, quiet, tell_without_port
+from kodoctl.cli.console import finish, report, say, tell
+from kodoctl.cli.plan_views import PlanFormat, show_fleet
+from kodoctl.cli.preparing import Given, Loaded, load, prepare_loaded
+from kodoctl.cli.show import Progress, report_json, show_lines, show_report
+from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.apply.fleet import Ended
+    from kodoctl.apply.prepare import Prepared
+    from kodoctl.cli.wiring import Reach, Target
+    from kodoctl.plan.fleet import FleetPlan
+    from kodoctl.plan.plan import Plan
+    from kodoctl.pulsar.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """The plan of several clusters, and the live side of those that could be read."""
+
+    fleet: FleetPlan
+    prepared: Mapping[str, Prepared]
+
+
+@contextlib.contextmanager
+def open_all(targets: Sequence[Target]) -> Iterator[dict[str, Session]]:
+    """Context -> its session. Raises UsageError where two contexts name one address."""
+    with contextlib.ExitStack() as stack:
+        sessions = {str(target.context): stack.enter_context(target.session()) for target in targets}
+        seen: dict[str, str] = {}
+        for name, session in sessions.items():
+            first = seen.setdefault(session.connection.admin_url, name)
+            if first != name:
+                detail = f"{first} and {name} have the address {session.connection.admin_url}: name it once"
+                raise UsageError(error("K548", "two contexts of one cluster", detail))
+        yield sessions
+
+
+def plan_all(
+    sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: Given, *, verbose: bool
+) -> Planned:
+    """The clusters side by side. One that cannot be read is told of in the plan; what is wrong with files or flags raises."""
+    from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
+
+    environments = {name: wiring.environment_of(session.connection, env) for name, session in sessions.items()}
+    loaded: dict[str | None, Loaded] = {
+        environment: load(paths, environment, given) for environment in dict.fromkeys(environments.values())
+    }
+
+    def prepare(name: str) -> Prepared | ClusterError:
+        speak = (lambda text: tell(f"{name}: {text}")) if verbose else None
+        try:
+            return prepare_loaded(sessions[name], loaded[environments[name]], given, tell=speak)
+        except ClusterError as problem:
+            return problem
+
+    with ThreadPoolExecutor(len(sessions), thread_name_prefix="cluster") as pool:
+        found = dict(zip(sessions, pool.map(prepare, sessions), strict=True))
+    fleet = FleetPlan(
+        tuple(
+            Member(name, None, one.diagnostics) if isinstance(one, ClusterError) else Member(name, one.plan)
+            for name, one in found.items()
+        )
+    )
+    if twice := tuple(same_cluster(fleet.plans)):
+        raise UsageError(*twice)
+    return Planned(fleet, {name: one for name, one in found.items() if not isinstance(one, ClusterError)})
+
+
+def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
+    """Context -> how its cluster is reached, for the heads of plans."""
+    return {name: wiring.shown_target(session.connection) for name, session in sessions.items()}
+
+
+def end_of_plan(fleet: FleetPlan, *, detailed: bool) -> None:
+    """The exit code of a plan: refused, not all reached, changes."""
+    if fleet.refused:
+        finish(ExitCode.REFUSED)
+    if fleet.unreached:
+        finish(ExitCode.ERROR)
+    if detailed and not fleet.empty:
+        finish(ExitCode.CHANGES)
+
+
+def apply_several(
+    reach: Reach,
+    read: Plan | FleetPlan | None,
+    paths: list[str] | None,
+    env: str | None,
+    given: Given,
+    approval: Approval,
+) -> None:
+    """`apply` where flags or a plan file name several clusters. `read`: the plan file; None: files are planned."""
+    from kodoctl.plan.plan import Plan
+
+    if read is None:
+        with open_all(reach.targets) as sessions:
+            _apply_planned(sessions, paths, env, given, approval)
+    elif isinstance(read, Plan):
+        raise UsageError(error("K548", "one cluster at a time", "the plan file is of one cluster: name its context"))
+    else:
+        with open_all(_of_file(reach, read)) as sessions:
+            _apply_file(sessions, read, approval.approved)
+
+
+def _of_file(reach: Reach, fleet: FleetPlan) -> list[Target]:
+    """The contexts that a plan file names; flags that name clusters must name the same."""
+    names = [member.context for member in fleet.members]
+    asked = {target.context for target in reach.targets if target.context}
+    if (asked and asked != set(names)) or any(target.admin_url for target in reach.targets):
+        detail = f"the plan file is of {', '.join(names)}: without --context and addresses these are taken"
+        raise UsageError(error("K548", "other clusters than planned", detail))
+    return [wiring.Target(name) for name in fleet.plans]
+
+
+def _apply_planned(
+    sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: Given, approval: Approval
+) -> None:
+    """Plans, shows, asks, carries out."""
+    from kodoctl.plan.owners import ledger_pending
+
+    planned = plan_all(sessions, paths, env, given, verbose=approval.verbose)
+    waiting = {
+        name
+        for name, one in planned.prepared.items()
+        if not one.plan.empty or ledger_pending(one.plan.owners, one.live)
+    }
+    _approve_and_carry_out(sessions, planned.fleet, waiting, approval)
+
+
+def _apply_file(sessions: Mapping[str, Session], fleet: FleetPlan, approval: Approval) -> None:
+    """Exactly these plans."""
+    known: set[str] = set()
+    for plan in fleet.plans.values():
+        if not fleet.refused and plan.digest not in known:
+            known.add(plan.digest)
+            check_files(plan)
+    waiting = {name for name, plan in fleet.plans.items() if not plan.empty}
+    _approve_and_carry_out(sessions, fleet, waiting, approval)
+
+
+def _approve_and_carry_out(
+    sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[str], approval: Approval
+) -> None:
+    if not approval.json_output:
+        show_fleet(fleet, shown_targets(sessions), PlanFormat.TEXT)
+    if fleet.refused:
+        findings = [finding for plan in fleet.plans.values() for finding in plan.all_findings()]
+        raise RefusedError(*(findings if approval.json_output else ()))
+    if waiting:
+        if not fleet.empty:
+            _confirm_all([sessions[name] for name in sorted(waiting)], approval)
+        _carry_out(sessions, fleet, waiting, approval)
+    elif fleet.unreached:
+        _tell_unreached(fleet, approval)
+        finish(ExitCode.ERROR)
+
+
+def _confirm_all(sessions: Sequence[Session], approval: Approval) -> None:
+    """Each protected context by its name; the others together, once."""
+    contexts = [session.connection.context for session in sessions]
+    protected = [one for one, context in zip(sessions, contexts, strict=True) if context and context.protected]
+    for session in protected:
+        confirm(session.connection, approval, question="")
+    open_ones = [session for session in sessions if session not in protected]
+    if open_ones:
+        question = "Apply these changes to all of them?"
+        confirm(open_ones[0].connection, approval, question=question)
+
+
+def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[str], approval: Approval) -> None:
+    from kodoctl.apply.fleet import Task, run_fleet
+    from kodoctl.apply.run import RunOptions
+
+    tasks = [Task(name, sessions[name], plan) for name, plan in fleet.plans.items() if name in waiting]
+    for task in tasks:
+        tell_without_port(task.session)
+    options = RunOptions(wiring.who(), approval.lock_timeout, "apply", wiring.commit_of(tasks[0].plan.paths))
+    with interruptible() as stop:
+        ended = run_fleet(
+            tasks,
+            [member.context for member in fleet.unreached],
+            options,
+            listen=lambda name: Progress(stream_json=approval.json_output, cluster=name),
+            stop=stop,
+            tell=tell if approval.verbose else quiet,
+        )
+    if not approval.json_output:
+        say()
+    for one in ended:
+        _tell_end(one, json_output=approval.json_output)
+    _tell_unreached(fleet, approval)
+    _finish(ended, fleet)
+
+
+def _tell_end(ended: Ended, *, json_output: bool) -> None:
+    if ended.report is not None:
+        if json_output:
+            say(json.dumps({**report_json(ended.report), "context": ended.context}))
+        else:
+            say(f"--- {ended.context}")
+            show_report(ended.report)
+        return
+    assert ended.problem is not None
+    _tell_problem(ended.context, "not applied", ended.problem, json_output=json_output)
+
+
+def _tell_problem(context: str, what: str, problem: KodoctlError, *, json_output: bool) -> None:
+    if json_output:
+        from kodoctl.plan.codec import diagnostic_to_json
+
+        found = [diagnostic_to_json(one) for one in problem.diagnostics]
+        say(json.dumps({"type": "error", "context": context, "status": what, "problems": found}))
+        return
+    tell(f"--- {context}: {what}")
+    report(problem.diagnostics)
+
+
+def _tell_unreached(fleet: FleetPlan, approval: Approval) -> None:
+    for member in fleet.unreached:
+        problem = ClusterError(*member.problems)
+        _tell_problem(member.context, "not planned, not applied", problem, json_output=approval.json_output)
+    if fleet.unreached and not approval.json_output:
+        say("Running the same command again, once it answers, continues with what is left.")
+
+
+def _finish(ended: Sequence[Ended], fleet: FleetPlan) -> None:
+    """A refusal or a lease that is held wins: then nothing was written anywhere."""
+    for one in ended:
+        if one.problem is not None and one.problem.exit_code != ExitCode.ERROR and not _held_back(one.problem):
+            finish(one.problem.exit_code)
+    if any(one.report is not None and one.report.interrupted for one in ended):
+        finish(ExitCode.INTERRUPTED)
+    if fleet.unreached or not all(one.complete for one in ended):
+        finish(ExitCode.ERROR)
+
+
+def _held_back(problem: KodoctlError) -> bool:
+    return any(one.code == "K549" for one in problem.diagnostics)
+
+
+# --- drift
+
+
+def drift_several(
+    reach: Reach, paths: list[str] | None, env: str | None, *, unmanaged: bool, json_output: bool, verbose: bool
+) -> None:
+    """Each cluster's drift under its name. Exit codes: not comparable, drift, not all reached."""
+    from kodoctl.plan.codec import diagnostic_to_json
+    from kodoctl.plan.drift import split, to_json
+
+    with open_all(reach.targets) as sessions:
+        planned = plan_all(sessions, paths, env, Given(), verbose=verbose)
+        targets = shown_targets(sessions)
+    found = {name: split(one.plan, one.live, count_unmanaged=unmanaged) for name, one in planned.prepared.items()}
+    if json_output:
+        clusters = [
+            {
+                "context": member.context,
+                "drift": to_json(found[member.context]) if member.context in found else None,
+                "problems": [diagnostic_to_json(problem) for problem in member.problems],
+            }
+            for member in planned.fleet.members
+        ]
+        say(json.dumps({"format_version": 1, "clusters": clusters}, indent=2))
+    else:
+        _show_drift({name: to_json(one) for name, one in found.items()}, planned.fleet, targets)
+    if any(one.refused for one in found.values()):
+        finish(ExitCode.REFUSED)
+    if any(one.drifted for one in found.values()):
+        finish(ExitCode.DRIFT)
+    if planned.fleet.unreached:
+        finish(ExitCode.ERROR)
+
+
+def _show_drift(found: Mapping[str, Any], fleet: FleetPlan, targets: Mapping[str, str]) -> None:
+    from kodoctl.render.drift import drift_lines
+
+    for member in fleet.members:
+        if member.context in found:
+            say(f"--- {member.context}")
+            show_lines(drift_lines(found[member.context], targets[member.context]))
+        else:
+            tell(f"--- {member.context}: not compared")
+            report(member.problems)

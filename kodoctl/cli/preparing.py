@@ -1,0 +1,75 @@
+"""From what a command line says to a plan, for one cluster or for several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import paths_or_default
+
+if TYPE_CHECKING:
+    from kodoctl.apply.prepare import Prepared
+    from kodoctl.plan.against import Against
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the flags of a command allow, what they compare with, and which part they name."""
+
+    adopt: list[str] | None = None
+    destroy: list[str] | None = None
+    share: float | None = None
+    take_over: bool = False
+    against: str | None = None
+    targets: list[str] | None = None
+    excludes: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The files in one environment: what they declare, and what they declared before."""
+
+    paths: list[str]
+    desired: Desired
+    earlier: Against | None
+
+
+def load(paths: list[str] | None, environment: str | None, given: Given) -> Loaded:
+    """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
+    named = paths_or_default(paths)
+    desired = wiring.load_desired(paths, environment)
+    if given.against is None:
+        return Loaded(named, desired, None)
+    from kodoctl.cli.against import declared_at
+
+    return Loaded(named, desired, declared_at(named, given.against, desired.environment))
+
+
+def prepare_loaded(session: Session, loaded: Loaded, given: Given, *, tell: Callable[[str], None] | None) -> Prepared:
+    """The plan against one cluster; `tell`: where requests and time are told."""
+    from kodoctl.apply.prepare import prepare
+    from kodoctl.plan.selection import Selection
+
+    desired, take_over = loaded.desired, given.take_over
+    allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
+    selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
+    began = time.monotonic()
+    prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection)
+    if tell is not None:
+        tell(wiring.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
+    return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
+
+
+def prepare_files(
+    session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool
+) -> Prepared:
+    """The plan of a command that asks one cluster."""
+    from kodoctl.cli.console import tell
+
+    loaded = load(paths, wiring.environment_of(session.connection, env), given)
+    return prepare_loaded(session, loaded, given, tell=tell if verbose else None)

@@ -1,0 +1,141 @@
+"""One plan over several clusters: a plan each, what could not be reached, and where they differ. Pure.
+
+Its file holds the whole plan of each cluster, bound to that cluster as ever, under the name of its context.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kodoctl import __version__
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan import codec
+from kodoctl.plan.changes import Delete
+from kodoctl.plan.document import from_json, opened, parsed
+from kodoctl.plan.document import to_json as plan_to_json
+from kodoctl.plan.plan import Plan
+
+FORMAT_VERSION: Final = 1
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One cluster, by the context that reaches it. `plan` None: it could not be planned, `problems` say why."""
+
+    context: str
+    plan: Plan | None
+    problems: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPlan:
+    """The clusters in the order in which they were named."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def plans(self) -> Mapping[str, Plan]:
+        """Context -> its plan, of the clusters that have one."""
+        return {member.context: member.plan for member in self.members if member.plan is not None}
+
+    @property
+    def unreached(self) -> tuple[Member, ...]:
+        """Clusters without a plan."""
+        return tuple(member for member in self.members if member.plan is None)
+
+    @property
+    def refused(self) -> bool:
+        """Whether one of the plans may not be carried out: then none is."""
+        return any(plan.refused for plan in self.plans.values())
+
+    @property
+    def empty(self) -> bool:
+        """Whether no cluster that was reached has anything to write."""
+        return all(plan.empty for plan in self.plans.values())
+
+
+def to_json(fleet: FleetPlan) -> Json:
+    """All plans and where they differ."""
+    document: Json = {
+        "format_version": FORMAT_VERSION,
+        "kodoctl_version": __version__,
+        "refused": fleet.refused,
+        "clusters": [
+            {
+                "context": member.context,
+                "plan": plan_to_json(member.plan) if member.plan is not None else None,
+                "problems": [codec.diagnostic_to_json(problem) for problem in member.problems],
+            }
+            for member in fleet.members
+        ],
+        "differences": list(differences(fleet.plans)),
+        "deletes": any(isinstance(change, Delete) for plan in fleet.plans.values() for change in plan.changes),
+    }
+    return {**document, "seal": codec.digest(document)}
+
+
+def dumps(fleet: FleetPlan) -> str:
+    """The plan file's text."""
+    return json.dumps(to_json(fleet), indent=1)
+
+
+def is_fleet(text: str) -> bool:
+    """Whether a plan file is over several clusters; what is no plan file is none."""
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and "clusters" in document
+
+
+def loads(text: str, file: str) -> FleetPlan:
+    """A plan file's plans. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    return parsed(opened(text, file), file, _from_json)
+
+
+def _from_json(document: Json) -> FleetPlan:
+    return FleetPlan(
+        tuple(
+            Member(
+                one["context"],
+                from_json(one["plan"]) if one["plan"] is not None else None,
+                tuple(codec.diagnostic_from_json(problem) for problem in one["problems"]),
+            )
+            for one in document["clusters"]
+        )
+    )
+
+
+def differences(plans: Mapping[str, Plan]) -> Iterator[Json]:
+    """Objects with which not all clusters do the same: address, and for each context the changes there, none at all too."""
+    found = {context: _by_address(plan) for context, plan in plans.items()}
+    addresses = sorted({address for changes in found.values() for address in changes})
+    for address in addresses:
+        here = {context: changes.get(address, []) for context, changes in found.items()}
+        if any(changes != next(iter(here.values())) for changes in here.values()):
+            yield {"address": address, "clusters": here}
+
+
+def _by_address(plan: Plan) -> Mapping[str, list[Json]]:
+    changes: dict[str, list[Json]] = {}
+    for change in plan.changes:
+        document = codec.change_to_json(change)
+        kept = {"action": document["action"], "fields": document.get("fields", [])}
+        made = document["after"] if document["action"] == "create" else None
+        changes.setdefault(change.address, []).append({**kept, "after": made})
+    return changes
+
+
+def same_cluster(plans: Mapping[str, Plan]) -> Iterable[Diagnostic]:
+    """Contexts that reach one cluster: it would be planned twice, and wait for itself."""
+    seen: dict[tuple[str, frozenset[tuple[str, str | None]]], str] = {}
+    for context, plan in plans.items():
+        known = frozenset((tenant, uuid) for tenant, uuid in plan.identity.uuids.items() if uuid is not None)
+        first = seen.setdefault((plan.identity.cluster, known), context) if known else context
+        if first != context:
+            detail = f"{first} and {context} reach the cluster {plan.identity.cluster!r}: name it once"
+            yield error("K548", "two contexts of one cluster", detail)
