@@ -217,8 +217,8 @@ def _tell_needs(session: Session, space: NamespaceName) -> None:
     superuser = bool(read_server(session.admin).defaults)
     say(f"{space}:")
     for need in needs(session.admin, space, superuser=superuser):
-        said = f" ({one_line(need.said, 200)})" if need.said else ""
-        say(f"  {need.work:<36}{f'no: {need.missing}{said}' if need.missing else 'yes'}")
+        found = f"no, needs {need.missing}" if need.missing else f"cannot be told: {one_line(need.unknown, 200)}"
+        say(f"  {need.work:<36}{found if need.missing or need.unknown else 'yes'}")
 
 
 def _try(what: str, check: Any) -> list[Any]:

@@ -53,7 +53,10 @@ def post(
     env: Env = "base",
     author: Author = _DEFAULT_AUTHOR,
 ) -> None:
-    """Show a plan in a pull request: one comment for each environment, updated in place."""
+    """Show a plan in a pull request.
+
+    One comment for each environment, updated in place.
+    """
     from kodoctl.forge.review import Mark, body_of, own_comment
     from kodoctl.plan import document
 
@@ -86,7 +89,10 @@ def approved(
         ),
     ] = False,
 ) -> None:
-    """Fetch the plan that was approved with the pull request a commit came with; for `apply PATHS --approved FILE`."""
+    """Fetch the plan that was approved.
+
+    It is the plan of the pull request that the commit came with; for `apply PATHS --approved FILE`.
+    """
     place = _place()
     with _opened(place) as forge:
         plan, mark, number = _approved(forge, place, _commit(commit), env, author, require_review=require_review)

@@ -61,13 +61,11 @@ def _changes(fresh: Plan, approved: Plan) -> Iterator[str]:
         touched.setdefault(change.address, []).append(_in_words(change))
     for change in fresh.changes:
         address, reviewed = change.address, known.get(_key(change))
+        if address not in touched:
+            yield f"{address}: {action_of(change).value}"
+            continue
         if reviewed is None or _done(change) != _done(reviewed):
-            was = (
-                f"approved was {', '.join(touched[address])}"
-                if address in touched
-                else "the approved plan does not touch it"
-            )
-            yield f"{address}: {_in_words(change)}; {was}"
+            yield f"{address}: {_in_words(change)}; approved was {', '.join(touched[address])}"
             continue
         seen = {(danger.code, danger.severity) for danger in reviewed.about.dangers}
         for danger in change.about.dangers:

@@ -188,6 +188,8 @@ class HttpAdmin:
         where = self._connection.admin_url
         if isinstance(problem, SSLError):
             advice = "name whom to trust with --tls-ca, and who you are with --tls-cert and --tls-key"
+            if "mismatch" in reason:
+                advice = "use a name that its certificate has"
             return ClusterError(error("K527", "no TLS connection", f"{where}: {reason}; {advice}"))
         if method != "GET" and not isinstance(problem, ConnectTimeoutError):
             return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {where}: {reason}"))
@@ -225,6 +227,8 @@ def _why(problem: HTTPError) -> str:
         if not isinstance(inner, BaseException):
             break
         cause = inner
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {cause.verify_message}"
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
     return "no answer in time" if isinstance(problem, urllib3.exceptions.TimeoutError) else type(cause).__name__

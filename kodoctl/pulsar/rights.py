@@ -18,11 +18,11 @@ _DENIED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One kind of work. `missing`: the right that it lacks, "" if it lacks none; `said`: the broker's answer."""
+    """One kind of work. `missing`: the right that it lacks, "" if it lacks none; `unknown`: why that cannot be told."""
 
     work: str
     missing: str = ""
-    said: str = ""
+    unknown: str = ""
 
 
 def needs(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterator[Need]:
@@ -39,5 +39,6 @@ def needs(admin: Admin, namespace: NamespaceName, *, superuser: bool) -> Iterato
 def _need(work: str, right: str, reply: Reply, *, superuser: bool) -> Need:
     if reply.ok or (superuser and reply.status == 404):  # what is not there yet is no lack of rights
         return Need(work)
-    told = f"{reply.status} {reply.reason}".strip()
-    return Need(work, right if reply.status in _DENIED else "it cannot be told", told)
+    if reply.status in _DENIED:
+        return Need(work, missing=right)
+    return Need(work, unknown=f"{reply.method} {reply.path} answered {reply.status} {reply.reason}".strip())

@@ -7,6 +7,8 @@ import re
 import pytest
 import yaml
 
+from kodoctl.pulsar.access import OAUTH2_KEYS, TLS_KEYS
+from kodoctl.pulsar.connection import Flags, connect
 from tests.workflows import ROOT, WORKFLOWS, Expression, filled, steps_of, workflow
 
 SHIPPED = ("kodoctl-plan.yml", "kodoctl-apply.yml", "kodoctl-drift.yml", "topologies.yml")
@@ -85,3 +87,14 @@ def test_the_runner_of_tests_reads_expressions_as_a_forge_does(text: str, value:
     contexts = {"github": {"event_name": "push", "a": {"b": "c"}}, "inputs": {"yes": True}}
     assert Expression(text, contexts).value() == value
     assert filled(f"a ${{{{ {text} }}}}", contexts) == f"a {value}"
+
+
+def test_every_variable_that_a_workflow_gives_to_kodoctl_is_one_it_reads() -> None:
+    """Those that are not set are empty there: that is as good as none."""
+    keys = ("admin_url", "broker_url", "token", "oauth2_client_secret", *TLS_KEYS, *OAUTH2_KEYS)
+    known = {f"KODOCTL_{key.upper()}" for key in keys}
+    given = {name for file in SHIPPED for _, step in steps_of(workflow(file)) for name in step.get("env", {})}
+    assert given - {"GITHUB_TOKEN"} <= known
+    nothing = dict.fromkeys(known, "") | {"KODOCTL_ADMIN_URL": "http://127.0.0.1:1", "KODOCTL_CONFIG": "/nowhere"}
+    found = connect(Flags(), nothing, ROOT)
+    assert (found.token, found.tls, found.oauth2) == (None, None, None)
