@@ -108,9 +108,11 @@ def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
     try:
         return read(document)
     except (KeyError, ValueError, TypeError, InvalidNameError, ValidationError, KodoctlError) as problem:
-        raise InvalidFileError(
-            error("K530", "not a plan file", f"{type(problem).__name__}: {problem}", Where(file))
-        ) from None
+        said = (
+            f"its seal is right, and this kodoctl ({__version__}) does not read it: {type(problem).__name__}: {problem}"
+        )
+        detail = f"{said}\nit may be of another build of the same version: plan again"
+        raise InvalidFileError(error("K530", "not a plan file", detail, Where(file))) from None
 
 
 def from_json(document: Json) -> Plan:

@@ -197,6 +197,7 @@ def test_a_sealed_file_that_says_nonsense_is_an_invalid_file_and_no_traceback(pa
     with pytest.raises(InvalidFileError) as caught:
         loads(_edited(**parts), "plan.json")
     assert caught.value.diagnostics[0].code == "K530"
+    assert "another build of the same version: plan again" in caught.value.diagnostics[0].detail
 
 
 def test_consumer_changes_and_paths_are_part_of_the_file() -> None:
