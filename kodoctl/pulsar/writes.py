@@ -12,6 +12,7 @@ from kodoctl.pulsar.admin import NOT_SENT, Admin, LostReplyError, Reply
 
 BUSY: Final = frozenset({409, 429, 500, 502, 503, 504})
 TRIES: Final = 6
+PATIENCE_S: Final = 10.0
 _Done = Callable[[], bool]
 
 
@@ -62,9 +63,9 @@ def _seen(done: _Done) -> bool:
         return False  # cannot read either: the next try decides
 
 
-def wait_until(done: _Done, *, seconds: float = 10.0, pause: Callable[[float], None] = time.sleep) -> bool:
-    """Whether `done` came true in time: brokers other than the writer's may show a value late."""
-    deadline = time.monotonic() + seconds
+def wait_until(done: _Done, *, seconds: float | None = None, pause: Callable[[float], None] = time.sleep) -> bool:
+    """Whether `done` came true in time (PATIENCE_S unless said): brokers other than the writer's may show a value late."""
+    deadline = time.monotonic() + (PATIENCE_S if seconds is None else seconds)
     wait = 0.02
     while not done():
         if time.monotonic() >= deadline:

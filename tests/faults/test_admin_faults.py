@@ -91,6 +91,7 @@ def test_an_apply_gets_over_a_fault_at_every_write(workspace: Workspace, proxy: 
     assert_as_declared(workspace)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("turn", [0, 1])
 def test_an_apply_that_is_refused_everywhere_says_so_and_the_next_one_converges(
     workspace: Workspace, proxy: Proxy, turn: int
@@ -161,6 +162,7 @@ def test_one_write_that_never_works_stops_only_what_depends_on_it(workspace: Wor
     _settle(workspace, proxy)
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("fault", [Fault.PRECONDITION_BEFORE, Fault.ACCEPTED_BEFORE])
 def test_a_delete_that_the_broker_did_not_do_says_what_is_left(
     workspace: Workspace, proxy: Proxy, fault: Fault

@@ -210,6 +210,7 @@ class _NoLease:
         """Nowhere."""
 
 
+@pytest.mark.usefixtures("impatient")
 def test_two_applies_at_once_without_a_lease_end_in_what_the_next_one_can_put_right(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
