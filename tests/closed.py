@@ -114,6 +114,7 @@ def started(folder: Path) -> Iterator[Closed]:
     user.environ["KODOCTL_TEST_CONF"] = json.dumps(
         {
             "authenticationProviders": f"{_PROVIDERS}Token,{_PROVIDERS}Tls",
+            "authenticationRefreshCheckSeconds": "1",
             "webServicePortTls": str(web),
             "brokerServicePortTls": str(binary),
             "tlsCertificateFilePath": str(certificates / "broker.pem"),

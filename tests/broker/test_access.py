@@ -14,12 +14,12 @@ import pytest
 from consumer import Consumer, Message
 from kodoctl.dev import jars, versions
 from kodoctl.dev.progress import quiet
-from kodoctl.pulsar.access import Secret, Tls
+from kodoctl.pulsar.access import OAuth2, Secret, Tls
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
 from tests.closed import SECRET, Closed, Guarded, issuing, started
 from tests.cluster import isolated, run_main
-from tests.dev_user import CACHE, VERSION
+from tests.dev_user import CACHE, VERSION, until
 
 pytestmark = pytest.mark.broker
 
@@ -316,6 +316,22 @@ def test_tokens_of_an_issuer_are_fetched_once_and_renewed_when_they_end_early(
         assert "K511" in refused.err
         assert "not even a new one" in _words(refused.err)
         assert len(issuer.forms) == 2
+
+
+def test_a_connection_outlives_the_token_it_began_with(guarded: Guarded) -> None:
+    """The broker asks for another one when it ends, and takes nothing more from who has none."""
+    guarded.apply()
+    closed = guarded.broker
+    assert isinstance(closed, Closed)
+    with issuing(closed.key, iter([2.0] * 2), expires_in=2) as issuer:
+        settings = OAuth2(issuer.url, "applier", Secret(SECRET))
+        client = new_client(Connection(closed.admin_url, closed.broker_url, oauth2=settings))
+        try:
+            producer = client.create_producer(guarded.full("J"), send_timeout_millis=5_000)
+            until(lambda: producer.send(b"x") and len(issuer.forms) == 3, 30)
+            producer.send(b"x")
+        finally:
+            client.close()
 
 
 # --- least privilege: docs/how-to/least-privilege.md, held against denied calls

@@ -102,6 +102,18 @@ def test_a_commit_that_could_not_be_planned_is_said_in_the_comment_and_never_app
     assert "could not be planned" in job.refused()
 
 
+def test_each_environment_has_a_comment_of_its_own(job: Job) -> None:
+    job.shows(SMALL)
+    overlay = "environments: {prod: {}}\n"
+    prod = planned(wanted(topology("{J: {}}", overlay), environment="prod"), empty())
+    (job.folder / "plan.json").write_text(document.dumps(prod), encoding="utf-8")
+    assert "Posted" in run_main("review", "post", "plan.json", "--pull", "1", "--commit", HEAD, "--env", "prod").out
+    assert [rules.mark_of(one["body"]).environment for one in job.forge.comments[1]] == ["base", "prod"]  # type: ignore[union-attr]
+    job.forge.merge(1, MERGED)
+    assert "no artifact kodoctl-plan-prod-" in job.refused("--env", "prod")
+    assert job.asks().code == 0
+
+
 def test_a_plan_of_another_environment_is_not_shown_as_this_one(job: Job) -> None:
     job.begin(pull_requests="write")
     (job.folder / "plan.json").write_text(document.dumps(SMALL), encoding="utf-8")
