@@ -59,7 +59,9 @@ class _Open:
 
 
 def applies(entries: Iterable[Json]) -> tuple[Applied, ...]:
-    """Every apply of the entries, oldest first; what several namespaces' journals tell of one is put together."""
+    """Every apply of the entries, oldest first; what several namespaces' journals tell of one is put together. In the order
+    of the journal, which the lease makes the true one: the clocks of those who applied may differ.
+    """
     found: dict[str, _Open] = {}
     for entry in entries:
         name = entry.get("apply")
@@ -67,7 +69,7 @@ def applies(entries: Iterable[Json]) -> tuple[Applied, ...]:
             found.setdefault(str(name), _Open(entry))
         elif name in found:
             _note(found[name], entry)
-    return tuple(sorted((_applied(name, one) for name, one in found.items()), key=lambda one: (one.began, one.id)))
+    return tuple(_applied(name, one) for name, one in found.items())
 
 
 def _note(one: _Open, entry: Json) -> None:

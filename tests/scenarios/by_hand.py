@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -130,8 +132,30 @@ def publish(workspace: Workspace, place: str, number: str) -> None:
         producer.close()
 
 
+_DYING = """
+import os, sys
+from kodoctl.pulsar.journal import Journal
+before = Journal.before
+def until(journal, change, part):
+    if change.address.startswith(os.environ["KODOCTL_TEST_DIES_AT"]):
+        os._exit(9)
+    before(journal, change, part)
+Journal.before = until
+from kodoctl.cli.main import main
+main()
+"""
+
+
+def killed_before(workspace: Workspace, kind: str) -> None:
+    """`killed-before subscription`: an apply that is killed when it comes to the first object of a kind."""
+    command = [sys.executable, "-c", _DYING, "apply", "--auto-approve", *workspace.connection()]
+    environ = {**os.environ, "KODOCTL_TEST_DIES_AT": f"{kind}."}
+    done = subprocess.run(command, cwd=workspace.folder, env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == 9, done.stderr
+
+
 _VERBS: dict[str, Action] = {
     "use": use, "applied": applied, "rm": rm, "cat": cat, "namespace": namespace, "topic": topic, "plain-topic": plain_topic,
     "delete-topic": delete_topic, "unsubscribe": unsubscribe, "ttl": ttl, "publish": publish, "die": die,
-    "commit": commit, "max-topics": max_topics, "subscribe": subscribe,
+    "commit": commit, "max-topics": max_topics, "subscribe": subscribe, "killed-before": killed_before,
 }  # fmt: skip

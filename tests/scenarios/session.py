@@ -123,6 +123,11 @@ _VOLATILE = (
     (re.compile(r"\b\d+ write requests?\b"), "N write requests"),
     (re.compile(r"\b1[6-9]\d{11}\b"), "MOMENT"),
     (re.compile(r"(?<=since HEAD \()[0-9a-f]{8}\b"), "COMMIT"),
+    (
+        re.compile(r"(?m)^[0-9a-f]{8}(?=  20)|(?<=undoes )[0-9a-f]{8}\b|(?<=apply of acme/trade, )[0-9a-f]{8}\b"),
+        "APPLY-ID",
+    ),
+    (re.compile(r"\bby \S+@\S+ pid \d+"), "by WHO"),
     (re.compile(r"\b127\.0\.0\.1:\d+"), "CLIENT"),
     (re.compile(r"(?<=Plan )[0-9a-f]{12}\b"), "PLAN-HASH"),
     (re.compile(r"(?<=--hash )[0-9a-f]{12}\b"), "PLAN-HASH"),
