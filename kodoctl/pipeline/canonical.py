@@ -81,9 +81,13 @@ def events(messages: DataFrame, topics: DataFrame, run: str) -> DataFrame:
     return joined.select(*(columns.get(name, f.col(name)).alias(name) for name in EVENTS.names))
 
 
-def transitions(landed: DataFrame) -> DataFrame:
-    """The table `transitions` of audit messages among events. What is no record of a worker's gives no row."""
-    read = landed.where(f.col("state") == AUDIT).withColumn("found", _records())
+def audited(landed: DataFrame) -> DataFrame:
+    """The audit messages among events, with what they hold as `found`."""
+    return landed.where(f.col("state") == AUDIT).withColumn("found", _records())
+
+
+def transitions(read: DataFrame) -> DataFrame:
+    """The table `transitions` of audit messages. What is no record of a worker's gives no row."""
     zipped = (
         "after",
         "topic",
@@ -117,12 +121,10 @@ def transitions(landed: DataFrame) -> DataFrame:
     return rows.select(*(columns.get(name, f.col(name)).alias(name) for name in TRANSITIONS.names))
 
 
-def unreadable(landed: DataFrame) -> DataFrame:
-    """Events of audit topics that hold no records, or others than their properties count."""
-    found = _records()
-    counted = _property(COUNT_PROPERTY).try_cast("int")
-    bad = found["format"].isNull() | (found["format"] != FORMAT) | ~f.size(found["id"]).eqNullSafe(counted)
-    return landed.where(f.col("state") == AUDIT).where(bad)
+def unreadable() -> Column:
+    """Whether an audit message holds no records, or others than its properties count."""
+    found, counted = f.col("found"), _property(COUNT_PROPERTY).try_cast("int")
+    return found["format"].isNull() | (found["format"] != FORMAT) | ~f.size(found["id"]).eqNullSafe(counted)
 
 
 def _records() -> Column:

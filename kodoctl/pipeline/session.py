@@ -29,6 +29,7 @@ _SQL: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.python.filterPushdown.enabled": "true",  # our source pushes down; Spark refuses it when this is off
     "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # Java never compiles a longer method: our wide rows would be interpreted
     "spark.sql.execution.arrow.pyspark.enabled": "true",
 }
 """What our plans rely on: set in a session of our own, whoever made the context."""

@@ -193,10 +193,10 @@ class _Writer:
         landing = self._request.landing
         landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
         below, folder = landing.folder(TRANSITIONS, name)
-        seen = Observation()
-        made = canonical.transitions(landed).observe(seen, *_bounds(f))
-        made.write.mode("overwrite").parquet(folder)
-        return _part(below, seen.get), canonical.unreadable(landed).count()
+        seen, bad = Observation(), Observation()
+        read = canonical.audited(landed).observe(bad, f.count_if(canonical.unreadable()).alias("unreadable"))
+        canonical.transitions(read).observe(seen, *_bounds(f)).write.mode("overwrite").parquet(folder)
+        return _part(below, seen.get), int(bad.get["unreadable"])
 
 
 def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[Part, int]:
