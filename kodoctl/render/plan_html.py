@@ -68,7 +68,10 @@ def _change(change: Json) -> Json:
         "where": f"{where[0]}:{where[1]}" if where and where[1] else "",
         "text": words.created_text(change["after"]) if change["action"] == "create" else one_line(change["reason"]),
         "unload": change.get("unload", False),
-        "fields": [(words.field_name(field["name"]), words.field_text(field)) for field in change.get("fields", ())],
+        "fields": [
+            (words.field_name(field["name"]), words.field_text(field) + words.drift_mark(change, field))
+            for field in change.get("fields", ())
+        ],
         "dangers": [{**danger, "lines": words.stakes(danger, change["address"])} for danger in change["dangers"]],
     }
 
