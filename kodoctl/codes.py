@@ -151,7 +151,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K426": Code("no such object in the plan",
                      "Give an address of the files or of what they own, or a pattern such as '*/orders*'."),
         "K427": Code("a renamed topology cannot be applied in parts yet", "Apply all of it once, without --target and --exclude."),
-        "K428": Code("a plan file is carried out as it is", "Give --target and --exclude to `kodoctl plan --out FILE`."),
+        "K428": Code("a plan file is carried out as it is", "Give these flags to `kodoctl plan --out FILE`, and review that."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

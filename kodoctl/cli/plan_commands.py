@@ -161,8 +161,9 @@ def apply(
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
     approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is ApplyFormat.JSON, verbose)
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
-    _check_part(targets or excludes, file or resume)
     given = Given(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
+    if file or resume:
+        _check_planned(given)
     if resume is not None:
         with reach.only("--resume").session() as session:
             _resume(session, resume, approval)
@@ -205,10 +206,18 @@ def _apply_paths(  # one for each thing that flags say
     carry_out(session, planned, approval)
 
 
-def _check_part(named: object, planned_before: object) -> None:
-    """Raises UsageError where flags would name a part of what is planned already."""
-    if named and planned_before:
-        detail = "--target and --exclude belong to its plan"
+def _check_planned(given: Given) -> None:
+    """Raises UsageError where flags would allow, or name a part of, what is planned already."""
+    flags = {
+        "--adopt": given.adopt,
+        "--allow-destroy": given.destroy,
+        "--allow-share": given.share,
+        "--take-over": given.take_over,
+        "--target": given.targets,
+        "--exclude": given.excludes,
+    }
+    if named := [flag for flag, value in flags.items() if value]:
+        detail = f"{' and '.join(named)} {'belongs' if len(named) == 1 else 'belong'} to its plan"
         raise UsageError(error("K428", "a plan file is carried out as it is", detail))
 
 

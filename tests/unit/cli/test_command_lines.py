@@ -173,6 +173,13 @@ def test_a_line_that_does_not_parse_exits_64_and_points_to_the_help(line: str, c
             """,
         ),
         (
+            "apply plan.json --adopt topic.x --allow-share 0.5",
+            """
+            Error: a plan file is carried out as it is [K428]
+              --adopt and --allow-share belong to its plan
+            """,
+        ),
+        (
             "import kodo/trade/orders",
             """
             Error: not a namespace [K507]
