@@ -9,6 +9,7 @@ from typing import Any
 import pulsar
 
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.messages import Stored, read_stored
 from tests.cluster import Run, Workspace
 
@@ -87,7 +88,8 @@ class Recalls:
 
     def stored(self, local: str) -> list[Stored]:
         """Everything a topic stores, read by a reader of the test's own."""
-        connection: Any = type("Address", (), {"broker_url": self.workspace.broker.broker_url, "token": None})
+        broker = self.workspace.broker
+        connection = Connection(admin_url=broker.admin_url, broker_url=broker.broker_url)
         with BrokerClient(connection) as client:
             return list(read_stored(client, f"{self.workspace.full(local)}-partition-0", (2**62, 2**62)))
 
