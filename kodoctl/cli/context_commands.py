@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kodoctl.cli import wiring
 from kodoctl.cli.console import command, finish, one_line, say
 from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
@@ -189,11 +190,10 @@ def try_(
     ] = None,
 ) -> None:
     """Try a context: does the admin API answer, is the token taken, is the binary port there, what may be done with it."""
-    from kodoctl.cli.ownership_commands import parse_namespace
     from kodoctl.pulsar.connection import Flags, connect
     from kodoctl.pulsar.session import Session
 
-    space = parse_namespace(namespace) if namespace else None
+    space = wiring.parse_namespace(namespace) if namespace else None
     connection = connect(Flags(context=_chosen(name).name), os.environ, Path.cwd())
     with Session(connection) as session:
         problems = _try("admin API", lambda: _admin(session))

@@ -10,7 +10,6 @@ import typer
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
 from kodoctl.cli.console import command, say, tell
-from kodoctl.cli.ownership_commands import parse_namespace
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.show import show_lines
@@ -43,7 +42,7 @@ def history(
     from kodoctl.pulsar.journal import read_journal
     from kodoctl.render.history import apply_lines, history_lines
 
-    space = parse_namespace(namespace)
+    space = wiring.parse_namespace(namespace)
     with target.session() as session:
         found = applies(read_journal(session.admin, session.client, space))
     shown = [to_json(one) for one in ([chosen(found, apply_id)] if apply_id else found)]
@@ -75,7 +74,7 @@ def undo(
     from kodoctl.apply.undoing import prepare_undo
     from kodoctl.plan.diff import Allowances
 
-    json_output, wait, space = output is ApplyFormat.JSON, lock_seconds(lock_timeout), parse_namespace(namespace)
+    json_output, wait, space = output is ApplyFormat.JSON, lock_seconds(lock_timeout), wiring.parse_namespace(namespace)
     with target.session() as session:
         found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
         planned, applied = found.plan, found.applied
@@ -106,7 +105,7 @@ def unlock(
     """
     from kodoctl.pulsar.lease import break_lease, held_by
 
-    space = parse_namespace(namespace)
+    space = wiring.parse_namespace(namespace)
     with target.session() as session:
         holder = held_by(session.admin, space)
         if holder is None:

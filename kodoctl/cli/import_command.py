@@ -12,7 +12,6 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import command, say, tell, write_file
-from kodoctl.cli.ownership_commands import parse_namespace
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
@@ -88,9 +87,9 @@ def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
     found: dict[NamespaceName, None] = {}
     for place in places:
         if "/" in place:
-            found[parse_namespace(place)] = None
+            found[wiring.parse_namespace(place)] = None
             continue
-        reply = session.admin.call("GET", f"namespaces/{parse_namespace(f'{place}/any').tenant}")
+        reply = session.admin.call("GET", f"namespaces/{wiring.parse_namespace(f'{place}/any').tenant}")
         if reply.missing:
             where = wiring.shown_target(session.connection)
             raise UsageError(error("K509", "no such namespace", f"no tenant {place} is on {where}"))

@@ -16,22 +16,11 @@ from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.live import Scope
-    from kodoctl.topology.names import NamespaceName
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands of this file."""
     app.command("forget")(forget)
-
-
-def parse_namespace(text: str) -> NamespaceName:
-    """Raises UsageError for anything but TENANT/NAMESPACE."""
-    from kodoctl.topology.names import InvalidNameError, NamespaceName
-
-    try:
-        return NamespaceName.parse(text)
-    except InvalidNameError as problem:
-        raise UsageError(error("K507", "not a namespace", str(problem))) from None
 
 
 @command
@@ -80,13 +69,13 @@ def forget(
 def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> Scope:
     from kodoctl.pulsar.live import Scope
 
-    spaces = {parse_namespace(text) for text in namespaces}
+    spaces = {wiring.parse_namespace(text) for text in namespaces}
     for address in addresses:
         place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
         if "/" not in place:
             detail = f"{address!r}: write it as a plan prints it, such as topic.persistent://kodo/trade/orders"
             raise UsageError(error("K507", "not a namespace", detail))
-        spaces.add(parse_namespace(place))
+        spaces.add(wiring.parse_namespace(place))
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))

@@ -261,9 +261,8 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
 def _resume(session: Session, namespace: str, approval: Approval) -> None:
     """What is left of a plan that was approved already: it is not asked about again."""
     from kodoctl.apply.undoing import prepare_resume
-    from kodoctl.cli.ownership_commands import parse_namespace
 
-    planned = _shown(prepare_resume(session, parse_namespace(namespace)), session, approval)
+    planned = _shown(prepare_resume(session, wiring.parse_namespace(namespace)), session, approval)
     confirm(session.connection, approval.approved, question="")
     carry_out(session, planned, approval, verb="resume")
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.connection import Connection
     from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
 
 Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print requests and time to standard error.")]
 Adopt = Annotated[
@@ -221,3 +222,13 @@ def tell_total(session: Session) -> None:
 
 def _requests(session: Session) -> str:
     return f"{session.admin.traffic.reads} reads, {session.admin.traffic.writes} writes"
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """Raises UsageError for anything but TENANT/NAMESPACE."""
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        return NamespaceName.parse(text)
+    except InvalidNameError as problem:
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None
