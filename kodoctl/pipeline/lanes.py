@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
+from kodoctl.pipeline.source.coverage import HOLE
 from kodoctl.pipeline.verdict import Part
 from kodoctl.topology import settings
 from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -51,11 +52,14 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked."""
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`: something was
+    gone before its range was planned.
+    """
 
     ranges: tuple[Range, ...] = ()
     marks: tuple[Mark, ...] = ()
     stored_from: int | None = None
+    holed: bool = False
 
     @property
     def looks(self) -> list[int]:
@@ -100,7 +104,11 @@ def read_tables(
     """What the tables say of each partition. A range that was read repeatedly counts as it was read last."""
     ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
     marks: dict[Key, list[Mark]] = defaultdict(list)
+    holed: set[Key] = set()
     for row in coverage:
+        if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
+            holed.add((row["msg_topic"], row["msg_partition"]))
+            continue
         found = Range(
             place(row["first"]), place(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
             row["ingest_run"],
@@ -122,8 +130,8 @@ def read_tables(
             )
         )
     return {
-        key: Reading(tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key))
-        for key in {*ranges, *marks, *stored_from}
+        key: Reading(tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key), key in holed)
+        for key in {*ranges, *marks, *stored_from, *holed}
     }
 
 
@@ -185,6 +193,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
         for one in reading.ranges
         if not one.full
     )
+    short += ("entries were gone before they were read",) if reading.holed else ()
     apart = tuple(
         f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
@@ -201,7 +210,8 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
         planned=sum(one.planned for one in full),
         seen=sum(one.seen for one in full),
         problems=short + (apart if ready else ()),
-        read=bool(reading.ranges or reading.marks) or (topic.state is None and reading.stored_from is not None),
+        read=bool(reading.ranges or reading.marks or reading.holed)
+        or (topic.state is None and reading.stored_from is not None),
         whole=not ready or _whole(reading),
         ttl=max((mark.ttl for mark in there.values()), default=0),
         unread=max((after - before for before, after in pairwise(looks)), default=0),

@@ -171,6 +171,21 @@ def test_audit_records_that_were_not_all_read_prove_nothing(expansion):
     assert not any(lane["proved"] for lane in found.lanes)
 
 
+def test_what_was_gone_before_its_range_was_planned_is_a_doubt(expansion):
+    coverage, cursors = everything(expansion)
+    hole = covered(READY, "7:0", "7:9") | {
+        "first": "",
+        "last": "",
+        "full": False,
+        "state": "hole",
+        "split_id": f"{READY}@hole",
+    }
+    found = survey(expansion, read_tables([*coverage, hole], holder_named(cursors), {}))
+    ready = next(one for one in found.parts if one.topic == READY)
+    assert (ready.problems, ready.full) == (("entries were gone before they were read",), False)
+    assert not any(lane["covered"] for lane in found.lanes if lane["msg_topic"] == READY)
+
+
 def test_ranges_that_do_not_continue_each_other(expansion):
     coverage, cursors = everything(expansion)
     later = [covered(name, "9:0", "9:9", "r3") for name in (READY, f"{READY}-billing-RETRYING")]
