@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]
 AUDITED = TOPOLOGY.replace("work: {{", "work: {{audit: true, ").replace(
     "topics:", "defaults: {{partitions: 1}}\ntopics:", 1
 )
+QUOTA = {"limitSize": 20_000, "limitTime": -1, "policy": "consumer_backlog_eviction"}
 
 
 class Judged(Setting):
@@ -87,6 +88,20 @@ def test_no_loss_then_a_skip_is_a_loss_of_just_those_messages(spark, judged):
     spark.read.parquet(f"{judged.landing.root.uri}/events/*").createOrReplaceTempView("events")
     bodies = {bytes(row.payload) for row in spark.sql(found["sql"][0]).collect()}
     assert bodies == {b"0", b"1", b"2"}
+
+
+def test_what_a_backlog_quota_evicts_is_lost(judged):
+    judged.work(10)
+    judged.send(400)  # some 30 kB
+    held = judged.left()  # entries
+    judged.told("POST", "/backlogQuota", QUOTA, backlogQuotaType="destination_storage")
+    eventually(lambda: judged.left() < held, within=150, every=1)
+    judged.told("DELETE", "/backlogQuota", backlogQuotaType="destination_storage")
+    judged.read()
+    found = judged.verdict()
+    fates = found["subscriptions"][0]["messages"]
+    assert (found["verdict"], fates["done"]) == ("loss", 10)
+    assert fates["lost"] + fates.get("open", 0) == 400
 
 
 def test_what_retention_trims_before_it_is_read_is_never_no_loss(judged):
