@@ -15,10 +15,11 @@ from kodoctl.plan.evidence import Evidence, evidence_wanted
 from kodoctl.plan.inventory import Desired, Live
 from kodoctl.plan.order import resource_of
 from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.plan.reduced import reduced, unseen_finding
 from kodoctl.plan.selection import Selection, choose
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.evidence import read_evidence
-from kodoctl.pulsar.live import Report, Scope, read_live
+from kodoctl.pulsar.live import Scope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (
@@ -67,12 +68,15 @@ def prepare(
     namespaces: Iterable[NamespaceName] = (),
     against: Against | None = None,
     selection: Selection | None = None,
-    report: Report = lambda _: None,
+    may_reduce: bool = False,
 ) -> Prepared:
     """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name); `selection`: a part of
-    it only.
+    it only; `may_reduce`: a role that may see topics alone gets a plan that cannot be applied.
     """
-    live = read_live(session.admin, session.client, scope_of(desired, namespaces), report=report)
+    scope = replace(scope_of(desired, namespaces), reduced=may_reduce)
+    live = read_live(session.admin, session.client, scope)
+    if live.unseen:
+        desired, live = reduced(desired, live)
     return Prepared(plan_against(session.admin, desired, live, allowances, against, selection), live)
 
 
@@ -131,7 +135,7 @@ def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping
     wanted = tuple(evidence_wanted(changes, live))
     if not wanted:
         return {}
-    keeps_less = any(isinstance(change, Update) for change in changes)
+    keeps_less = not live.unseen and any(isinstance(change, Update) for change in changes)
     return read_evidence(admin, live, wanted, ledgers_of=frozenset(wanted) if keeps_less else frozenset())
 
 
@@ -151,6 +155,8 @@ def plan_against(
     evidence = evidence_for(admin, difference.changes, live)
     now = int(time.time() * 1000)
     plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
+    if live.unseen:
+        return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings))
     return replace(plan, findings=(*plan.findings, *_incompatible_schemas(admin, plan)))
 
 

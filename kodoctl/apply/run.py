@@ -18,6 +18,7 @@ from kodoctl.plan import document
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.reduced import refuse_reduced
 from kodoctl.plan.stale import other_cluster, staleness
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.journal import Heading, Journal
@@ -55,6 +56,7 @@ def run(
     runs, ClusterError when the groundwork fails. Once writing has begun, failures are in the report. `seat`: where this
     apply waits for those of other clusters.
     """
+    refuse_reduced(plan)
     _check_identity(session, plan)
     _groundwork(session, plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))

@@ -77,7 +77,7 @@ def plan(
         _plan_several(reach, paths, env, given, out=out, output=output, detailed=detailed, verbose=verbose)
         return
     with reach.only().session() as session:
-        prepared = prepare_files(session, paths, env, given, verbose=verbose)
+        prepared = prepare_files(session, paths, env, given, verbose=verbose, may_reduce=True)
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
         show_plan(prepared.plan, wiring.shown_target(session.connection), output)
@@ -233,11 +233,13 @@ def _shown(planned: Plan, session: Session, approval: Approval) -> Plan:
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     """The plan made now, if all of it was approved: the file says what may be done, never what is done."""
     from kodoctl.plan.approved import unapproved, with_reviewed_evidence
+    from kodoctl.plan.reduced import refuse_reduced
 
     if reviewed.refused:
         raise RefusedError(
             error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
         )
+    refuse_reduced(reviewed, file)
     if findings := unapproved(planned, reviewed):
         raise RefusedError(*findings)
     return with_reviewed_evidence(planned, reviewed)
@@ -246,7 +248,9 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
 def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) -> None:
     """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
     from kodoctl.cli.apply_flow import check_files
+    from kodoctl.plan.reduced import refuse_reduced
 
+    refuse_reduced(planned, file)
     if not approval.json_output:
         show_plan(planned, wiring.shown_target(session.connection))
     if planned.refused:

@@ -50,8 +50,10 @@ def load(paths: list[str] | None, environment: str | None, given: Given) -> Load
     return Loaded(named, desired, declared_at(named, given.against, desired.environment))
 
 
-def prepare_loaded(session: Session, loaded: Loaded, given: Given, *, tell: Callable[[str], None] | None) -> Prepared:
-    """The plan against one cluster; `tell`: where requests and time are told."""
+def prepare_loaded(
+    session: Session, loaded: Loaded, given: Given, *, tell: Callable[[str], None] | None, may_reduce: bool = False
+) -> Prepared:
+    """The plan against one cluster; `tell`: where requests and time are told; `may_reduce`: it will not be applied as it is."""
     from kodoctl.apply.prepare import prepare
     from kodoctl.plan.selection import Selection
 
@@ -59,17 +61,17 @@ def prepare_loaded(session: Session, loaded: Loaded, given: Given, *, tell: Call
     allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
     selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
     began = time.monotonic()
-    prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection)
+    prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce)
     if tell is not None:
         tell(wiring.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
 
 
 def prepare_files(
-    session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool
+    session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool, may_reduce: bool = False
 ) -> Prepared:
-    """The plan of a command that asks one cluster."""
+    """The plan of a command that asks one cluster; `may_reduce` as above."""
     from kodoctl.cli.console import tell
 
     loaded = load(paths, wiring.environment_of(session.connection, env), given)
-    return prepare_loaded(session, loaded, given, tell=tell if verbose else None)
+    return prepare_loaded(session, loaded, given, tell=tell if verbose else None, may_reduce=may_reduce)

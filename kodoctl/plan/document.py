@@ -42,6 +42,8 @@ def to_json(plan: Plan) -> Json:
         "against": {"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
         "namespaces": [str(namespace) for namespace in plan.namespaces],
         "digest": plan.digest,
+        "complete": not plan.unseen,
+        "unseen": [str(namespace) for namespace in plan.unseen],
         "refused": plan.refused,
         "summary": summary(plan),
         "changes": [codec.change_to_json(change) for change in plan.changes],
@@ -146,6 +148,7 @@ def from_json(document: Json) -> Plan:
         destroying=document["destroying"],
         paths=tuple(document["paths"]),
         portion=_portion_from_json(document["part"]),
+        unseen=tuple(NamespaceName.parse(name) for name in document["unseen"]),
         against=(document["against"]["ref"], document["against"]["commit"]) if document["against"] else None,
     )
 

@@ -162,4 +162,5 @@ class Live:
     bookies: int | None = None  # None: not asked, or only super-users may
     absent_tenants: frozenset[str] = frozenset()
     unsupported: frozenset[str] = frozenset()  # topic policies this broker does not have
+    unseen: frozenset[NamespaceName] = frozenset()  # of which only topics and subscriptions could be read
     policies_read: str = "bulk"  # how topic policies were read: bulk, single requests, or none needed

@@ -56,6 +56,7 @@ class Plan:
     paths: tuple[str, ...] = ()  # the files, as the command named them
     against: tuple[str, str] | None = None  # the git revision it is compared with, as named, and its commit
     portion: Portion | None = None  # None: all that the files say
+    unseen: tuple[NamespaceName, ...] = ()  # of which only topics and subscriptions were seen: kodoctl.plan.reduced
 
     @property
     def refused(self) -> bool:
@@ -125,6 +126,7 @@ def make_plan(  # the parts of a plan are what they are
         destroying=bool(desired.destroyed),
         against=(against.ref, against.commit) if against is not None else None,
         portion=chosen.portion if chosen is not None else None,
+        unseen=tuple(sorted(live.unseen)),
     )
 
 

@@ -7,7 +7,7 @@ backlog, last publish).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.compare import validates
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
 from kodoctl.plan.ledger import Ledger
-from kodoctl.pulsar.admin import Admin, must, namespace_path
+from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import read_control
@@ -38,8 +38,6 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 
-Report = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Scope:
@@ -57,6 +55,7 @@ class Scope:
     everything: bool = False
     only: frozenset[TopicName] | None = None
     bookies: bool = False  # whether their number matters
+    reduced: bool = False  # go on where this role may see topics alone: `Live.unseen`
 
 
 @dataclass(slots=True)
@@ -70,22 +69,22 @@ class _Reading:
     uuids: dict[str, str | None] = field(default_factory=dict)
     absent_tenants: set[str] = field(default_factory=set)
     how: set[str] = field(default_factory=set)
+    unseen: set[NamespaceName] = field(default_factory=set)
 
 
-def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Report = lambda _: None) -> Live:
+def read_live(admin: Admin, client: BrokerClient, scope: Scope) -> Live:
     """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
     server = read_server(admin)
     reading = _Reading()
     with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
         namespaces = set(scope.namespaces)
         for tenant in sorted({namespace.tenant for namespace in scope.namespaces} | scope.tenants):
-            index = _read_tenant(admin, tenant, reading)
+            index = _read_tenant(admin, tenant, scope, reading)
             namespaces |= {namespace for name in scope.names for namespace in index.get(name, ())}
         for namespace in sorted(namespaces):
-            report(f"reading {namespace}")
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
-            _add(reading, (Found(grant) for grant in _read_grants(admin, namespace)))
+            _add(reading, (Found(grant) for grant in _read_grants(admin, namespace, scope, reading)))
         for schema in pool.map(lambda topic: _read_schema(admin, topic), sorted(scope.schemas)):
             if schema is not None:
                 _add(reading, [Found(schema)])
@@ -100,6 +99,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope, *, report: Repor
         bookies=read_bookies(admin) if scope.bookies else None,
         absent_tenants=frozenset(reading.absent_tenants),
         unsupported=server.unsupported,
+        unseen=frozenset(reading.unseen),
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
 
@@ -127,14 +127,16 @@ def _granted_elsewhere(reading: _Reading, scope: Scope) -> Iterator[NamespaceNam
                     yield NamespaceName(tenant, namespace)
 
 
-def _read_grants(admin: Admin, namespace: NamespaceName) -> Iterator[GrantResource]:
+def _read_grants(admin: Admin, namespace: NamespaceName, scope: Scope, reading: _Reading) -> Iterator[GrantResource]:
     """Grants in a namespace that is not ours; one that is not there has none."""
     reply = admin.call("GET", namespace_path(namespace))
-    if not reply.missing:
+    if scope.reduced and reply.forbidden:
+        reading.unseen.add(namespace)
+    elif not reply.missing:
         yield from grants_of(namespace, must(reply, f"reading grants of {namespace}"))
 
 
-def _read_tenant(admin: Admin, tenant: str, reading: _Reading) -> dict[str, tuple[NamespaceName, ...]]:
+def _read_tenant(admin: Admin, tenant: str, scope: Scope, reading: _Reading) -> dict[str, tuple[NamespaceName, ...]]:
     """The tenant and what its control namespace holds; returns the index: topology name -> its namespaces."""
     reply = admin.call("GET", f"tenants/{tenant}")
     if reply.missing:
@@ -144,7 +146,12 @@ def _read_tenant(admin: Admin, tenant: str, reading: _Reading) -> dict[str, tupl
     if reply.ok:
         clusters, roles = reply.data.get("allowedClusters") or [], reply.data.get("adminRoles") or []
         _add(reading, [Found(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
-    control = read_control(admin, tenant)
+    try:
+        control = read_control(admin, tenant)
+    except AdminError as problem:
+        if scope.reduced and problem.reply.forbidden:
+            return {}
+        raise
     reading.uuids[tenant] = control.uuid
     return dict(control.index)
 
@@ -153,6 +160,11 @@ def _read_namespace(reader: _Reader, namespace: NamespaceName, scope: Scope, rea
     reply = reader.admin.call("GET", namespace_path(namespace))
     if reply.missing:
         reading.ledgers[namespace] = {}
+        return
+    if scope.reduced and reply.forbidden:
+        reading.unseen.add(namespace)
+        reading.policies[namespace], reading.ledgers[namespace] = {}, {}
+        _read_topics(reader, namespace, scope, reading)
         return
     dump = must(reply, f"reading namespace {namespace}")
     policies = read_namespace_policies(dump, reader.server.cluster)
@@ -195,7 +207,10 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
-        namespace, wanted, validates=validates(reading.policies[namespace], reader.server.defaults)
+        namespace,
+        wanted,
+        validates=validates(reading.policies[namespace], reader.server.defaults),
+        checked=namespace not in reading.unseen,
     )
     if wanted:
         reading.how.add(policies.how)

@@ -40,18 +40,20 @@ class PolicyReader:
     ) -> None:
         self._admin, self._client, self._pool, self._version = admin, client, pool, version
 
-    def read(self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool) -> TopicPolicyReading:
+    def read(
+        self, namespace: NamespaceName, topics: Sequence[TopicName], *, validates: bool, checked: bool = True
+    ) -> TopicPolicyReading:
         """The same answer either way; `how` says which way and why. `validates`: what counts for schema validation where a
-        topic says nothing.
+        topic says nothing; `checked`: whether single requests, which need more rights, are held against the bulk.
         """
         if not topics:
             return TopicPolicyReading({}, frozenset(), "none needed")
         try:
             bulk = read_bulk(self._admin, self._client, namespace)
             found = {topic: _settled(read_topic_policies(bulk.of(topic.full)), validates=validates) for topic in topics}
-            if bulk.there:
+            if bulk.there and checked:
                 self._canary(topics, found, bulk)
-            elif not self._version or self._version >= _OTHER_STORE:
+            elif not bulk.there and (not self._version or self._version >= _OTHER_STORE):
                 raise BulkUnavailableError("there is no system topic with policies")  # noqa: TRY301  # one way to fall back
         except BulkUnavailableError as problem:
             return self._one_by_one(topics, str(problem), validates=validates)

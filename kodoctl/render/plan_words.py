@@ -27,7 +27,8 @@ def symbol(change: Json) -> str:
 def cluster_line(document: Json, target: str) -> str:
     """Which cluster, for the head of every plan and apply."""
     uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})
-    identity = f", {', '.join(uuid[:8] for uuid in uuids)}" if uuids else ", first apply"
+    none = ", first apply" if document["complete"] else ""
+    identity = f", {', '.join(uuid[:8] for uuid in uuids)}" if uuids else none
     environment = f", environment {document['environment']}" if document["environment"] else ""
     return one_line(f"{target} (cluster {document['cluster']['name']}{identity}){environment}")
 

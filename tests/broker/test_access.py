@@ -104,12 +104,33 @@ def test_only_a_super_user_makes_a_tenant_and_others_are_told_so(guarded: Guarde
     guarded.assert_settled(str(path))
 
 
-def test_who_may_consume_sees_the_status_but_no_plan(guarded: Guarded) -> None:
-    guarded.topology(FILE, "namespace_grants: {planner: [consume]}\n")
+def test_who_may_consume_sees_the_status_and_a_plan_of_topics_alone(guarded: Guarded) -> None:
+    grants = "namespace_grants: {planner: [consume]}\n"
+    guarded.topology(f"{FILE}\nL: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}", grants)
     guarded.apply()
     guarded.as_("planner")
     assert "J" in guarded.run("status").out
-    assert "this needs a role with more rights" in _words(guarded.plan(code=1).err)
+    same = guarded.plan()
+    assert same.summary.startswith("No changes"), same.text
+    assert "not all could be seen [K429]" in same.out
+    guarded.topology(
+        f"{FILE.replace('{', '{policies: {ttl: 9d}, ', 1)}\nK: {{}}", f"{grants}namespace_policies: {{ttl: 30d}}\n"
+    )
+    said = {(one["action"], one["address"]) for one in guarded.plan_json()["changes"]}
+    assert ("create", f"topic.{guarded.full('K')}") in said
+    assert ("update", f"topic.{guarded.full('J')}") in said
+    assert {("delete", f"topic.{guarded.full('L')}"), ("delete", f"subscription.{guarded.full('L')}/s")} <= said
+    assert all(address.startswith(("topic.", "subscription.")) for _, address in said)
+    guarded.plan("--out", "reduced.json")
+    document = json.loads(Path("reduced.json").read_text(encoding="utf-8"))
+    assert (document["complete"], document["unseen"]) == (False, [guarded.namespace])
+    before = guarded.dump()
+    for command in (["reduced.json"], ["--approved", "reduced.json", "--auto-approve"]):
+        assert "a reduced plan cannot be applied [K430]" in guarded.as_("applier").run("apply", *command, code=4).err
+    assert guarded.dump() == before
+    guarded.as_("planner")
+    for command in ("drift", "apply --auto-approve"):
+        assert "this needs a role with more rights" in _words(guarded.run(*command.split(), code=1).err)
 
 
 @pytest.mark.parametrize("command", [["plan"], ["apply", "--auto-approve"], ["status"], ["drift"]], ids=lambda c: c[0])
@@ -370,5 +391,5 @@ def test_a_context_tells_what_may_be_done_and_which_right_is_missing(guarded: Gu
     assert " ".join(line[38:].split(",")[0] for line in lines) == may
     assert "binary port: answers" in told.out
     # and it is so
-    assert guarded.plan(code=None).code == (0 if may.startswith("yes") else 1)
+    assert guarded.run("drift", code=None).code == (0 if may.startswith("yes") else 1)
     assert guarded.run("status", code=None).code == (0 if may.endswith("yes") else 1)

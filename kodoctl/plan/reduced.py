@@ -1,0 +1,77 @@
+"""A plan by a role that may not see all: from markers and topic policies, without namespaces, grants and ledgers.
+
+Whoever has `consume` on a namespace sees topics, partitions, properties, subscriptions, use and topic policies; not the
+namespace's own policies, grants and properties, where the ledgers are (pulsar-measured §8). What is left says what would become of
+topics and subscriptions, and cannot be applied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from kodoctl.errors import Diagnostic, RefusedError, Where, error, warning
+from kodoctl.plan.inventory import Desired, Found, Live, Wanted
+from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.plan import Plan
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
+
+K429: Final = "not all could be seen"
+
+
+def reduced(desired: Desired, live: Live) -> tuple[Desired, Live]:
+    """Both sides without what could not be read in `live.unseen`; there the markers stand for the ledgers."""
+    bare = {namespace: NamespaceResource(namespace, {}, managed=None) for namespace in live.unseen}
+    objects = {
+        address: replace(wanted, resource=bare[wanted.resource.name])
+        if isinstance(wanted.resource, NamespaceResource) and wanted.resource.name in bare
+        else wanted
+        for address, wanted in desired.objects.items()
+        if not _hidden(wanted, live.unseen)
+    }
+    found = {resource.address: Found(resource) for resource in bare.values()}
+    entries = {namespace: _by_markers(namespace, live, desired.environment) for namespace in live.unseen}
+    return (
+        replace(desired, objects=objects),
+        replace(live, objects={**live.objects, **found}, ledgers={**live.ledgers, **entries}),
+    )
+
+
+def _hidden(wanted: Wanted, unseen: frozenset[NamespaceName]) -> bool:
+    match wanted.resource:
+        case TenantResource(name=tenant):
+            return tenant in {namespace.tenant for namespace in unseen}
+        case GrantResource() as grant:
+            return namespace_of(grant) in unseen
+        case _:
+            return False
+
+
+def _by_markers(namespace: NamespaceName, live: Live, environment: str | None) -> dict[str, Ledger]:
+    owned: dict[str, dict[Address, Holding]] = {}
+    for address, found in live.objects.items():
+        if found.marker is not None and namespace_of(found.resource) == namespace:
+            owned.setdefault(found.marker, {})[address] = Holding.CREATED
+    return {name: Ledger(name, namespace, environment=environment, owned=held) for name, held in owned.items()}
+
+
+def unseen_finding(unseen: Iterable[NamespaceName]) -> Iterator[Diagnostic]:
+    """What a reduced plan does not know, in one warning."""
+    if names := ", ".join(map(str, sorted(unseen))):
+        detail = (
+            f"this role may not read the policies, grants and ownership ledgers of {names}: nothing is said of them, and dangers"
+            " that depend on them are not judged. What is no longer declared shows as a delete, also where it was adopted and"
+            " would stay. This plan cannot be applied; a whole one needs the admin role of the Pulsar tenant"
+        )
+        yield warning("K429", K429, detail)
+
+
+def refuse_reduced(plan: Plan, file: str | None = None) -> None:
+    """Raises RefusedError for a plan that not all could be seen for."""
+    if plan.unseen:
+        names = ", ".join(map(str, plan.unseen))
+        detail = f"it was made by a role that may not see all of {names}: plan again with one that may"
+        raise RefusedError(error("K430", "a reduced plan cannot be applied", detail, Where(file) if file else None))
