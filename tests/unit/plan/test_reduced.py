@@ -69,6 +69,15 @@ def test_objects_of_other_topologies_stay_theirs() -> None:
     assert found.elsewhere == {"other": sum(isinstance(one.resource, SEEN) for one in there.objects.values())}
 
 
+def test_what_nobody_owns_is_adopted_or_listed_as_in_a_whole_plan() -> None:
+    side = wanted(topology("{J: {}}"))
+    there = applied(wanted(topology("{J: {}, K: {}}")))
+    unmarked = {address: replace(found, marker=None) for address, found in there.objects.items()}
+    found = diff(*reduced(side, _denied(replace(there, objects=unmarked), side)))
+    assert said(found.changes) == {("adopt", "topic.J")}
+    assert found.unmanaged == (f"topic.persistent://{HERE}/K",)
+
+
 def test_what_was_seen_whole_is_left_as_it_is() -> None:
     side, there = wanted(topology()), empty()
     assert reduced(side, there) == (side, there)
