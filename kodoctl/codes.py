@@ -151,9 +151,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K426": Code("no such object in the plan",
                      "Give an address of the files or of what they own, or a pattern such as '*/orders*'."),
         "K427": Code("a renamed topology cannot be applied in parts yet", "Apply all of it once, without --target and --exclude."),
+        "K428": Code("a plan file is carried out as it is", "Give these flags to `kodoctl plan --out FILE`, and review that."),
         "K429": Code("not all could be seen", "Plan with the Pulsar tenant's admin role to see the rest."),
         "K430": Code("a reduced plan cannot be applied", "Plan again with a role that may see all."),
-        "K428": Code("a plan file is carried out as it is", "Give these flags to `kodoctl plan --out FILE`, and review that."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),
