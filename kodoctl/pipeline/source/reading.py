@@ -6,7 +6,8 @@ The loop costs a few microseconds a message; nothing in it may be done that an e
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import ClusterError, error
@@ -14,7 +15,7 @@ from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
 from kodoctl.pipeline.source.options import Options
-from kodoctl.pipeline.source.ranges import Split
+from kodoctl.pipeline.source.ranges import START, Place, Split
 from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
@@ -26,18 +27,25 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE_FIELD: Final = 6  # of the serialised id: the Python client tells it nowhere else
 _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
+_BATCH: Final = 32 * 1024 * 1024  # bytes of an Arrow batch, as stored; Arrow itself ends at 2 GiB of payloads
 
 
-def read_split(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
+def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
     """Its messages in order, as batches of kodoctl.pipeline.schema.MESSAGES. Raises ClusterError behind the last of them when
-    entries are missing and the options are strict; writes the coverage record first.
+    entries are missing and the options are strict; writes the coverage record first. `client`: of the options' connection,
+    for many splits; left open unless something was wrong. None: one for this split alone.
     """
     coverage = Coverage(split)
     began = time.monotonic()
     if split.hole:
         coverage.state = HOLE
     else:
-        yield from _messages(split, options, coverage)
+        broker = client or BrokerClient(options.connection)
+        try:
+            yield from _messages(split, options, coverage, broker)
+        finally:
+            if client is None or not coverage.full:
+                broker.close()
     coverage.seconds = time.monotonic() - began
     if not coverage.full and split.pieces:
         coverage.ledgers_after = _ledgers(split, options)
@@ -47,20 +55,22 @@ def read_split(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
         raise ClusterError(error("K574", "stored messages could not be read", coverage.problem))
 
 
-def _messages(split: Split, options: Options, coverage: Coverage) -> Iterator[pa.RecordBatch]:
+def _messages(split: Split, options: Options, coverage: Coverage, broker: BrokerClient) -> Iterator[pa.RecordBatch]:
     import pulsar
 
-    with BrokerClient(options.connection) as client:
-        start = pulsar.MessageId(split.partition, *split.first, -1)
+    start = pulsar.MessageId(split.partition, *split.first, -1)
+    try:
+        reader = broker.get().create_reader(
+            split.part, start, receiver_queue_size=queue_size(split), start_message_id_inclusive=True
+        )
         try:
-            reader = client.get().create_reader(
-                split.part, start, receiver_queue_size=queue_size(split), start_message_id_inclusive=True
-            )
             yield from _loop(reader, split, options, coverage)
-        except pulsar.Timeout:
-            pass  # the state of a coverage that nobody completed
-        except pulsar.PulsarException as problem:
-            raise ClusterError(error("K561", "messages cannot be read", f"{split.part}: {problem}")) from None
+        finally:
+            reader.close()
+    except pulsar.Timeout:
+        pass  # the state of a coverage that nobody completed
+    except pulsar.PulsarException as problem:
+        raise ClusterError(error("K561", "messages cannot be read", f"{split.part}: {problem}")) from None
 
 
 def queue_size(split: Split) -> int:
@@ -72,39 +82,68 @@ def queue_size(split: Split) -> int:
 def _loop(reader: Any, split: Split, options: Options, coverage: Coverage) -> Iterator[pa.RecordBatch]:
     import pulsar
 
-    columns, last, timeout, rows = Columns(split, payload=options.payload), split.last, options.timeout, options.rows
-    last_ledger, last_entry = last
-    read, at_ledger, at_entry, gathered = reader.read_next, -1, -1, 0
-    add = columns.add
+    columns, last, most = Columns(split, payload=options.payload), split.last, batch_rows(split, options.rows)
+    at: Place = START
     try:
-        while True:
-            message = read(timeout)
-            token = message.message_id()
-            ledger, entry, index = token.ledger_id(), token.entry_id(), token.batch_index()
-            if entry != at_entry or ledger != at_ledger:
-                if (ledger, entry) > last:
+        for ledger, entry, index, messages in runs(reader.read_next, options.timeout):
+            if (ledger, entry) != at:
+                at = ledger, entry
+                if at > last:
                     coverage.state = OVERRUN
                     break
                 coverage.entry(ledger, entry)
-                at_ledger, at_entry = ledger, entry
-            add(ledger, entry, index, message)
-            gathered += 1
-            if gathered == rows:
-                coverage.rows += gathered
-                gathered = 0
+            columns.add(ledger, entry, index, messages)
+            if columns.rows >= most:
+                coverage.rows += columns.rows
                 yield columns.batch()
-            if entry == last_entry and ledger == last_ledger and (index < 0 or index + 1 >= batch_size(token)):
+            if at == last and (index < 0 or index + len(messages) >= batch_size(messages[-1].message_id())):
                 coverage.state = COMPLETE
                 break
     except pulsar.Timeout:
         pass
-    if gathered:
-        coverage.rows += gathered
+    if columns.rows:
+        coverage.rows += columns.rows
         yield columns.batch()
 
 
+def batch_rows(split: Split, rows: int) -> int:
+    """Rows of an Arrow batch: as many as were asked for, fewer where messages are so large that they would not fit in one."""
+    return max(1, min(rows, _BATCH * split.entries // max(1, split.size)))
+
+
+def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
+    """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry). `read` gives
+    the next one within `timeout` ms; what it raises is raised behind the last message.
+
+    To ask each message for its place is a sixth of what reading it costs. A producer's batch is one entry and says how
+    many it holds: when so many came, from its first to its last, the places of those between are known.
+    """
+    while True:
+        first = read(timeout)
+        token = first.message_id()
+        ledger, entry, index = token.ledger_id(), token.entry_id(), token.batch_index()
+        size = batch_size(token) if index == 0 else 1
+        if size == 1:
+            yield ledger, entry, index, [first]
+            continue
+        messages, problem = [first], None
+        try:
+            messages.extend(map(read, repeat(timeout, size - 1)))
+        except Exception as late:  # noqa: BLE001 - raised when what came before it is told
+            problem = late
+        end = messages[-1].message_id()
+        if (end.ledger_id(), end.entry_id(), end.batch_index() + 1) == (ledger, entry, size) and len(messages) == size:
+            yield ledger, entry, 0, messages
+        else:
+            for one in messages:
+                token = one.message_id()
+                yield token.ledger_id(), token.entry_id(), token.batch_index(), [one]
+        if problem is not None:
+            raise problem
+
+
 class Columns:
-    """Gathers messages column by column."""
+    """Gathers messages, and turns them into Arrow column by column."""
 
     def __init__(self, split: Split, *, payload: bool) -> None:
         self._split, self._payload = split, payload
@@ -112,66 +151,62 @@ class Columns:
         self._begin()
 
     def _begin(self) -> None:
-        self.ledgers: list[int] = []
-        self.entries: list[int] = []
-        self.indexes: list[int] = []
-        self.keys: list[str | None] = []
-        self.published: list[int] = []
-        self.events: list[int | None] = []
-        self.names: list[str] = []
-        self.values: list[str] = []
-        self.ends: list[int] = [0]
-        self.broken: dict[int, str] = {}
-        self.payloads: list[bytes | None] = []
+        self._messages: list[Any] = []
+        self._ledgers: list[int] = []
+        self._entries: list[int] = []
+        self._indexes: list[int] = []
+        self._published: list[int] = []
 
-    def add(self, ledger: int, entry: int, index: int, message: Any) -> None:
-        """One message."""
-        self.ledgers.append(ledger)
-        self.entries.append(entry)
-        self.indexes.append(index)
-        try:
-            properties, key = message.properties(), message.partition_key()
-        except UnicodeDecodeError:
-            properties, key, _, self.broken[len(self.ledgers) - 1] = legible(message)
-        self.keys.append(key or None)
-        self.published.append(message.publish_timestamp())
-        self.events.append(message.event_timestamp() or None)
-        if properties:
-            self.names.extend(properties)
-            self.values.extend(properties.values())
-        self.ends.append(len(self.names))
-        if self._payload:
-            payload = message.data()
-            self.payloads.append(payload if payload or not message.has_null_value() else None)
+    @property
+    def rows(self) -> int:
+        """Messages gathered."""
+        return len(self._messages)
+
+    def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
+        """Consecutive messages of an entry, the first of them at `index`."""
+        number = len(messages)
+        self._messages += messages
+        self._ledgers += [ledger] * number
+        self._entries += [entry] * number
+        self._indexes += range(index, index + number)
+        self._published += [messages[0].publish_timestamp()] * number  # Pulsar stores one for each entry
 
     def batch(self) -> pa.RecordBatch:
         """What was gathered; begins anew."""
         import pyarrow as pa
+        import pyarrow.compute as pc
 
-        number, split = len(self.ledgers), self._split
-        millis = pa.timestamp("ms", tz="UTC")
-        strings = pa.string()
+        messages, split, broken = self._messages, self._split, None
+        number, millis, strings = len(messages), pa.timestamp("ms", tz="UTC"), pa.string()
+        try:
+            told = [one.properties() for one in messages]
+            keys = [one.partition_key() or None for one in messages]
+        except UnicodeDecodeError:
+            told, keys, broken = _legible(messages)
         properties = pa.MapArray.from_arrays(
-            pa.array(self.ends, pa.int32()), pa.array(self.names, strings), pa.array(self.values, strings)
+            pa.array(list(accumulate(map(len, told), initial=0)), pa.int32()),
+            pa.array(list(chain.from_iterable(told)), strings),
+            pa.array(list(chain.from_iterable(map(dict.values, told))), strings),
         )
-        broken = [self.broken.get(row) for row in range(number)] if self.broken else None
-        payload = pa.array(self.payloads, pa.binary()) if self._payload else pa.nulls(number, pa.binary())
-        sizes = [len(one or b"") for one in self.payloads] if self._payload else None
+        payload = pa.array(_payloads(messages), pa.binary()) if self._payload else pa.nulls(number, pa.binary())
+        sizes = pc.binary_length(payload).cast(pa.int64())
         made = pa.RecordBatch.from_arrays(
             [
-                _repeated(split.topic, strings, number),
-                _repeated(split.partition, pa.int32(), number),
-                pa.array(self.ledgers, pa.int64()),
-                pa.array(self.entries, pa.int64()),
-                pa.array(self.indexes, pa.int32()),
-                pa.array(self.keys, strings),
-                pa.array(self.published, millis).cast(self._schema.field("publish_ts").type),
-                pa.array(self.events, millis).cast(self._schema.field("event_ts").type),
+                pa.repeat(pa.scalar(split.topic, strings), number),
+                pa.repeat(pa.scalar(split.partition, pa.int32()), number),
+                pa.array(self._ledgers, pa.int64()),
+                pa.array(self._entries, pa.int64()),
+                pa.array(self._indexes, pa.int32()),
+                pa.array(keys, strings),
+                pa.array(self._published, millis).cast(self._schema.field("publish_ts").type),
+                pa.array([one.event_timestamp() or None for one in messages], millis).cast(
+                    self._schema.field("event_ts").type
+                ),
                 properties,
                 pa.array(broken, strings) if broken else pa.nulls(number, strings),
-                pa.array(sizes, pa.int64()) if sizes else pa.nulls(number, pa.int64()),
+                sizes.fill_null(0) if self._payload else sizes,
                 payload,
-                _repeated(split.id, strings, number),
+                pa.repeat(pa.scalar(split.id, strings), number),
             ],
             schema=self._schema,
         )
@@ -179,10 +214,28 @@ class Columns:
         return made
 
 
-def _repeated(value: object, kind: Any, number: int) -> Any:
-    import pyarrow as pa
+def _payloads(messages: list[Any]) -> list[bytes | None]:
+    found = [one.data() for one in messages]
+    if all(found):
+        return found
+    return [one if one or not message.has_null_value() else None for one, message in zip(found, messages, strict=True)]
 
-    return pa.repeat(pa.scalar(value, kind), number)
+
+def _legible(messages: list[Any]) -> tuple[list[dict[str, str]], list[str | None], list[str | None]]:
+    """Properties, keys, and what of them is lost, of messages some of which have other bytes than text."""
+    told: list[dict[str, str]] = []
+    keys: list[str | None] = []
+    broken: list[str | None] = []
+    for message in messages:
+        lost: str | None = None
+        try:
+            properties, key = message.properties(), message.partition_key()
+        except UnicodeDecodeError:
+            properties, key, _, lost = legible(message)
+        told.append(properties)
+        keys.append(key or None)
+        broken.append(lost)
+    return told, keys, broken
 
 
 def batch_size(token: Any) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -26,6 +27,8 @@ from kodoctl.pipeline.source.pruning import Pruning
 from kodoctl.pipeline.source.ranges import Piece, Split, Stored, clip, part_name, splits_each, splits_of
 from kodoctl.pipeline.source.reading import read_split
 from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import whole_topic
 
 if TYPE_CHECKING:
@@ -55,6 +58,14 @@ class PulsarSource(DataSource):
     def streamReader(self, schema: StructType) -> PulsarStream:  # noqa: ARG002, N802 - Spark's name
         """For streams."""
         return PulsarStream(self._options())
+
+
+@cache
+def broker(connection: Connection) -> BrokerClient:
+    """Of each process that reads one: Spark uses its Python processes again, and to connect costs as much as to read some
+    thousand messages.
+    """
+    return BrokerClient(connection)
 
 
 class _Planner:
@@ -117,7 +128,7 @@ class PulsarReader(DataSourceReader, _Planner):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split."""
-        return read_split(partition.value, self.options)
+        return read_split(partition.value, self.options, broker(self.options.connection))
 
 
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
@@ -179,7 +190,7 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split."""
-        return read_split(partition.value, self.options)
+        return read_split(partition.value, self.options, broker(self.options.connection))
 
 
 def _named(part: str) -> tuple[str, int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -246,10 +245,3 @@ def test_a_hole_has_a_record_of_its_own() -> None:
 def test_gaps_are_listed_up_to_a_limit() -> None:
     split = Split("persistent://a/b/c", 0, (Piece(5, 0, 999, 1_000),))
     assert len(_covered(split, [(5, entry) for entry in range(1, 999, 2)]).gaps) == 100
-
-
-@pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])
-def test_a_reader_fetches_ahead_within_memory(size: int, entries: int, expected: int) -> None:
-    from kodoctl.pipeline.source.reading import queue_size
-
-    assert queue_size(Split("persistent://a/b/c", 0, (Piece(1, 0, entries - 1, size),))) == expected

@@ -1,0 +1,103 @@
+"""Messages are taken an entry at a time, and each one's place is nonetheless its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import pytest
+
+from kodoctl.pipeline.source.ranges import Piece, Split
+from kodoctl.pipeline.source.reading import batch_rows, queue_size, runs
+
+Found = list[tuple[int, int, int, int]]
+
+
+class Id(NamedTuple):
+    """As the client gives it, with what `serialize` says of the batch."""
+
+    ledger: int
+    entry: int
+    at: int
+    size: int
+
+    def ledger_id(self) -> int:
+        return self.ledger
+
+    def entry_id(self) -> int:
+        return self.entry
+
+    def batch_index(self) -> int:
+        return self.at
+
+    def serialize(self) -> bytes:
+        return bytes([8, self.ledger, 16, self.entry, 48, self.size])
+
+    def message_id(self) -> Id:
+        return self
+
+
+def taken(ids: Iterable[Id]) -> tuple[Found, bool]:
+    """(ledger, entry, index, messages) of each run, all told; whether the end was a time-out."""
+    left, found = iter(ids), Found()
+
+    def read(timeout: int) -> Id:
+        assert timeout == 5
+        for one in left:
+            return one
+        raise TimeoutError
+
+    try:
+        for ledger, entry, index, messages in runs(read, 5):
+            assert [(one.ledger, one.entry) for one in messages] == [(ledger, entry)] * len(messages)
+            assert [one.at for one in messages] == list(range(index, index + len(messages)))
+            found.append((ledger, entry, index, len(messages)))
+    except TimeoutError:
+        return found, True
+    return found, False
+
+
+def entry(number: int, size: int, ledger: int = 3) -> list[Id]:
+    return [Id(ledger, number, index, size) for index in range(size)]
+
+
+def test_a_whole_entry_is_one_run() -> None:
+    alone = Id(3, 8, -1, 0)
+    assert taken([*entry(6, 4), *entry(7, 1), alone, alone._replace(entry=9), *entry(0, 2, ledger=4)]) == (
+        [(3, 6, 0, 4), (3, 7, 0, 1), (3, 8, -1, 1), (3, 9, -1, 1), (4, 0, 0, 2)],
+        True,
+    )
+
+
+def test_messages_before_a_time_out_are_told_each_with_its_place() -> None:
+    assert taken(entry(6, 4)[:3]) == ([(3, 6, 0, 1), (3, 6, 1, 1), (3, 6, 2, 1)], True)
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_batch_with_a_gap_is_looked_at_message_by_message(gone: int) -> None:
+    rows = [one for one in entry(6, 4) if one.at != gone]
+    expected = [(3, 6, one.at, 1) for one in rows] + [(3, 7, index, 1) for index in range(1)]
+    found, _ = taken([*rows, *entry(7, 3)])
+    assert found[:4] == expected
+    assert found[4:] == [(3, 7, 1, 1), (3, 7, 2, 1)]
+
+
+def test_a_batch_that_is_begun_again_is_looked_at_message_by_message() -> None:
+    rows = [*entry(6, 4)[:2], *entry(6, 4)]
+    assert taken(rows)[0] == [(3, 6, index, 1) for index in (0, 1, 0, 1, 2, 3)]
+
+
+def test_a_batch_that_begins_in_its_middle_is_looked_at_message_by_message() -> None:
+    assert taken([*entry(6, 4)[2:], *entry(7, 2)])[0] == [(3, 6, 2, 1), (3, 6, 3, 1), (3, 7, 0, 2)]
+
+
+@pytest.mark.parametrize(
+    ("size", "entries", "rows"), [(10, 1, 5_000), (10**9, 10**6, 5_000), (10**9, 1_000, 33), (10**9, 10, 1)]
+)
+def test_a_batch_has_room_for_large_messages(size: int, entries: int, rows: int) -> None:
+    assert batch_rows(Split("persistent://a/b/c", 0, (Piece(1, 0, entries - 1, size),)), 5_000) == rows
+
+
+@pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])
+def test_a_reader_fetches_ahead_within_memory(size: int, entries: int, expected: int) -> None:
+    assert queue_size(Split("persistent://a/b/c", 0, (Piece(1, 0, entries - 1, size),))) == expected
