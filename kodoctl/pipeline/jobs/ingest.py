@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pipeline import canonical
+from kodoctl.pipeline import events, transitions
+from kodoctl.pipeline.event_source import EventSource
 from kodoctl.pipeline.failing import failed, words
 from kodoctl.pipeline.jobs.cursors import read_cursors
 from kodoctl.pipeline.landing import Landing, Manifest, Part
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.source.options import addressed
-from kodoctl.pipeline.source.spark import PulsarSource
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -103,15 +103,17 @@ def _begin(request: Request, now: int, topics: list[FamilyTopic]) -> None:
 def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, writer: _Writer) -> None:
     from pyspark.errors import PySparkException
 
-    spark.dataSource.register(PulsarSource)
+    spark.dataSource.register(EventSource)
     options = addressed(request.connection) | {
         "topics": ",".join(topic.name.full for topic in topics),
         "maxBytesPerTrigger": str(request.max_bytes),
         "cores": str(writer.cores),
         "coverage": request.landing.work(request.run).uri,
         "failOnDataLoss": str(not request.accept_holes).lower(),
+        "roles": events.to_text(events.roles(request.expansion)),
+        "run": request.run,
     }
-    read = spark.readStream.format("pulsar").options(**options).load()
+    read = spark.readStream.format(EventSource.name()).options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
     stream = stream.option("checkpointLocation", request.landing.checkpoint.uri)
     for start in range(1, _STARTS + 1):
@@ -135,7 +137,6 @@ class _Writer:
 
     def __init__(self, request: Request, spark: SparkSession, told: Callable[[Landed], None]) -> None:
         self._request, self._told = request, told
-        self._family = canonical.family(spark, request.expansion)
         self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
         self.cores = spark.sparkContext.defaultParallelism
         self._starts = 0
@@ -157,25 +158,24 @@ class _Writer:
         request, landing = self._request, self._request.landing
         name = f"{batch:09d}-{request.run}" + (f"-{self._starts}" if self._starts else "")
         work = landing.work(request.run)
-        made = canonical.events(messages, self._family, request.run).coalesce(2 * self.cores)
-        events, size = _write_events(landing, made, name)
+        stored, size = _write_events(landing, messages.coalesce(2 * self.cores), name)
         records = list(work.documents().values())
-        if (read := sum(record["rows"] for record in records)) != events.rows:
-            detail = f"batch {batch}: {read} messages were read, {events.rows} landed"
+        if (read := sum(record["rows"] for record in records)) != stored.rows:
+            detail = f"batch {batch}: {read} messages were read, {stored.rows} landed"
             raise KodoctlError(error("K576", "the ingest failed", detail))
         audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
         moved, unreadable = self._transitions(messages.sparkSession, name) if audited else (None, 0)
         coverage = landing.write_rows(
             COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
         )
-        tables = {EVENTS.name: events, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
+        tables = {EVENTS.name: stored, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
         holes = tuple(sorted(one["split_id"] for one in records if not one["full"]))
         facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
         landing.commit(Manifest(request.run, int(time.time() * 1000), batch, tables, facts))
         work.remove()
         landed = Landed(
             batch,
-            events.rows,
+            stored.rows,
             moved.rows if moved else 0,
             size,
             time.monotonic() - began,
@@ -194,8 +194,8 @@ class _Writer:
         landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
         below, folder = landing.folder(TRANSITIONS, name)
         seen, bad = Observation(), Observation()
-        read = canonical.audited(landed).observe(bad, f.count_if(canonical.unreadable()).alias("unreadable"))
-        canonical.transitions(read).observe(seen, *_bounds(f)).write.mode("overwrite").parquet(folder)
+        read = transitions.audited(landed).observe(bad, f.count_if(transitions.unreadable()).alias("unreadable"))
+        transitions.transitions(read).observe(seen, *_bounds(f)).write.mode("overwrite").parquet(folder)
         return _part(below, seen.get), int(bad.get["unreadable"])
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.pipeline.advising import Victim
-from kodoctl.pipeline.canonical import NOBODY
+from kodoctl.pipeline.events import NOBODY
 from kodoctl.pipeline.harm import CALM, RECENT, Case, Load, Move, Slice, decide, unmovable
 from kodoctl.pipeline.jobs.rollup import Tables
 from kodoctl.pipeline.patching import Ours, others, ours

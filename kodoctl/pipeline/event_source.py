@@ -1,0 +1,55 @@
+"""What `pipeline ingest` streams: our source with canonical events for rows, made where the messages are read.
+
+Spark gets them as Arrow batches and has nothing to do but write them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
+from pyspark.sql.types import StructType
+
+from kodoctl.pipeline.events import Role, events, of_text
+from kodoctl.pipeline.schema import EVENTS
+from kodoctl.pipeline.source.options import Options, read_options
+from kodoctl.pipeline.source.spark import PulsarStream
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OWN: Final = ("roles", "run")
+
+
+class EventSource(DataSource):
+    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.events.to_text) and `run`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "kodoctl-events"
+
+    def schema(self) -> StructType:
+        """Of the table `events`."""
+        return EVENTS.spark()
+
+    def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
+        """For streams, which is all that is needed."""
+        given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
+        options = read_options(given, os.cpu_count() or 1)
+        return EventStream(options, of_text(self.options["roles"]), self.options["run"])
+
+
+class EventStream(PulsarStream):
+    """Offsets and splits are those of the Pulsar source."""
+
+    def __init__(self, options: Options, roles: Mapping[str, Role], run: str) -> None:
+        super().__init__(options)
+        self.roles, self.run = roles, run
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One split, which is of one topic."""
+        for batch in super().read(partition):
+            yield events(batch, self.roles[partition.value.topic], self.run)

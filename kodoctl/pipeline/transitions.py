@@ -1,0 +1,71 @@
+"""Audit messages among landed events -> the table `transitions`. Built-ins of Spark only: no row meets Python."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+
+from kodoctl.pipeline.schema import AUDIT, TRANSITIONS
+from kodoctl.topology.audit import COUNT_PROPERTY, FORMAT
+
+_RECORDS: Final = (
+    "format int, run string, subscription string, first bigint, at bigint, topics array<string>, after array<bigint>, "
+    "topic array<int>, id array<string>, identity array<string>, hop array<int>, event array<string>, rule array<string>, "
+    "target array<int>, target_id array<string>, reason array<string>, tenant array<string>, age array<bigint>"
+)
+
+
+def audited(landed: DataFrame) -> DataFrame:
+    """The audit messages among events, with what they hold as `found`."""
+    return landed.where(f.col("state") == AUDIT).withColumn("found", _records())
+
+
+def transitions(read: DataFrame) -> DataFrame:
+    """The table `transitions` of audit messages. What is no record of a worker's gives no row."""
+    zipped = (
+        "after",
+        "topic",
+        "id",
+        "identity",
+        "hop",
+        "event",
+        "rule",
+        "target",
+        "target_id",
+        "reason",
+        "tenant",
+        "age",
+    )
+    rows = read.where(f.col("found.format") == FORMAT).select(
+        "*", f.posexplode(f.arrays_zip(*(f.col(f"found.{name}").alias(name) for name in zipped))).alias("at", "row")
+    )
+    columns = {
+        "worker_run": f.col("found.run"),
+        "number": f.col("found.first") + f.col("at"),
+        "subscription": f.col("found.subscription"),
+        "at_ts": f.timestamp_millis(f.col("found.at") + f.col("row.after")),
+        "msg_topic": _listed("row.topic"),
+        "id": f.col("row.id"),
+        "identity": f.coalesce("row.identity", "row.id"),
+        "target_topic": f.when(f.col("row.target") >= 0, _listed("row.target")),
+        "age_ms": f.col("row.age"),
+        "audit_topic": f.col("msg_topic"),
+        "audit_id": f.col("id"),
+    } | {name: f.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "tenant")}
+    return rows.select(*(columns.get(name, f.col(name)).alias(name) for name in TRANSITIONS.names))
+
+
+def unreadable() -> Column:
+    """Whether an audit message holds no records, or others than its properties count."""
+    found, counted = f.col("found"), f.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
+    return found["format"].isNull() | (found["format"] != FORMAT) | ~f.size(found["id"]).eqNullSafe(counted)
+
+
+def _records() -> Column:
+    return f.from_json(f.col("payload").cast("string"), _RECORDS)
+
+
+def _listed(index: str) -> Column:
+    return f.get(f.col("found.topics"), f.col(index))
