@@ -14,10 +14,11 @@ import statistics
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import pulsar
 import requests
@@ -188,39 +189,67 @@ class _Keeper:
 
 
 class Memory:
-    """Peak of the resident memory of this process and everything below it, MiB; a look each 100 ms."""
+    """Peak of the resident memory of this process and everything below it, MiB, in all (`peak`) and by program (`peaks`); a look
+    each 100 ms. `spent`: seconds of the processor that they took meanwhile, by program.
+    """
 
     def __init__(self) -> None:
         self.peak = 0.0
+        self.peaks: Counter[str] = Counter()
+        self.spent: dict[str, float] = {}
+        self._seconds: dict[int, tuple[str, float]] = {}
+        self._begun: dict[int, float] = {}
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
+        self._begun = {pid: one.seconds for pid, one in _tree(os.getpid()).items()}
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
+        self._look()
+        spent: Counter[str] = Counter()
+        for pid, (program, seconds) in self._seconds.items():
+            spent[program] += seconds - self._begun.get(pid, 0.0)  # type: ignore[assignment]
+        self.spent = {program: round(seconds, 2) for program, seconds in sorted(spent.items())}
 
     def _watch(self) -> None:
         while not self._over.wait(0.1):
-            self.peak = max(self.peak, sum(_resident(pid) for pid in _tree(os.getpid())))
+            self._look()
+
+    def _look(self) -> None:
+        now: Counter[str] = Counter()
+        for pid, one in _tree(os.getpid()).items():
+            now[one.program] += one.resident  # type: ignore[assignment]
+            self._seconds[pid] = (one.program, one.seconds)
+        self.peak = max(self.peak, now.total())
+        self.peaks |= now
 
 
-def _tree(pid: int) -> list[int]:
-    found = [pid]
-    for one in found:
-        with suppress(OSError):
+class _Process(NamedTuple):
+    program: str
+    seconds: float
+    resident: float
+
+
+def _tree(pid: int) -> dict[int, _Process]:
+    """A process and what it started, by id: `java` or `python`, seconds of the processor so far, MiB in memory."""
+    found: dict[int, _Process] = {}
+    waiting = [pid]
+    while waiting:
+        one = waiting.pop()
+        with suppress(OSError, IndexError):
+            head, _, rest = Path(f"/proc/{one}/stat").read_text().rpartition(") ")
+            fields = rest.split()
+            seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+            program = "java" if head.endswith("(java") else "python"
+            found[one] = _Process(program, seconds, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
             for thread in Path(f"/proc/{one}/task").iterdir():
-                found += map(int, (thread / "children").read_text().split())
+                waiting += map(int, (thread / "children").read_text().split())
     return found
-
-
-def _resident(pid: int) -> float:
-    with suppress(OSError, IndexError):
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-    return 0.0
 
 
 def timed(what: Callable[[], Any]) -> tuple[float, Any]:

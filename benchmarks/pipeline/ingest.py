@@ -94,10 +94,11 @@ def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> li
                 with tempfile.TemporaryDirectory() as folder, Memory() as memory:
                     landed, took = does[name](Path(folder))
                 assert landed == asked.messages, f"{name}: {landed}"
-                say(f"round {number + 1}: {name} {landed / took:,.0f}/s, {memory.peak:,.0f} MiB")
+                spent = {program: round(seconds * 1e6 / landed, 1) for program, seconds in memory.spent.items()}
+                say(f"round {number + 1}: {name} {landed / took:,.0f}/s, {memory.peak:,.0f} MiB, µs a message {spent}")
                 if number >= 0:
                     run = {"arm": name, "round": number, "seconds": round(took, 3), "rate": round(landed / took)}
-                    runs.append({**run, "peak_mib": round(memory.peak)})
+                    runs.append({**run, "peak_mib": round(memory.peak), "cpu_us": spent})
     return runs
 
 

@@ -14,7 +14,7 @@ import random
 import statistics
 from typing import Any
 
-from common import CORES, Readers, admin, cell, cluster, fill, machine, namespace, remove, say, timed, write
+from common import CORES, Memory, Readers, admin, cell, cluster, fill, machine, namespace, remove, say, timed, write
 
 from kodoctl.pipeline.session import SparkSettings, spark_session
 from kodoctl.pipeline.source.spark import PulsarSource
@@ -66,12 +66,18 @@ def measure(asked: argparse.Namespace, where: Any, space: str) -> list[dict[str,
         arms = ["reader", *(f"spark-{splits}" for splits in SPLITS)]
         for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away
             for name in random.sample(arms, len(arms)):
-                took = arm(name)
-                say(f"round {number + 1}: {name} {asked.messages / took:,.0f}/s")
+                with Memory() as memory:
+                    took = arm(name)
+                spent = {program: round(seconds * 1e6 / asked.messages, 1) for program, seconds in memory.spent.items()}
+                say(f"round {number + 1}: {name} {asked.messages / took:,.0f}/s, µs a message {spent}")
                 if number >= 0:
-                    runs.append(
-                        {"arm": name, "round": number, "seconds": round(took, 3), "rate": round(asked.messages / took)}
-                    )
+                    run = {
+                        "arm": name,
+                        "round": number,
+                        "seconds": round(took, 3),
+                        "rate": round(asked.messages / took),
+                    }
+                    runs.append({**run, "cpu_us": spent})
         for splits in SPLITS:
             found = frame(splits).selectExpr(
                 "count(*) AS rows", "count(DISTINCT partition, ledger, entry, batch_index) AS places",
