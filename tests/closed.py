@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,16 +15,21 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import jwt
+import pytest
 import requests
 
+from kodoctl.dev import jars, versions
 from kodoctl.dev.instance import Folder
-from tests.cluster import Json, Run, Workspace, run_main
+from kodoctl.dev.progress import quiet
+from tests.cluster import Json, Run, Workspace, isolated, run_main
 from tests.conftest import Broker
-from tests.dev_user import User
+from tests.dev_user import CACHE, VERSION, User
 from tests.ports import unusual_ports
 from tests.servers import Answer, Request, Server, answer_json, serving
 
 SECRET = "client-secret-canary"
+FILE = "J: {subscriptions: {s: {workers: [consumer]}}}"
+_numbers = itertools.count(1)
 _PROVIDERS = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
 _START = """
 import json, os
@@ -190,3 +197,30 @@ def issuing(key: bytes, lives: Iterator[float] | None = None, **answer: object) 
 
     with serving(respond) as server:
         yield Issuer(server, forms)
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
+    """One broker of our own for all of these tests."""
+    jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)
+    with started(tmp_path_factory.mktemp("user")) as found:
+        yield found
+
+
+@pytest.fixture
+def guarded(closed: Closed, tmp_path: Path) -> Iterator[Guarded]:
+    """A folder and a tenant of one's own; no token may ever be seen in what was said or written."""
+    tenant = f"g{next(_numbers)}"
+    assert closed.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    folder = tmp_path / "work"
+    folder.mkdir()
+    with isolated(folder):
+        workspace = Guarded(closed, folder, tenant)
+        workspace.topology(FILE)
+        yield workspace.as_("applier")
+    written = [path.read_text(encoding="utf-8", errors="replace") for path in folder.rglob("*") if path.is_file()]
+    seen = "\n".join([*workspace.said, *written])
+    assert SECRET not in seen
+    for role, token in closed.tokens.items():
+        assert token not in seen, f"the token of {role} shows"
+        assert token.split(".")[2] not in seen, f"the signature of {role}'s token shows"

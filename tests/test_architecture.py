@@ -30,6 +30,7 @@ def _speaks(path: Path) -> bool:
         "consumer/application.py",
         "consumer/together.py",
         "consumer/processes/child.py",  # a process of its own
+        "kodoctl/pulsar/carried.py",  # in tasks of Spark's, which have no command line of ours
     )
 
 
@@ -102,3 +103,23 @@ def test_every_library_that_is_imported_is_declared_and_every_declared_one_is_im
     assert not [module for module, names in of.items() if names.isdisjoint(runtime | extras | brought_along)]
     not_yet = {"sqlglot", "watchfiles"}  # locked ahead of what is built with them
     assert not runtime - used - not_yet, "declared, and nobody imports it"
+
+
+def test_spark_runs_our_python_where_few_rows_pass_and_nowhere_else() -> None:
+    """A row that goes through Python costs more than all else that is done with it. The source itself is Python, in Arrow batches."""
+    ours = {"udf", "pandas_udf", "arrow_udf", "applyInPandas", "applyInArrow", "mapInPandas", "mapInArrow", "toPandas", "rdd",
+            "transformWithState", "transformWithStateInPandas"}  # fmt: skip
+    few = {
+        "kodoctl/pipeline/jobs/sending.py",  # a row for each lane
+        "kodoctl/pipeline/transforms/letters.py",  # the few letters that Spark's own functions would read differently
+    }
+    found = set()
+    for path in SOURCES:
+        tree = (
+            ast.parse(path.read_text(encoding="utf-8")) if _name(path).startswith("kodoctl/pipeline/") else ast.Module()
+        )
+        names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        names |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        if ours & names:
+            found.add(_name(path))
+    assert found == few

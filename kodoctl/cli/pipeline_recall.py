@@ -139,7 +139,9 @@ def apply(
     def helped(attempt: Attempt) -> Helpers:
         from kodoctl.pipeline.jobs.sending import Sending
         from kodoctl.pipeline.session import spark_session
+        from kodoctl.pulsar.access import Secret
 
+        keys = os.environ.get(SIGNING_KEYS)
         return Sending(
             attempt.plan,
             attempt.session.connection,
@@ -149,7 +151,7 @@ def apply(
             attempt.orders,
             lambda: spark_session(spark_settings(master)),
             tell,
-            os.environ.get(SIGNING_KEYS),
+            None if keys is None else Secret(keys, variable=SIGNING_KEYS),
         )
 
     apply_plan(target, Asked(plan, rate, ledger, topology, hash_, max_age, confirm_name, output), helped)

@@ -9,7 +9,7 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kodoctl.errors import UsageError, Where, error
@@ -28,12 +28,14 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Secret:
-    """A text that never prints itself."""
+    """A text that never prints itself. `file`, or `variable` of the environment: where it was read. To another process it goes by
+    that name and is read there anew; as text only where it has none.
+    """
 
-    __slots__ = ("_value",)
+    __slots__ = ("_value", "file", "variable")
 
-    def __init__(self, value: str) -> None:
-        self._value = value
+    def __init__(self, value: str, *, file: str | None = None, variable: str | None = None) -> None:
+        self._value, self.file, self.variable = value, file, variable
 
     def reveal(self) -> str:
         """The text itself: for headers and clients, never for output."""
@@ -49,6 +51,16 @@ class Secret:
 
     def __hash__(self) -> int:
         return hash(self._value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from kodoctl.pulsar import carried
+
+        if self.file is not None:
+            return carried.of_file, (self.file,)
+        return (Secret, (self._value,)) if self.variable is None else (carried.of_variable, (self.variable,))
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +84,14 @@ class OAuth2:
 
 
 def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
-    """The token of a place: `text`, which `source` gave, or `token_file`. Raises UsageError."""
+    """The token of a place: `text`, which the variable `source` holds, or `token_file`. Raises UsageError."""
     if text.strip():
-        return checked_secret(text.strip(), source)
+        return checked_secret(text.strip(), source, variable=source)
     return read_secret(Path(values["token_file"])) if values.get("token_file") else None
 
 
-def oauth2_of(values: Mapping[str, str], place: str, *, secret: str = "") -> OAuth2 | None:
-    """Client credentials of a place, which `place` names for messages; `secret` where it is given as text."""
+def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
+    """Client credentials of a place, which `place` names for messages; `secret` where no file holds it. Raises UsageError."""
     if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
         return None
     missing = [key for key in OAUTH2_KEYS[:2] if not values.get(key)]
@@ -87,7 +99,7 @@ def oauth2_of(values: Mapping[str, str], place: str, *, secret: str = "") -> OAu
         missing.append("oauth2_client_secret_file")
     if missing:
         raise UsageError(error("K504", "incomplete OAuth2 credentials", f"{place}: {', '.join(missing)} missing"))
-    found = checked_secret(secret, place) if secret else read_secret(Path(values["oauth2_client_secret_file"]))
+    found = secret or read_secret(Path(values["oauth2_client_secret_file"]))
     return OAuth2(
         checked_issuer(values["oauth2_issuer"]),
         values["oauth2_client_id"],
@@ -117,7 +129,7 @@ def checked_issuer(url: str) -> str:
 
 def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
     """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
-    files = [Path(values[key]).expanduser() if values.get(key) else None for key in TLS_KEYS]
+    files = [Path(values[key]).expanduser().absolute() if values.get(key) else None for key in TLS_KEYS]
     if not any(files):
         return None
     found = Tls(*files)
@@ -147,16 +159,16 @@ def read_secret(file: Path) -> Secret:
         reason = getattr(problem, "strerror", None) or "it is not a token"
         detail = f"{reason}: name a file that holds the token and nothing else"
         raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
-    return checked_secret(text, str(file))
+    return checked_secret(text, str(file), file=str(file.expanduser().absolute()))
 
 
-def checked_secret(text: str, source: str) -> Secret:
+def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
     """A token travels in a header: one word of printable ASCII. What is wrong with another is not told, nor any of it."""
     if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
         raise UsageError(
             error("K504", "cannot read token", f"{source}: it is not a token, which is one word on one line")
         )
-    return Secret(text)
+    return Secret(text, file=file, variable=variable)
 
 
 def _unusable(detail: str, file: Path | None = None) -> UsageError:

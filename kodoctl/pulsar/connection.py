@@ -17,10 +17,22 @@ import platformdirs
 import tomlkit
 
 from kodoctl.errors import KodoctlError, UsageError, Where, error
-from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS, OAuth2, Secret, Tls, oauth2_of, tls_of, token_of
+from kodoctl.pulsar.access import (
+    FILE_KEYS,
+    OAUTH2_KEYS,
+    TLS_KEYS,
+    OAuth2,
+    Secret,
+    Tls,
+    checked_secret,
+    oauth2_of,
+    tls_of,
+    token_of,
+)
 
 CONFIG_FILE: Final = "kodoctl.toml"
 _ACCESS_KEYS: Final = ("token_file", *TLS_KEYS, *OAUTH2_KEYS)
+_OAUTH2_TEXT: Final = "KODOCTL_OAUTH2_CLIENT_SECRET"
 _CONTEXT_KEYS: Final = {
     "admin_url": str,
     "broker_url": str,
@@ -243,7 +255,8 @@ def _flagged(flags: Flags) -> _Access:
 def _told_by(environ: Mapping[str, str]) -> _Access:
     given = {key: environ.get(f"KODOCTL_{key.upper()}", "") for key in _ACCESS_KEYS}
     token = token_of(given, text=environ.get("KODOCTL_TOKEN", ""), source="KODOCTL_TOKEN")
-    secret = environ.get("KODOCTL_OAUTH2_CLIENT_SECRET", "")
+    text = environ.get(_OAUTH2_TEXT, "").strip()
+    secret = checked_secret(text, _OAUTH2_TEXT, variable=_OAUTH2_TEXT) if text else None
     return _one(
         _Access(token, tls_of(given, "KODOCTL_TLS_*"), oauth2_of(given, "KODOCTL_OAUTH2_*", secret=secret)),
         "the environment",

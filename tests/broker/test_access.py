@@ -2,57 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pulsar
 import pytest
 
 from consumer import Consumer, Message
-from kodoctl.dev import jars, versions
-from kodoctl.dev.progress import quiet
 from kodoctl.pulsar.access import OAuth2, Secret, Tls
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
-from tests.closed import SECRET, Closed, Guarded, issuing, started
-from tests.cluster import isolated, run_main
-from tests.dev_user import CACHE, VERSION, until
+from tests.closed import FILE, SECRET, Closed, Guarded, issuing
+from tests.cluster import run_main
+from tests.dev_user import until
 
 pytestmark = pytest.mark.broker
 
-FILE = "J: {subscriptions: {s: {workers: [consumer]}}}"
 _QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-_numbers = itertools.count(1)
-
-
-@pytest.fixture(scope="module")
-def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
-    """One broker of our own for all of these tests."""
-    jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)
-    with started(tmp_path_factory.mktemp("user")) as found:
-        yield found
-
-
-@pytest.fixture
-def guarded(closed: Closed, tmp_path: Path) -> Iterator[Guarded]:
-    """A folder and a tenant of one's own; no token may ever be seen in what was said or written."""
-    tenant = f"g{next(_numbers)}"
-    assert closed.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
-    folder = tmp_path / "work"
-    folder.mkdir()
-    with isolated(folder):
-        workspace = Guarded(closed, folder, tenant)
-        workspace.topology(FILE)
-        yield workspace.as_("applier")
-    written = [path.read_text(encoding="utf-8", errors="replace") for path in folder.rglob("*") if path.is_file()]
-    seen = "\n".join([*workspace.said, *written])
-    assert SECRET not in seen
-    for role, token in closed.tokens.items():
-        assert token not in seen, f"the token of {role} shows"
-        assert token.split(".")[2] not in seen, f"the signature of {role}'s token shows"
 
 
 def _words(text: str) -> str:

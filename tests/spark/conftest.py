@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kodoctl.pipeline.session import SparkSettings, open_session
+from tests.closed import closed, guarded
 from tests.cluster import workspace
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["workspace"]
+__all__ = ["closed", "guarded", "workspace"]
 
 
 @pytest.fixture(scope="session")

@@ -12,13 +12,14 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kodoctl.errors import error
 from kodoctl.pipeline.failing import failed, words
 from kodoctl.plan.figures import many
+from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.carry import Carrier
@@ -49,12 +50,12 @@ class Errand:
     edit: Edit | None
     per_second: float
     who: str
-    keys: str | None = field(repr=False)
+    keys: Secret | None
     at_once: int
 
     def run(self) -> Report:
         """In a process of Spark's. Raises KodoctlError."""
-        signer = Signer.parse(self.keys) if self.keys is not None else None
+        signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
         pace = Pace(self.per_second)
         orders = Orders(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
         with Session(self.connection) as session:
@@ -83,7 +84,7 @@ class Sending:
     orders: Orders
     open_spark: Callable[[], AbstractContextManager[SparkSession]]
     told: Callable[[str], None]
-    keys: str | None = field(default=None, repr=False)
+    keys: Secret | None = None
 
     def __call__(self, lanes: Collection[int]) -> Report:
         """What became of their letters. Raises KodoctlError."""

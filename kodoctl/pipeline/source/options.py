@@ -1,18 +1,31 @@
-"""Options of the source, checked before anything is asked of the cluster: all that is wrong at once. Pure."""
+"""Options of the source, checked before anything is asked of the cluster: all that is wrong at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.access import Secret, checked_secret, oauth2_of, tls_of, token_of
+from kodoctl.pulsar.carried import of_variable
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024
+_ACCESS: Final = {
+    "token_file": "tokenFile",
+    "tls_cert": "tlsCert",
+    "tls_key": "tlsKey",
+    "tls_ca": "tlsCa",
+    "oauth2_issuer": "oauth2Issuer",
+    "oauth2_client_id": "oauth2ClientId",
+    "oauth2_client_secret_file": "oauth2ClientSecretFile",
+    "oauth2_audience": "oauth2Audience",
+    "oauth2_scope": "oauth2Scope",
+}
+"""A context's word for it -> ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +61,7 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
             return kind(text)
         except _ToldError as problem:
             faults.append(_fault(f"{name} = {text!r}: {problem}"))
-        except (ValueError, OSError):
+        except ValueError:
             faults.append(_fault(f"{name} = {text!r}: {hint}"))
         return default
 
@@ -58,9 +71,9 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
     admin, broker = given.get("adminUrl"), given.get("serviceUrl")
     if not admin or not broker:
         faults.append(_fault("`adminUrl` (http://HOST:8080) and `serviceUrl` (pulsar://HOST:6650) are needed"))
-    token = given.get("token") or take("tokenFile", _text_of, None, "cannot be read")
+    access = _access(given, faults)
     found = Options(
-        connection=Connection((admin or "").rstrip("/"), broker, Secret(token) if token else None),
+        connection=replace(access, admin_url=(admin or "").rstrip("/"), broker_url=broker),
         topics=topics,
         payload=take("payload", _truth, True, "true or false"),
         cores=take("cores", _positive, cores, _COUNT),
@@ -77,18 +90,71 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
     return found
 
 
+def _access(given: Mapping[str, str], faults: list[Diagnostic]) -> Connection:
+    """A connection to nowhere, with who we are and whom we trust. Adds what is wrong to `faults`."""
+    told = {key: given.get(name) or "" for key, name in _ACCESS.items()}
+
+    def read(kind: Callable[[], Any]) -> Any:
+        try:
+            return kind()
+        except UsageError as problem:
+            faults.extend(problem.diagnostics)
+            return None
+
+    token = read(lambda: _secret(given, "tokenVariable") or _plain(given) or token_of(told))
+    tls = read(lambda: tls_of(told, "the options"))
+    oauth2 = read(lambda: oauth2_of(told, "the options", secret=_secret(given, "oauth2ClientSecretVariable")))
+    if token and oauth2:
+        faults.append(_fault("both a token and OAuth2 credentials: leave one"))
+    return Connection("", token=token, tls=tls, oauth2=oauth2)
+
+
+def _secret(given: Mapping[str, str], option: str) -> Secret | None:
+    """Of a variable that an option names."""
+    name = given.get(option)
+    return checked_secret(of_variable(name).reveal(), name, variable=name) if name else None
+
+
+def _plain(given: Mapping[str, str]) -> Secret | None:
+    text = given.get("token")
+    return checked_secret(text, "token") if text else None
+
+
 def addressed(connection: Connection) -> dict[str, str]:
-    """The options that say which cluster. Raises UsageError for access that Spark's tasks could not be given."""
-    if connection.tls or connection.oauth2:
-        raise UsageError(_fault("the pipeline shows tokens only, by now: no TLS files and no OAuth2 credentials"))
-    token = {"token": connection.token.reveal()} if connection.token else {}
-    return {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or "", **token}
+    """The options that say which cluster, and who we are there: secrets by the names of their files or variables. Raises
+    UsageError for a secret that has neither.
+    """
+    found = {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or ""}
+    if connection.token:
+        found |= _place(connection.token, "token")
+    if tls := connection.tls:
+        found |= {"tlsCert": _text(tls.cert), "tlsKey": _text(tls.key), "tlsCa": _text(tls.ca)}
+    if who := connection.oauth2:
+        found |= {
+            "oauth2Issuer": who.issuer,
+            "oauth2ClientId": who.client_id,
+            **_place(who.secret, "oauth2ClientSecret"),
+        }
+        found |= {"oauth2Audience": who.audience or "", "oauth2Scope": who.scope or ""}
+    return {name: text for name, text in found.items() if text}
+
+
+def _place(secret: Secret, option: str) -> dict[str, str]:
+    if secret.file is None and secret.variable is None:
+        detail = "a secret that is in no file and no variable would have to be shown to Spark: name where it is"
+        raise UsageError(_fault(detail))
+    return {f"{option}File": secret.file or "", f"{option}Variable": secret.variable or ""}
+
+
+def _text(path: Path | None) -> str:
+    return str(path) if path else ""
 
 
 _COUNT: Final = "a number from 1"
 KNOWN: Final = (
-    "topic", "topics", "adminUrl", "serviceUrl", "token", "tokenFile", "payload", "cores", "splits", "maxBytesPerTrigger",
-    "rowsPerBatch", "timeoutMs", "publishTimeSkewMs", "coverage", "failOnDataLoss",
+    "topic", "topics", "adminUrl", "serviceUrl", "token", "tokenVariable", "oauth2ClientSecretVariable", *_ACCESS.values(),
+    "payload", "cores", "splits", "maxBytesPerTrigger", "rowsPerBatch", "timeoutMs", "publishTimeSkewMs", "coverage",
+    "failOnDataLoss",
 )  # fmt: skip
 
 
@@ -136,7 +202,3 @@ def _size(text: str) -> int:
     number = text.strip().lower().removesuffix("b")
     unit = units.get(number[-1:], 1)
     return _positive(number.rstrip("kmg")) * unit
-
-
-def _text_of(file: str) -> str:
-    return Path(file).expanduser().read_text(encoding="utf-8").strip()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import pickle
+from copy import deepcopy
 from pathlib import Path
 
 import pytest
 
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.source.options import addressed, read_options, unknown
-from kodoctl.pulsar.access import OAuth2, Secret, Tls
-from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.connection import Connection, Flags, connect
+from tests.closed import make_certificates
 
 GOOD = {"topic": "a/b/c", "adminUrl": "http://h:8080/", "serviceUrl": "pulsar://h:6650"}
 
@@ -64,7 +66,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         read_options(wrong, 1)
     told = str(caught.value)
-    for name in (*wrong, "adminUrl"):
+    for name in (*(name for name in wrong if name != "tokenFile"), "adminUrl", wrong["tokenFile"]):
         assert name in told
     assert "is not a topic: write persistent://TENANT/NAMESPACE/TOPIC" in told
     with pytest.raises(UsageError, match="name `topic`"):
@@ -77,9 +79,50 @@ def test_strange_names_are_known() -> None:
         read_options(GOOD | {"colour": "red"}, 1)
 
 
-def test_access_that_tasks_could_not_be_given_is_refused_not_dropped() -> None:
-    token = Connection("http://h:8080", "pulsar://h:6650", Secret("t"))
-    assert addressed(token) == {"adminUrl": "http://h:8080", "serviceUrl": "pulsar://h:6650", "token": "t"}
-    for other in ({"tls": Tls(ca=Path("ca.pem"))}, {"oauth2": OAuth2("https://i", "me", Secret("s"))}):
-        with pytest.raises(UsageError, match="the pipeline shows tokens only"):
-            addressed(replace(token, **other))
+def test_secrets_go_to_tasks_by_the_name_of_their_place_and_come_back_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, tls = tmp_path / "t", {"KODOCTL_TLS_CA": str(make_certificates(tmp_path / "tls", "broker") / "ca.pem")}
+    file.write_text("canary-1\n", encoding="utf-8")
+    client = {"KODOCTL_OAUTH2_ISSUER": "https://i.example.org", "KODOCTL_OAUTH2_CLIENT_ID": "me"}
+    for environ in (
+        {},
+        tls,
+        {"KODOCTL_TOKEN_FILE": str(file)},
+        {"KODOCTL_TOKEN": "canary-2"},
+        client | tls | {"KODOCTL_OAUTH2_CLIENT_SECRET": "canary-3", "KODOCTL_OAUTH2_AUDIENCE": "a"},
+        client | {"KODOCTL_OAUTH2_CLIENT_SECRET_FILE": str(file), "KODOCTL_OAUTH2_SCOPE": "b c"},
+    ):
+        for name, value in environ.items():
+            monkeypatch.setenv(name, value)
+        connection = connect(Flags(admin_url="http://h:8080", broker_url="pulsar://h:6650"), environ, tmp_path)
+        told = addressed(connection)
+        assert "canary" not in str(told)
+        assert b"canary" not in pickle.dumps(connection)
+        assert pickle.loads(pickle.dumps(connection)) == connection
+        assert read_options(told | {"topic": "a/b/c"}, 1).connection == connection
+        assert deepcopy(connection.token) is connection.token
+
+
+def test_access_that_tasks_cannot_have_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match="in no file and no variable"):
+        addressed(Connection("http://h:8080", "pulsar://h:6650", Secret("canary")))
+    plain = read_options(GOOD | {"token": "canary"}, 1).connection
+    assert plain.token == Secret("canary")
+    assert pickle.loads(pickle.dumps(plain)) == plain, "who writes it into an option has shown it to Spark"
+    wrong = {"tokenFile": "/nowhere", "tlsCert": "/nowhere.pem", "oauth2ClientId": "me", "splits": "0"}
+    with pytest.raises(UsageError) as caught:
+        read_options(GOOD | wrong, 1)
+    assert [one.code for one in caught.value.diagnostics] == ["K504", "K525", "K504", "K572"]
+    monkeypatch.setenv("OUR_TOKEN", "one")
+    client = {
+        "oauth2Issuer": "https://i.example.org",
+        "oauth2ClientId": "me",
+        "oauth2ClientSecretVariable": "OUR_TOKEN",
+    }
+    with pytest.raises(UsageError, match="both a token and OAuth2"):
+        read_options(GOOD | client | {"tokenVariable": "OUR_TOKEN"}, 1)
+    sent = pickle.dumps(read_options(GOOD | {"tokenVariable": "OUR_TOKEN"}, 1))
+    monkeypatch.delenv("OUR_TOKEN")
+    with pytest.raises(UsageError, match=r"K504.*OUR_TOKEN is not set where it is needed"):
+        pickle.loads(sent)

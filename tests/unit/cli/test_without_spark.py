@@ -1,0 +1,57 @@
+"""Without the extra: no other command misses it, and those that need it say how to install it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster import isolated, run_main
+
+FILE = "topologies/trade.yaml"
+NAMED = ("--topic", "orders", "--subscription", "billing", "--where", "true")
+COMMANDS = [
+    ("ingest", FILE), ("rollup", FILE), ("audit", FILE), ("recommend", FILE), ("report", FILE, "--out", "page.html"),
+    ("lab", FILE, "--candidate", FILE), ("recall", "plan", FILE, *NAMED), ("recall", "apply", "p.json"),
+]  # fmt: skip
+BARE = """
+import sys
+for name in ("pyspark", "py4j", "pyarrow", "pandas", "deltalake"):
+    sys.modules[name] = None
+from kodoctl.cli.main import main
+main()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path):
+    with isolated(tmp_path):
+        path = tmp_path / FILE
+        path.parent.mkdir()
+        path.write_text(
+            "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\ntopics:\n  orders: {subscriptions: {billing: {}}}\n",
+            encoding="utf-8",
+        )
+        yield
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda one: " ".join(one[:2]))
+def test_a_command_of_the_pipeline_says_how_to_install_it(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    nobody = () if command[0] in ("rollup", "recommend", "lab") else ("--admin-url", "http://127.0.0.1:1")
+    found = run_main("pipeline", *command, *nobody)
+    assert (found.code, "Spark is not installed [K570]" in found.err) == (64, True), found.text
+    assert "pip install 'kodoctl[spark]'" in found.err
+
+
+def test_plan_needs_nothing_of_it() -> None:
+    command = [sys.executable, "-c", BARE, "plan", FILE, "--admin-url", "http://127.0.0.1:1"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "http://127.0.0.1:1" in done.stderr
+    assert "Import" not in done.stderr
+    assert "[K599]" not in done.stderr
