@@ -219,6 +219,12 @@ class SqlStore:
             connection.execute(delete(STARTED).where(*_is(STARTED, self._subscription), self._is_mine))
             connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
 
+    def done_among(self, names: Sequence[str]) -> frozenset[str]:
+        """Those of them that are remembered as done; for who is no worker: nothing is marked."""
+        with self._transaction() as connection:
+            found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]
+        return frozenset(name for part in found for name in part)
+
     def count(self) -> tuple[int, int]:
         """How many are remembered as done, and how many marks there are. For people."""
         with self._transaction() as connection:

@@ -33,6 +33,7 @@ from kodoctl.cli.recall_commands import (
     Out,
     Output,
     Patch,
+    Store,
     Subscription,
     To,
     Topic,
@@ -41,6 +42,7 @@ from kodoctl.cli.recall_commands import (
     level_named,
     patch_in,
     prepare_plan,
+    remembered,
     show_plan,
 )
 from kodoctl.cli.wiring import Target, connects
@@ -81,6 +83,7 @@ def plan(
     out: Out = None,
     landing: Landed = None,
     ledger: LedgerOption = LEDGER,
+    store: Store = None,
     env: Environment = None,
     master: Master = None,
     output: Output = Format.TEXT,
@@ -103,10 +106,11 @@ def plan(
         if place is not None:
             must_hold(place, typed(topology, loaded.environment, landing or ""))
         choosing = Choosing(session, lambda: spark_session(spark_settings(master)), place)
-        made = prepare_plan(
-            session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
-            because=because, edit=patch, fill=choosing,
-        )  # fmt: skip
+        with remembered(store, family, again=again) as done:
+            made = prepare_plan(
+                session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
+                because=because, edit=patch, done=done, fill=choosing,
+            )  # fmt: skip
         show_plan(made, session, out, output, "pipeline recall apply")
     if choosing.unseen > 0:
         entries = many(choosing.unseen, "entry", "entries")

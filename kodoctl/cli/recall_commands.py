@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
+from contextlib import AbstractContextManager, nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from kodoctl.recall.edit import Edit
     from kodoctl.recall.plan import Action, RecallPlan
     from kodoctl.recall.prepare import Fill
+    from kodoctl.recall.selection import Done
     from kodoctl.recall.targets import Family
     from kodoctl.topology.load import LoadedTopology
     from kodoctl.topology.names import Level
@@ -34,6 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 LEDGER = ".kodoctl/recall"
+STORE = "KODO_CONSUMER_STORE"  # the workers' own variable
 
 
 class Format(StrEnum):
@@ -61,6 +65,12 @@ Patch = Annotated[
     str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
 ]
 Again = Annotated[bool, typer.Option("--again", help="Take letters that were recalled before, too.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="The workers' store (else KODO_CONSUMER_STORE): leave out what is done.", metavar="URL"
+    ),
+]
 LedgerOption = Annotated[
     str,
     typer.Option("--ledger", help="The book of recalls: a Delta table in a folder or an object store.", metavar="PATH"),
@@ -93,6 +103,7 @@ def plan(
     because: Because = "",
     out: Out = None,
     ledger: LedgerOption = LEDGER,
+    store: Store = None,
     env: Environment = None,
     output: Output = Format.TEXT,
 ) -> None:
@@ -102,10 +113,11 @@ def plan(
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
         patch = patch_in(edit, loaded, topic) if edit else None
-        made = prepare_plan(
-            session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
-            because=because, edit=patch,
-        )  # fmt: skip
+        with remembered(store, family, again=again) as done:
+            made = prepare_plan(
+                session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
+                because=because, edit=patch, done=done,
+            )  # fmt: skip
         show_plan(made, session, out, output)
 
 
@@ -162,9 +174,10 @@ def prepare_plan(
     again: bool = False,
     because: str,
     edit: Edit | None = None,
+    done: Done | None = None,
     fill: Fill | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `fill`: see kodoctl.recall.prepare."""
+    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.prepare."""
     from kodoctl.recall.cluster import Cluster
     from kodoctl.recall.condition import parse
     from kodoctl.recall.delta import DeltaLedger
@@ -173,9 +186,20 @@ def prepare_plan(
     now = int(time.time() * 1000)
     run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
     request = Request(
-        action, family, loaded.source.name, loaded.environment, parse(where, now), run, to, limit, again, because, edit
-    )
+        action, family, loaded.source.name, loaded.environment, parse(where, now), run, to, limit, again, because, edit,
+        done,
+    )  # fmt: skip
     return prepare(request, Cluster(session), DeltaLedger(ledger), fill)
+
+
+def remembered(store: str | None, family: Family, *, again: bool) -> AbstractContextManager[Done | None]:
+    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker cannot be asked."""
+    from kodoctl.pulsar.access import Secret
+    from kodoctl.recall.remembered import Remembered
+
+    workers = os.environ.get(STORE, "")
+    text = store if store is not None else workers if workers != "memory" else ""
+    return nullcontext() if again or not text else Remembered(Secret(text), family.named_in_full)
 
 
 def level_named(text: str | None) -> Level | None:

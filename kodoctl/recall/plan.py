@@ -33,6 +33,7 @@ class LeftOut(StrEnum):
     ALREADY = "already"
     UNFINISHED = "unfinished"
     RECALLED = "recalled"
+    DONE = "already_done"
     REPEAT = "repeat"
     BEYOND = "beyond"
     UNREADABLE = "unreadable"

@@ -12,7 +12,7 @@ from kodoctl.recall.edit import Edit
 from kodoctl.recall.ledger import Ledger, standings
 from kodoctl.recall.letter import Letter
 from kodoctl.recall.plan import MAX_LETTERS, Action, RecallPlan
-from kodoctl.recall.selection import Asked, Selection
+from kodoctl.recall.selection import Asked, Done, Selection
 from kodoctl.recall.start import check_deduplication
 from kodoctl.recall.targets import Family, check_target
 from kodoctl.topology.names import Level, TopicName
@@ -20,7 +20,9 @@ from kodoctl.topology.names import Level, TopicName
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked for. `path` and `environment` say how the family was found, for apply to find it again."""
+    """What somebody asked for. `path` and `environment` say how the family was found, for apply to find it again; `done`: see
+    kodoctl.recall.selection.
+    """
 
     action: Action
     family: Family
@@ -33,6 +35,7 @@ class Request:
     again: bool = False
     because: str = ""
     edit: Edit | None = None
+    done: Done | None = None
 
 
 Fill = Callable[[Asked, Selection], None]
@@ -63,6 +66,7 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | Non
         request.again,
         request.edit,
         known,
+        request.done,
     )
     selection = Selection(asked)
     if fill is not None:

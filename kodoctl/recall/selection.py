@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,13 +20,21 @@ Json = dict[str, Any]
 SAMPLES: Final = 3
 PREVIEW: Final = 160  # characters of a payload in a sample
 MOST_SHOWN: Final = 20  # reasons or tenants that are named; the rest is counted as others
+_ASKED_AT_ONCE: Final = 500  # letters whose end the workers' store is asked for
+_HELD: Final = 64 * 1024 * 1024  # bytes of payloads that wait for its answer
 _AGES: Final = (("under 1 h", 3_600_000), ("1 h to 1 d", 86_400_000), ("1 d to 7 d", 7 * 86_400_000))
 OLDEST: Final = "over 7 d"
 
 
+Done = Callable[[Sequence[str]], Collection[str]]
+"""Identities in, those of them out that a worker is done with."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a plan is made from. `known`: recall id -> what the ledger says; `run` is the new plan's."""
+    """What a plan is made from. `known`: recall id -> what the ledger says; `run` is the new plan's; `done` asks the workers' store,
+    None: nobody can.
+    """
 
     action: Action
     family: Family
@@ -37,6 +45,7 @@ class Asked:
     again: bool
     edit: Edit | None
     known: Mapping[str, Standing]
+    done: Done | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,8 @@ class Selection:
         self._why_not: Counter[str] = Counter()
         self._settle: list[Position] = []
         self._seen_recalls: set[str] = set()
+        self._asking: list[Letter] = []
+        self._asking_size = 0
 
     def offer(self, letter: Letter) -> None:
         """One letter."""
@@ -87,8 +98,25 @@ class Selection:
         reason = self._left_out_for(letter, standing)
         if reason is not None:
             self._left_out[reason] += 1
+        elif self._asked.done is None or self._asked.again or len(self._candidates) >= self._asked.limit:
+            self._take(letter)
+        else:
+            self._asking.append(letter)
+            self._asking_size += letter.size
+            if len(self._asking) >= _ASKED_AT_ONCE or self._asking_size >= _HELD:
+                self._take_those_not_done()
+
+    def _take_those_not_done(self) -> None:
+        """Letters that waited for the answer of the workers' store, in their order."""
+        waited, self._asking, self._asking_size = self._asking, [], 0
+        if not waited or self._asked.done is None:
             return
-        self._take(letter)
+        done = self._asked.done(sorted({letter.identity for letter in waited}))
+        for letter in waited:
+            if letter.identity in done:
+                self._left_out[LeftOut.DONE] += 1
+            else:
+                self._take(letter)
 
     def _left_out_for(self, letter: Letter, standing: Standing | None) -> LeftOut | None:
         """Why a matching letter must stay; None: it may go."""
@@ -137,6 +165,7 @@ class Selection:
 
     def finish(self) -> tuple[tuple[PlanLane, ...], tuple[Chosen, ...], tuple[Position, ...], Json]:
         """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
+        self._take_those_not_done()
         kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
         sent = [one.position for name, one in self._candidates.items() if name not in kept]
         if sent:

@@ -37,6 +37,11 @@ class Family:
     retrying: Mapping[Level, Lane] = field(default_factory=dict)
     ready: Mapping[Level, Lane] = field(default_factory=dict)
 
+    @property
+    def named_in_full(self) -> str:
+        """The subscription, as the workers' store knows it: `kodo/trade/orders:billing`."""
+        return f"{TopicName.parse(self.dead_topic).namespace}/{self.ground}:{self.subscription}"
+
     def lane_of(self, died_in: str | None, to: Level | None) -> Lane | None:
         """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is none."""
         if to is not None:

@@ -15,6 +15,7 @@ _LEFT_OUT: Final = {
     "already": "recalled or discarded before; the holder is told again (--again sends them once more)",
     "unfinished": "begun by another recall that is not finished: run its `recall apply` again (--again overrides)",
     "recalled": "died again after a recall (--again sends them once more)",
+    "already_done": "already done, says the workers' store (--again sends them once more)",
     "repeat": "copies of a chosen letter: acknowledged with it, not sent",
     "beyond": "beyond --limit: plan again when these are done",
     "unreadable": "with keys or properties that are no text: they cannot be carried on unchanged",

@@ -8,9 +8,13 @@ from typing import Any
 
 import pulsar
 
+from consumer.routes import policy_of
+from consumer.stores.opening import StorePlace, parse_store
+from consumer.stores.port import Exchange
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.messages import Stored, read_stored
+from kodoctl.topology.load import load_topology
 from tests.cluster import Run, Workspace
 
 TOPICS = """
@@ -66,6 +70,14 @@ class Recalls:
                 )
             producer.flush()
             producer.close()
+
+    def remember(self, url: str, *numbers: int) -> None:
+        """A worker with this store has done these."""
+        policy = policy_of(load_topology(str(self.workspace.folder / "topologies/trade.yaml")), "orders", "billing")
+        store = StorePlace(parse_store(url)).open(policy.lanes[0].subscription)
+        store.create()
+        store.exchange(Exchange(done=[f"id-{number}" for number in numbers]))
+        store.close()
 
     def recall(self, *words: str, code: int | None = 0) -> Run:
         """`kodoctl recall …`"""

@@ -83,6 +83,25 @@ def test_letters_go_to_the_level_named_for_their_subscription_alone(recalls: Rec
     assert {one.properties["kodo-for"] for one in recalls.stored("orders-B1")} == {"billing"}
 
 
+def test_letters_that_a_worker_is_done_with_stay_unless_again_is_said(
+    recalls: Recalls, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recalls.die(range(6))
+    recalls.remember(postgres_url, 2, 4)
+    assert recalls.plan("true", "--store", postgres_url)["summary"]["left_out"] == {"already_done": 2}
+    monkeypatch.setenv("KODO_CONSUMER_STORE", postgres_url)
+    words = ["topologies", "--topic", "orders", "--subscription", "billing", "--where", "true", "--out", "p.json"]
+    told = recalls.recall("plan", *words).out
+    assert "2 already done, says the workers' store (--again sends them once more)" in " ".join(told.split())
+    assert recalls.apply()["sent"] == 4
+    assert recalls.held() == {2, 4}, "nobody let them go"
+    assert recalls.plan("true", "--again")["summary"]["chosen"] == 2
+    recalls.apply()
+    assert recalls.arrived() == Counter(range(6))
+    monkeypatch.setenv("KODO_CONSUMER_STORE", "memory")
+    assert recalls.plan()["summary"]["left_out"] == {}
+
+
 def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls) -> None:
     recalls.die([*range(5), *range(5)], batch=4)
     assert recalls.plan()["summary"]["left_out"] == {"repeat": 5}

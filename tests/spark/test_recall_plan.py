@@ -57,12 +57,14 @@ def test_the_plan_is_the_one_made_without_spark(spark: SparkSession, workspace: 
     assert recalls.apply(file="first.json")["sent"] == 12
     recalls.die(range(100, 110), batch=3)
     (workspace.folder / "patch.json").write_text('{"currency": "EUR"}', encoding="utf-8")
-    where, more = (
-        "reason = 'timeout' OR payload.n >= 3 OR payload = 'no json'",
-        ["--limit", "40", "--edit", "patch.json"],
-    )
+    store = f"sqlite:///{workspace.folder}/kodo.db"
+    recalls.remember(store, 31, 33)
+    where = "reason = 'timeout' OR payload.n >= 3 OR payload = 'no json'"
+    more = ["--limit", "40", "--edit", "patch.json", "--store", store]
     plain = recalls.plan(where, *more)
-    assert plain["summary"]["left_out"].keys() == {"already", "recalled", "repeat", "beyond", "not_editable"}
+    assert plain["summary"]["left_out"].keys() == {
+        "already", "recalled", "already_done", "repeat", "beyond", "not_editable",
+    }  # fmt: skip
     assert _alike(_spark_plan(recalls, where, *more)) == _alike(plain)
     found = _spark_plan(recalls, "payload.n BETWEEN 20 AND 29")
     assert "carry it out with: kodoctl pipeline recall apply s.json" in found["said"]

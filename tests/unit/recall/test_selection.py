@@ -68,6 +68,45 @@ def test_letters_go_to_retrying_of_the_level_they_died_in_and_keep_their_partiti
     assert summary["chosen"] == 5
 
 
+class Workers:
+    """Their store: it is asked in bundles."""
+
+    def __init__(self, *done: str) -> None:
+        self.done, self.asked = frozenset(done), list[int]()
+
+    def __call__(self, identities: Any) -> frozenset[str]:
+        self.asked.append(len(identities))
+        return self.done & set(identities)
+
+
+def test_letters_that_a_worker_is_done_with_are_left_out_and_take_no_place_below_the_limit(tmp_path: Path) -> None:
+    letters = [letter(n, entry=n, origin=f"5:{n}:0:-1") for n in range(8)]
+    workers = Workers("5:0:0:-1", "5:1:0:-1", "5:7:0:-1")
+    _, chosen, settle, summary = select(tmp_path, letters, limit=3, done=workers)
+    assert [one.position.entry for one in chosen] == [2, 3, 4]
+    assert (summary["left_out"], settle) == ({"already_done": 3, "beyond": 2}, ())
+    _, chosen, _, summary = select(tmp_path, letters, done=workers, again=True)
+    assert (len(chosen), summary["left_out"], workers.asked) == (8, {}, [8])
+
+
+def test_the_workers_store_is_asked_in_bundles_and_not_for_what_goes_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    letters = [letter(n, entry=n, origin=f"5:{n}:0:-1") for n in range(1_203)]
+    workers = Workers("5:0:0:-1", "5:501:0:-1")
+    _, chosen, _, summary = select(tmp_path, letters, limit=800, done=workers, where="payload != '3'")
+    assert (len(chosen), summary["left_out"]) == (800, {"already_done": 2, "beyond": 400})
+    assert workers.asked == [500, 500], "what is beyond the limit is nobody's question"
+    monkeypatch.setattr("kodoctl.recall.selection._HELD", 40)
+    large = [letter("x" * 30, entry=n, origin=f"5:{n}:0:-1") for n in range(5)]
+    bundles = Workers()
+    assert len(select(tmp_path, large, done=bundles)[1]) == 5
+    assert bundles.asked == [2, 2, 1], "payloads that wait are few"
+    nothing = Workers()
+    assert select(tmp_path, large, done=nothing, where="payload = 'y'")[1] == ()
+    assert nothing.asked == []
+
+
 def test_a_named_level_takes_all(tmp_path: Path) -> None:
     lanes, chosen, _, _ = select(tmp_path, [letter(1, level="L2", origin="5:1:2:-1")], to=Level.B1)
     assert (lanes[0].topic.rpartition("/")[2], lanes[0].ready, lanes[0].partition) == ("orders-B1", True, 2)
