@@ -9,6 +9,7 @@ from pathlib import Path as FilePath
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
 from kodoctl.topology import overlay, settings
 from kodoctl.topology.allow import Allow, find_allows
+from kodoctl.topology.confine import leaves
 from kodoctl.topology.findings import Path, node_at
 from kodoctl.topology.model import VERSION, Topology
 from kodoctl.topology.nodes import MAX_BYTES, Node, parse
@@ -103,6 +104,8 @@ def _no_files(folder: FilePath) -> str:
 def _read(path: FilePath) -> SourceFile:
     name = str(path)
     try:
+        if stray := leaves(path.parent, path):
+            return _unread(path, "K016", "cannot read file", stray)
         if not path.is_file():
             return _unread(path, "K016", "cannot read file", "it is not a regular file")
         with path.open("rb") as stream:

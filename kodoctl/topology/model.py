@@ -83,7 +83,7 @@ class Payload(FileModel):
     type: Literal["json", "avro"]
     """json: checked by producers and consumers. avro: also uploaded to Pulsar."""
     schema_file: Annotated[Text, Field(alias="schema", examples=["../schemas/payloads/order.schema.json"])]
-    """Path of the schema file, relative to this file."""
+    """Path of the schema file, relative to this file; in the same repository, where it lies in one."""
 
 
 class DeadLetter(TopicPolicies):

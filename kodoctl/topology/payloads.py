@@ -9,6 +9,7 @@ from os.path import normpath
 from pathlib import Path as FilePath
 from typing import Any
 
+from kodoctl.topology.confine import leaves
 from kodoctl.topology.model import Topology
 from kodoctl.topology.nodes import MAX_BYTES, MAX_DEPTH, Node
 
@@ -31,17 +32,19 @@ def read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
         if (payload := ground.payload) is not None:
             key = (payload.type, payload.schema_file)
             if key not in read:
-                read[key] = _read_payload(payload.type, FilePath(normpath(folder / payload.schema_file)))
+                read[key] = _read_payload(payload.type, FilePath(normpath(folder / payload.schema_file)), folder)
             found[name] = read[key]
     return found
 
 
-def _read_payload(kind: str, path: FilePath) -> PayloadFile:
+def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
+    if problem := leaves(folder, path):
+        return PayloadFile(kind, path, None, problem)
     try:
         with path.open("rb") as stream:
             data = stream.read(MAX_BYTES + 1)
-    except OSError as problem:
-        return PayloadFile(kind, path, None, problem.strerror or "it cannot be read")
+    except OSError as failed:
+        return PayloadFile(kind, path, None, failed.strerror or "it cannot be read")
     return payload_of(kind, path, data)
 
 

@@ -65,6 +65,17 @@ def test_a_file_that_the_system_does_not_let_us_read_is_found(tmp_path: Path, mo
     assert [(finding.code, finding.detail) for finding in file.findings] == [("K016", "Permission denied")]
 
 
+def test_a_link_that_leaves_the_repository_is_not_followed(tmp_path: Path) -> None:
+    outside = write(tmp_path / "outside.yaml")
+    (tmp_path / "repository/.git").mkdir(parents=True)
+    (tmp_path / "repository/a.yaml").symlink_to(outside)
+    (file,) = read_files([str(tmp_path / "repository")])
+    assert [(finding.code, finding.detail[:38]) for finding in file.findings] == [
+        ("K016", "it lies outside of the repository " + str(tmp_path)[:4])
+    ]
+    assert file.root is None
+
+
 def test_a_file_over_eight_mebibytes_is_not_read_further(tmp_path: Path) -> None:
     path = tmp_path / "big.yaml"
     with path.open("wb") as stream:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.lint import lint
-from kodoctl.topology.load import source_of
+from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.payloads import declared_payloads, payload_of
 from tests.unit.topology.making import HEAD
 
@@ -34,6 +34,7 @@ def changed(
     ]
 
 
+STRAY = "it lies outside of the repository {}, links followed, and is not read: keep it where it is reviewed"
 WIDE, NARROW = {"type": "number"}, {"type": "integer"}
 NARROWED = (
     "not FULL compatible: the new schema cannot read what the old one wrote: type number: only integer is accepted"
@@ -84,3 +85,27 @@ def test_payloads_of_an_earlier_file_are_found_whatever_else_it_says(
     text: str, found: dict[str, tuple[str, str]]
 ) -> None:
     assert declared_payloads(source_of(text.encode(), "old.yaml").root) == found
+
+
+def test_a_file_names_nothing_outside_of_its_repository(tmp_path: Path) -> None:
+    repository, outside = tmp_path / "repository", tmp_path / "secret.json"
+    (repository / ".git").mkdir(parents=True)
+    (repository / "topologies").mkdir()
+    outside.write_text('{"type": "number"}')
+    (repository / "order.json").write_text('{"type": "number"}')
+    (repository / "link.json").symlink_to(outside)
+    (repository / "folder").symlink_to(tmp_path)
+
+    def read(name: str, folder: Path = repository / "topologies") -> str | None:
+        (file,) = [
+            source_of(
+                f"{HEAD}topics: {{a: {{payload: {{type: json, schema: {name}}}}}}}\n".encode(), str(folder / "t.yaml")
+            )
+        ]
+        return load_set([file], None).topologies[0].payloads["a"].problem
+
+    assert read("../order.json") is None
+    for name in ("../../secret.json", str(outside), "../link.json", "../folder/secret.json"):
+        assert read(name) == STRAY.format(repository), name
+    assert read("secret.json", tmp_path) is None  # no repository: whoever runs kodoctl there put it there
+    assert read(str(outside), Path("/")) is None
