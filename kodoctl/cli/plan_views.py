@@ -91,9 +91,7 @@ def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> 
 
 
 def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
-    """Any view of a plan over several clusters; `targets`: context -> where its plan comes from. Raises UsageError for a
-    page, which shows one cluster.
-    """
+    """Any view of a plan over several clusters; `targets`: context -> where its plan comes from."""
     from kodoctl.plan import fleet as fleets
     from kodoctl.render.fleet import fleet_github, fleet_lines, fleet_markdown
 
@@ -110,8 +108,9 @@ def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat 
         case PlanFormat.GITHUB:
             say(fleet_github(data, targets))
         case PlanFormat.HTML:
-            detail = "write the plan with --out FILE, then: kodoctl show FILE --context NAME --format html"
-            raise UsageError(error("K548", "one cluster at a time", f"a page shows one cluster: {detail}"))
+            from kodoctl.render.fleet import fleet_html
+
+            say(fleet_html(data, targets))
 
 
 def read_plan(file: str) -> Plan:

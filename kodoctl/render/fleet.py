@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kodoctl.plan.changes import Action
 from kodoctl.render import plan_words as words
+from kodoctl.render.page import page
 from kodoctl.render.plan_github import plan_github
+from kodoctl.render.plan_html import page_finding, plan_parts
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import MAX_LISTED, Line, body_lines, finding_lines
 from kodoctl.render.safe import code, markdown, one_line
@@ -157,6 +160,43 @@ def _markdown_rest(document: Json) -> Iterator[str]:
         yield "\n".join(["**Where the clusters differ**", "", *rows, *rest])
     if document["deletes"]:
         yield ORDER
+
+
+def fleet_html(document: Json, targets: Mapping[str, str]) -> str:
+    """One page: each cluster's outcome, where they differ, then every group's whole plan."""
+    groups = _groups(document)
+    counts: Counter[str] = Counter()
+    for members in groups:
+        counts.update(members[0]["plan"]["summary"])
+    refused = "Refused in one cluster is refused in all: nothing can be applied." if document["refused"] else ""
+    return page(
+        "fleet.html.j2",
+        title=_head(document),
+        refused=document["refused"],
+        rows=[(one_line(member["context"]), summary(member)) for member in document["clusters"]],
+        verdict=refused or (_without(document) if _unreached(document) else ""),
+        order=ORDER if document["deletes"] else "",
+        differences=[
+            (
+                one_line(one["address"]),
+                [(one_line(context), _doing(changes)) for context, changes in one["clusters"].items()],
+            )
+            for one in document["differences"]
+        ],
+        counts=counts,
+        unreached=[
+            (one_line(member["context"]), [page_finding(problem) for problem in member["problems"]])
+            for member in _unreached(document)
+        ],
+        groups=[_page_group(members, targets) for members in groups],
+        version=document["kodoctl_version"],
+        seal=document["seal"],
+    )
+
+
+def _page_group(members: list[Json], targets: Mapping[str, str]) -> Json:
+    clusters = [words.cluster_line(member["plan"], targets[member["context"]]) for member in members]
+    return {"name": _named(members), "clusters": clusters, "plan": plan_parts(members[0]["plan"], "")}
 
 
 def fleet_github(document: Json, targets: Mapping[str, str]) -> str:

@@ -15,35 +15,38 @@ Json = dict[str, Any]
 
 def plan_html(document: Json, target: str) -> str:
     """The whole plan, nothing cut; what is at stake first."""
+    plan = plan_parts(document, target)
+    return page("plan.html.j2", plan=plan, version=document["kodoctl_version"], seal=document["seal"])
+
+
+def plan_parts(document: Json, target: str) -> Json:
+    """What a page shows of one plan."""
     sections = [
         (one_line(title), [_group(members) for members in grouped(changes)])
         for title, changes in words.by_origin(document)
     ]
-    return page(
-        "plan.html.j2",
-        cluster=words.cluster_line(document, target),
-        summary=words.summary_line(document),
-        part=words.part_line(document),
-        part_lists=words.part_lists(document),
-        not_compared=words.not_compared(document),
-        refused=document["refused"],
-        counts=document["summary"],
-        sections=sections,
-        findings=[_finding(finding) for finding in document["findings"]],
-        consumers=[
+    return {
+        "cluster": words.cluster_line(document, target),
+        "summary": words.summary_line(document),
+        "part": words.part_line(document),
+        "part_lists": words.part_lists(document),
+        "not_compared": words.not_compared(document),
+        "refused": document["refused"],
+        "counts": document["summary"],
+        "sections": sections,
+        "findings": [page_finding(finding) for finding in document["findings"]],
+        "consumers": [
             (
                 one_line(change["subscription"]),
                 [(name, words.setting_text(*sides)) for name, *sides in change["settings"]],
             )
             for change in document["consumer_changes"]
         ],
-        unmanaged=[one_line(name) for name in document["unmanaged"]],
-        elsewhere=words.elsewhere_line(document),
-        order=words.deploy_order(document),
-        ways_out=words.ways_out(document) if document["refused"] else [],
-        version=document["kodoctl_version"],
-        seal=document["seal"],
-    )
+        "unmanaged": [one_line(name) for name in document["unmanaged"]],
+        "elsewhere": words.elsewhere_line(document),
+        "order": words.deploy_order(document),
+        "ways_out": words.ways_out(document) if document["refused"] else [],
+    }
 
 
 def _group(changes: list[Json]) -> Json:
@@ -76,7 +79,8 @@ def _change(change: Json) -> Json:
     }
 
 
-def _finding(finding: Json) -> Json:
+def page_finding(finding: Json) -> Json:
+    """A finding as a page shows it."""
     lines = [one_line(line, 2_000) for line in finding["detail"].split("\n") if not line.startswith(ALLOWING)]
     where = f"{finding['where'][0]}:{finding['where'][1]}" if finding["where"] else ""
     return {**finding, "summary": one_line(finding["summary"]), "lines": lines, "where": where}

@@ -10,7 +10,7 @@ from kodoctl.errors import error
 from kodoctl.plan.fleet import FleetPlan, Member, to_json
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.plan import Plan
-from kodoctl.render.fleet import ORDER, fleet_github, fleet_lines, fleet_markdown
+from kodoctl.render.fleet import ORDER, fleet_github, fleet_html, fleet_lines, fleet_markdown
 from kodoctl.render.plan_markdown import LIMIT
 from kodoctl.render.plan_text import MAX_LISTED
 from tests.inventories import applied, empty, planned, topology, wanted
@@ -101,6 +101,32 @@ def test_a_comment_fits_and_says_the_same(number: int) -> None:
     assert len(text.encode()) <= LIMIT
     for words in ("**far not planned**", "**Where the clusters differ**", "## eu", "## us", ORDER):
         assert words in text
+
+
+def test_a_page_has_every_cluster_each_group_whole_and_asks_for_nothing() -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    refused = replace(GROWN, findings=(error("K411", "partitions would shrink", evil),))
+    page = fleet_html(to_json(FleetPlan((*_fleet(eu=FRESH, us=FRESH, asia=refused), GONE))), TARGETS)
+    for words in (
+        "<h2>eu, us</h2>",
+        "<h2>asia</h2>",
+        "far: not planned",
+        "http://far: connection refused",
+        "context us, http://us (cluster us, us-1234-)",
+        "Where the clusters differ: 3",
+        "as it is",
+        "Refused in one cluster is refused in all",
+        "partitions would shrink",
+        '<span class="verdict refused">refused</span>',
+        ORDER,
+    ):
+        assert words in page, words
+    assert "<img" not in page
+    assert "<script src" not in page
+    assert page.count('id="search"') == 1
+    assert page.count("<h1>") == 1
+    quiet = fleet_html(to_json(FleetPlan(_fleet(eu=planned(FILE, applied(FILE))))), TARGETS)
+    assert 'id="search"' not in quiet
 
 
 def test_annotations_end_with_every_cluster() -> None:
