@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.console import Environment, command, say, tell
-from kodoctl.cli.git import source_of_topology
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
@@ -69,6 +68,8 @@ def recommend(
     moves = [move for _, some in advice.moves for move in some]
     found = {"run": run, **document(tables.window, wanted, moves, advice.victims, advice.notes)}
     if moves:
+        from kodoctl.cli.git import source_of_topology
+
         source = expansion.topology.source
         name = source_of_topology(Path(source.path)).path or Path(source.path).as_posix().lstrip("/")
         found["patch"] = patch(name, *patched(expansion, advice.moves))

@@ -6,14 +6,15 @@ import threading
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
-
-import requests
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.access import OAuth2, Secret, checked_issuer, checked_secret
 from kodoctl.pulsar.connection import Connection
+
+if TYPE_CHECKING:
+    import requests
 
 TIMEOUT: Final = (5.0, 30.0)  # seconds to connect, seconds to answer
 EARLY: Final = 0.2  # of a token's life, at most a minute: by then the next one is asked for
@@ -97,6 +98,8 @@ class Issued:
 
     def _send(self, method: str, url: str, form: dict[str, str] | None = None) -> requests.Response:
         """Never redirected: the secret goes where the issuer said, and nowhere else."""
+        import requests
+
         try:
             with requests.Session() as session:
                 session.trust_env = False
