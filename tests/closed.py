@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import parse_qs
 
 import jwt
+import pulsar
 import pytest
 import requests
 
@@ -98,6 +99,16 @@ class Guarded(Workspace):
             pair = [str(closed.certificates / f"{role}.{end}") for end in ("pem", "key")]
             self.options += ["--tls-cert", pair[0], "--tls-key", pair[1]]
         return self
+
+    @contextmanager
+    def connected(self, role: str) -> Iterator[pulsar.Client]:
+        """A client that shows this role's token."""
+        assert isinstance(self.broker, Closed)
+        token = pulsar.AuthenticationToken(self.broker.tokens[role])
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(self.broker.broker_url, authentication=token, logger=quiet)
+        yield client
+        client.close()
 
     def tenant_with(self, *admins: str) -> None:
         """The tenant's administrators."""

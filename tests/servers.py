@@ -206,6 +206,10 @@ class LateProxy(Proxy):
         self._before: dict[str, list[tuple[float, Answer]]] = {}  # their answers right before each write
         super().__init__(admin_url)
 
+    def ask(self, path: str) -> None:
+        """From now on reads of this path lag, also those before which nobody read it."""
+        self._asked.setdefault(path, Request("GET", path, b"", {}, 0))
+
     def catch_up(self) -> None:
         """What was written until now shows."""
         with self._guard:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import assert_never
+from typing import Final, assert_never
 
 from kodoctl.apply import namespaces, topics
 from kodoctl.apply.book import Book
+from kodoctl.apply.leased import LeasedAdmin
 from kodoctl.apply.meeting import ALONE, Seat
 from kodoctl.apply.report import ApplyReport, Event, Listen, Outcome, Status
 from kodoctl.apply.verify import Verifier
@@ -36,6 +37,8 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 
+_UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"
+
 
 class Executor:
     """One apply. `stop` ends it after the running calls; what did not begin is reported so."""
@@ -51,13 +54,17 @@ class Executor:
         listen: Listen = lambda _: None,
         stop: threading.Event | None = None,
     ) -> None:
-        self._admin, self._plan, self._live, self._lease = admin, plan, live, journal.lease
+        self._lease = journal.lease
+        self._admin = admin = LeasedAdmin(admin, self._lease.check)
+        self._plan, self._live = plan, live
         self._listen, self._stop = listen, stop or threading.Event()
         self._journal = journal
         self._book = Book(admin, plan, live)
         self._journaled: set[StepKey] = set()
         self._verifier = Verifier(admin, client, self._levels)
         self._lanes: dict[NamespaceName, threading.Lock] = {}
+        self._given = namespaces.Given(admin)
+        self._found_levels: dict[NamespaceName, Levels] = {}
         self._lost: LockedError | None = None
         self._results: dict[StepKey, tuple[Status, str]] = {}
         self._over = 0
@@ -129,6 +136,7 @@ class Executor:
         done = [step for step in ready if self._results[step.key][0] is Status.DONE]
         for step, problem in self._verifier.verify(done):
             self._end(step, Status.FAILED, problem)
+        self._note(self._journal.settle)
         settled = [step.change for step in ready if self._results[step.key][0] is Status.DONE]
         self._bookkeeping(lambda: self._book.settle(settled), notes)
 
@@ -151,10 +159,14 @@ class Executor:
     def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
         """Ledger writes: a failure is told, and leaves an intent that the next plan understands."""
         if self._lost is not None:
-            notes.append("the ledger was not written: the lease was lost; the next plan shows what is left")
+            notes.append(_UNWRITTEN)
             return False
         try:
             write()
+        except LockedError as lost:
+            self._lost = lost
+            notes.append(_UNWRITTEN)
+            return False
         except (WriteFailedError, ClusterError) as problem:
             notes.append(f"the ledger was not written: {problem}; the next plan shows what is left")
             return False
@@ -163,16 +175,17 @@ class Executor:
     def _carry_out(self, step: Step) -> None:
         if not self._may_go_on([step]):
             return
-        try:
-            self._journal.before(step.change, step.part.value)
-        except LockedError as lost:
-            self._lost = lost
+        announce = self._journal.along if self._comes_along(step.change) else self._journal.before
+        if not self._note(lambda: announce(step.change, step.part.value)):
             self._end(step, Status.NOT_STARTED, "the lease was lost")
             return
         self._journaled.add(step.key)
         self._listen(Event("started", step.change, self._over, len(self._plan.changes)))
         try:
             self._do(step)
+        except LockedError as lost:
+            self._lost = lost
+            self._end(step, Status.FAILED, "the lease was lost before it was made sure of")
         except WriteFailedError as problem:
             self._end(step, Status.FAILED, str(problem))
         except ClusterError as problem:
@@ -187,10 +200,16 @@ class Executor:
             self._results[step.key] = (status, detail)
             self._listen(Event(status.value, step.change, self._over, len(self._plan.changes), detail))  # in this order
         if step.key in self._journaled and self._lost is None:
-            try:
-                self._journal.after(step.change, step.part.value, status.value, detail)
-            except LockedError as lost:
-                self._lost = lost
+            self._note(lambda: self._journal.after(step.change, step.part.value, status.value, detail))
+
+    def _note(self, tell: Callable[[], None]) -> bool:
+        """Tells the journal; False when the lease turns out to be lost, after which nothing more is written."""
+        try:
+            tell()
+        except LockedError as lost:
+            self._lost = lost
+            return False
+        return True
 
     def _outcomes(self) -> list[Outcome]:
         """One outcome a change: the worse of a namespace's early and late half."""
@@ -210,6 +229,11 @@ class Executor:
 
     def _levels(self, namespace: NamespaceName) -> Levels:
         """What counts under the topics of a namespace, before and after this plan."""
+        if namespace not in self._found_levels:
+            self._found_levels[namespace] = self._find_levels(namespace)
+        return self._found_levels[namespace]
+
+    def _find_levels(self, namespace: NamespaceName) -> Levels:
         before = self._live.namespace_policies.get(namespace, {})
         after = before
         for change in self._plan.changes:
@@ -253,16 +277,19 @@ class Executor:
             case SubscriptionResource():
                 topics.put_subscription(self._admin, resource, change.about.owner)
             case GrantResource():
-                self._grant(resource)
+                self._grant(resource, frozenset())
             case SchemaResource():
-                topics.upload_schema(self._admin, resource)
+                topics.upload_schema(self._admin, resource, None)
             case _:
                 assert_never(resource)
 
-    def _grant(self, grant: GrantResource) -> None:
-        namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
-        with self._lane(namespace):
+    def _grant(self, grant: GrantResource, before: frozenset[str]) -> None:
+        with self._lane_of(grant):
+            self._given.check(grant, before, grant.actions)
             namespaces.set_grant(self._admin, grant)
+
+    def _lane_of(self, grant: GrantResource) -> threading.Lock:
+        return self._lane(grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace)
 
     def _update(self, change: Update, step: Step) -> None:
         match change.before, change.after:
@@ -276,11 +303,11 @@ class Executor:
                 SubscriptionResource() as after,
             ):  # heals partitions that lack it, and skips nothing that waits there
                 topics.put_subscription(self._admin, replace(after, start="earliest"), change.about.owner)
-            case _, GrantResource() as after:
+            case GrantResource(actions=before), GrantResource() as after:
                 actions = next(field.after for field in change.fields if field.name == "actions")
-                self._grant(GrantResource(after.target, after.role, frozenset(actions)))
-            case _, SchemaResource() as after:
-                topics.upload_schema(self._admin, after)
+                self._grant(GrantResource(after.target, after.role, frozenset(actions)), before)
+            case SchemaResource() as before, SchemaResource() as after:
+                topics.upload_schema(self._admin, after, before)
             case _:
                 raise WriteFailedError("this kind of object is never updated")
 
@@ -289,25 +316,34 @@ class Executor:
         match change.before:
             case TopicResource():
                 topics.delete_topic(self._admin, change, allowed=allowed)
-            case SubscriptionResource(topic=topic):
-                if topic not in self._topics_deleted:  # else it goes with its topic, under the topic's guard
-                    topics.delete_subscription(self._admin, change, allowed=allowed)
-            case GrantResource(target=target) as grant if target not in self._topics_deleted:
-                with self._lane(target if isinstance(target, NamespaceName) else target.namespace):
+            case SubscriptionResource() | GrantResource() if self._comes_along(change):
+                pass  # Pulsar drops both with their topic, under the topic's guard
+            case SubscriptionResource():
+                topics.delete_subscription(self._admin, change, allowed=allowed)
+            case GrantResource() as grant:
+                with self._lane_of(grant):
+                    self._given.check(grant, grant.actions, frozenset())
                     namespaces.revoke_grant(self._admin, grant)
-            case GrantResource():
-                pass  # Pulsar drops a topic's grants with it
             case NamespaceResource(name=name):
                 with self._lane(name):
                     namespaces.delete_namespace(self._admin, name)
             case _:
                 raise WriteFailedError("this kind of object is never deleted")
 
+    def _comes_along(self, change: Change) -> bool:
+        """Whether nothing is sent for a change, because the topic that it is on is deleted."""
+        match change:
+            case Delete(before=SubscriptionResource(topic=place) | GrantResource(target=place)):
+                return place in self._topics_deleted
+            case _:
+                return False
+
     def _mark(self, resource: Resource, owner: str | None) -> None:
         """Ownership only: nothing else of the object changes."""
         match resource:
             case TopicResource(name=name):
-                topics.mark_topic(self._admin, name, owner)
+                found = self._live.objects.get(resource.address)
+                topics.mark_topic(self._admin, name, owner, found.marker if found else None)
             case SubscriptionResource():
                 topics.mark_subscription(self._admin, resource, owner)
             case _:

@@ -4,19 +4,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import normal
 from kodoctl.plan.write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import NOT_SENT, Admin, must, namespace_path, topic_path
+from kodoctl.pulsar.live import grants_of
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Policies
-from kodoctl.topology.resources import GrantResource, NamespaceResource, TenantResource
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
+
+_FRESH_S: Final = 1.0
 
 
 def create_tenant(admin: Admin, tenant: TenantResource) -> None:
@@ -32,7 +36,13 @@ def create_namespace(admin: Admin, namespace: NamespaceResource, cluster: str, p
     """
     body: dict[str, Any] = {**new_namespace(namespace.policies, cluster), "properties": dict(properties)}
     path = namespace_path(namespace.name)
-    reply = write(admin, "PUT", path, body, done=lambda: admin.call("GET", path).ok, final=frozenset({409}))
+
+    def ours() -> bool:
+        """Whether the one that is there came with our ledger: somebody else's may have come first."""
+        seen = admin.call("GET", path)
+        return seen.ok and properties.items() <= (seen.data.get("properties") or {}).items()
+
+    reply = write(admin, "PUT", path, body, done=ours, final=frozenset({409}))
     if reply is not None and reply.status == 409:
         raise WriteFailedError("somebody created it since the plan: plan again")
 
@@ -81,6 +91,40 @@ def delete_namespace(admin: Admin, name: NamespaceName) -> None:
     """Only an empty one: Pulsar refuses the rest without force, and force is never sent."""
     path = namespace_path(name)
     write(admin, "DELETE", path, done=lambda: admin.call("GET", path).missing, final=frozenset({404}))
+
+
+class Given:
+    """The grants of namespaces as they are right before one is changed: read anew once a second where many are."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._read: dict[NamespaceName, tuple[float, Mapping[Address, frozenset[str]]]] = {}
+
+    def check(self, grant: GrantResource, planned: frozenset[str], wanted: frozenset[str]) -> None:
+        """Raises WriteFailedError where a role has neither what the plan saw nor what it shall have."""
+        namespace = grant.target.namespace if isinstance(grant.target, TopicName) else grant.target
+        at, shown = self._read.get(namespace, (float("-inf"), {}))
+        if time.monotonic() - at > _FRESH_S:
+            shown = read_grants(self._admin, namespace)
+            self._read[namespace] = time.monotonic(), shown
+        now = shown.get(grant.address, frozenset())
+        if now not in (planned, wanted):
+            told = f"planned from {actions_text(planned)}, now {actions_text(now)}"
+            raise WriteFailedError(f"what {grant.role} may do changed since the plan: {told}; plan again")
+
+
+def read_grants(admin: Admin, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
+    """Address -> actions of every grant of a namespace and its topics; {} where it is gone."""
+    reply = admin.call("GET", namespace_path(namespace))
+    if reply.missing:
+        return {}
+    dump = must(reply, f"reading grants of {namespace}")
+    return {grant.address: grant.actions for grant in grants_of(namespace, dump)}
+
+
+def actions_text(actions: frozenset[str]) -> str:
+    """What a role may do, in words."""
+    return ", ".join(sorted(actions)) or "nothing"
 
 
 def set_grant(admin: Admin, grant: GrantResource) -> None:

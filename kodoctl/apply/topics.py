@@ -12,6 +12,7 @@ from kodoctl.plan.changes import Delete, FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, Reply, must, subscription_path, topic_path
+from kodoctl.pulsar.live import read_schema
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, topic_writes
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import is_set
@@ -105,8 +106,8 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
             put_subscription(admin, SubscriptionResource(before.name, subscription.name), None)
 
 
-def mark_topic(admin: Admin, topic: TopicName, owner: str | None) -> None:
-    """Sets our marker, or (None) takes it off; other properties stay."""
+def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
+    """Sets our marker, or (None) takes it off; other properties stay. `planned`: the marker that the plan saw."""
     path = f"{topic_path(topic)}/properties"
 
     def marked() -> bool:
@@ -114,6 +115,9 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None) -> None:
         return found is not None and found.marker == owner
 
     if owner is not None:
+        found = read_topic(admin, topic)
+        if found is not None and found.marker not in (None, planned, owner):
+            raise WriteFailedError(f"it belongs to {found.marker!r} since the plan: plan again")
         write(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
     elif not marked():
         write(admin, "DELETE", path, query={"key": OWNER_PROPERTY}, done=marked)
@@ -151,8 +155,11 @@ def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: s
         write(admin, "PUT", path, wanted, done=lambda: (admin.call("GET", path).data or {}) == wanted)
 
 
-def upload_schema(admin: Admin, schema: SchemaResource) -> None:
-    """A new version; an incompatible one is refused by the broker and nothing changes."""
+def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:
+    """A new version after `before`; an incompatible one is refused by the broker and nothing changes."""
+    if (now := read_schema(admin, schema.topic)) not in (before, schema):
+        told = "somebody removed it" if now is None else "somebody uploaded another one"
+        raise WriteFailedError(f"the schema changed since the plan: {told}; plan again")
     path = f"schemas/{schema.topic.namespace}/{schema.topic.local}/schema"
     body = {"type": schema.type, "schema": schema.definition, "properties": {}}
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from kodoctl.apply.namespaces import read_grant
+from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
 from kodoctl.apply.topics import read_policy, what_is_left
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
 from kodoctl.plan.compare import Levels, same, validates
 from kodoctl.plan.order import Step
-from kodoctl.pulsar.admin import Admin, must, namespace_path
+from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.live import grants_of, list_topics
+from kodoctl.pulsar.live import list_topics
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
 from kodoctl.pulsar.writes import wait_until
@@ -104,10 +104,10 @@ class Verifier:
                     continue
             namespace = grant.target if isinstance(grant.target, NamespaceName) else grant.target.namespace
             if namespace not in shown:
-                shown[namespace] = self._read_grants(namespace)
+                shown[namespace] = read_grants(self._admin, namespace)
             if shown[namespace].get(grant.address, frozenset()) != wanted and not self._given(grant, wanted):
                 now = read_grant(self._admin, grant)
-                yield step, f"written {_actions(wanted)}, the broker shows {_actions(now)}"
+                yield step, f"written {actions_text(wanted)}, the broker shows {actions_text(now)}"
 
     def _given(self, grant: GrantResource, wanted: frozenset[str]) -> bool:
         return wait_until(lambda: read_grant(self._admin, grant) == wanted)
@@ -126,13 +126,6 @@ class Verifier:
 
     def _goes(self, topic: TopicName) -> bool:
         return wait_until(lambda: read_topic(self._admin, topic) is None)
-
-    def _read_grants(self, namespace: NamespaceName) -> dict[Address, frozenset[str]]:
-        reply = self._admin.call("GET", namespace_path(namespace))
-        if reply.missing:
-            return {}
-        dump = must(reply, f"reading grants of {namespace}")
-        return {grant.address: grant.actions for grant in grants_of(namespace, dump)}
 
 
 def _topic(step: Step) -> TopicName:
@@ -155,7 +148,3 @@ def _written_policies(step: Step) -> Policies:
 
 def _everywhere(reading: TopicReading | None, subscription: SubscriptionResource) -> bool:
     return reading is not None and any(s.name == subscription.name and not s.missing_on for s in reading.subscriptions)
-
-
-def _actions(actions: frozenset[str]) -> str:
-    return ", ".join(sorted(actions)) or "nothing"

@@ -1,4 +1,6 @@
-"""The admin port over HTTP: kept-alive connections, redirects within the cluster only, retries of reads."""
+"""The admin port over HTTP: kept-alive connections, as many as the broker has time for, redirects within the cluster only,
+retries of reads.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,14 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.access import Secret, Tls
 from kodoctl.pulsar.admin import NOT_SENT, LostReplyError, Reply, RequestCount
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.room import Room
 from kodoctl.pulsar.tokens import Presented
 
 CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (pulsar-measured §9)
 TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer
 READ_TRIES: Final = 6
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_NO_TIME: Final = frozenset({429, 503})
 _MAX_REDIRECTS: Final = 5
 _HEADERS: Final = {"User-Agent": f"kodoctl/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 
@@ -56,6 +60,7 @@ class HttpAdmin:
         self._allowed: set[str] = {urlsplit(connection.admin_url).netloc}
         self._brokers_known = False
         self._presented = Presented(connection)
+        self._room = Room(CONNECTIONS)
         over_tls = urlsplit(connection.admin_url).scheme == "https"
         self._pool = (
             urllib3.PoolManager(  # knows no proxy and no .netrc of the shell: they must not see or change admin calls
@@ -90,11 +95,13 @@ class HttpAdmin:
         tries = self._tries if _only_reads(method, path) else 1
         for attempt in range(1, tries + 1):
             try:
-                reply = self._send(method, path, data, query, content_type)
+                with self._room:
+                    reply = self._send(method, path, data, query, content_type)
             except HTTPError as problem:
                 if attempt == tries or isinstance(problem, SSLError):
                     raise self._unreachable(method, path, problem) from None
             else:
+                (self._room.busy if reply.status in _NO_TIME else self._room.fine)()
                 if reply.status not in _BUSY or attempt == tries:
                     return reply
             self._pause(min(0.1 * 2**attempt, 3.0) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret

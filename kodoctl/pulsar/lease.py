@@ -12,7 +12,6 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from kodoctl.errors import ClusterError, LockedError, error
@@ -24,6 +23,7 @@ from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
 _RETRY_S: Final = 0.25
+_Heard = Callable[[LockedError | None], None]
 
 
 class Hold(Protocol):
@@ -35,26 +35,51 @@ class Hold(Protocol):
     def write(self, entry: Mapping[str, Any]) -> None:
         """An entry of the namespace's journal; returns with its receipt."""
 
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """An entry whose receipt `settle` waits for; it is stored before any entry that comes after it."""
+
+    def settle(self) -> None:
+        """Returns when every entry has its receipt. Raises LockedError when one has none."""
+
     def close(self) -> None:
         """Gives it back."""
 
 
-@dataclass(frozen=True, slots=True)
 class _Exclusive:
     """The exclusive producer."""
 
-    namespace: NamespaceName
-    producer: Any
+    def __init__(self, namespace: NamespaceName, producer: Any) -> None:
+        self._namespace, self._producer = namespace, producer
+        self._changed = threading.Condition()
+        self._under_way = 0
+        self._failed: LockedError | None = None
 
     def beat(self) -> None:
         self.write({"kind": "lease"})
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        _send(self.producer, self.namespace, entry)
+        _send(self._producer, self._namespace, entry)
+
+    def note(self, entry: Mapping[str, Any]) -> None:
+        with self._changed:
+            self._under_way += 1
+        _send_on(self._producer, self._namespace, entry, self._heard)
+
+    def _heard(self, problem: LockedError | None) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._failed = self._failed or problem
+            self._changed.notify_all()
+
+    def settle(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._under_way)
+            if self._failed:
+                raise self._failed
 
     def close(self) -> None:
         with contextlib.suppress(Exception):  # it ends with the connection in any case
-            self.producer.close()
+            self._producer.close()
 
 
 def _now() -> float:
@@ -84,6 +109,15 @@ class Lease:
         """An entry of the namespace's journal; returns with its receipt. Raises LockedError."""
         self._holds[namespace].write(entry)
 
+    def note(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
+        """An entry of the namespace's journal; `settle` waits for its receipt."""
+        self._holds[namespace].note(entry)
+
+    def settle(self) -> None:
+        """Returns when every entry has its receipt. Raises LockedError when one has none."""
+        for held in self._holds.values():
+            held.settle()
+
 
 def _send(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
     import pulsar
@@ -91,10 +125,27 @@ def _send(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any]) -> 
     try:
         producer.send(json.dumps(entry).encode())
     except pulsar.PulsarException as problem:
-        detail = (
-            f"{namespace}: {problem}: another apply took over, or the broker was away; what was done so far is reported"
-        )
-        raise LockedError(error("K541", "the lease was lost", detail)) from None
+        raise _lost(namespace, str(problem)) from None
+
+
+def _send_on(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any], heard: _Heard) -> None:
+    """Sends without waiting; `heard` is called with the receipt, or with why there is none (after 15 s at the latest)."""
+    import pulsar
+
+    def told(result: Any, _: Any) -> None:
+        heard(None if result == pulsar.Result.Ok else _lost(namespace, str(result)))
+
+    try:
+        producer.send_async(json.dumps(entry).encode(), told)
+    except pulsar.PulsarException as problem:
+        heard(_lost(namespace, str(problem)))
+
+
+def _lost(namespace: NamespaceName, problem: str) -> LockedError:
+    detail = (
+        f"{namespace}: {problem}: another apply took over, or the broker was away; what was done so far is reported"
+    )
+    return LockedError(error("K541", "the lease was lost", detail))
 
 
 @contextlib.contextmanager
@@ -153,6 +204,7 @@ def _exclusive(client: BrokerClient, namespace: NamespaceName, topic: str, who: 
             access_mode=pulsar.ProducerAccessMode.Exclusive,
             properties={"holder": who, "since": since},
             send_timeout_millis=15_000,
+            block_if_queue_full=True,
         )
     except (pulsar.ProducerFenced, pulsar.ProducerBusy):
         return None

@@ -85,7 +85,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope) -> Live:
             _read_namespace(_Reader(admin, client, server, pool), namespace, scope, reading)
         for namespace in sorted({*scope.grants_only, *_granted_elsewhere(reading, scope)} - namespaces):
             _add(reading, (Found(grant) for grant in _read_grants(admin, namespace, scope, reading)))
-        for schema in pool.map(lambda topic: _read_schema(admin, topic), sorted(scope.schemas)):
+        for schema in pool.map(lambda topic: read_schema(admin, topic), sorted(scope.schemas)):
             if schema is not None:
                 _add(reading, [Found(schema)])
     return Live(
@@ -206,6 +206,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     wanted = [topic for topic in partitioned if topic in declared or scope.everything or topic not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
+    asked = [reader.pool.submit(read_topic, reader.admin, topic) for topic in wanted]  # beside the policies
     policies = PolicyReader(reader.admin, reader.client, reader.pool, reader.server.version).read(
         namespace,
         wanted,
@@ -214,7 +215,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     )
     if wanted:
         reading.how.add(policies.how)
-    for found in reader.pool.map(lambda topic: read_topic(reader.admin, topic), wanted):
+    for found in (answer.result() for answer in asked):
         if found is not None:
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
 
@@ -259,7 +260,8 @@ def _add_topic(reading: _Reading, found: TopicReading, policies: Policies, *, st
     _add(reading, objects)
 
 
-def _read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
+def read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
+    """The latest version of a topic's schema; None without one."""
     import json
 
     reply = admin.call("GET", f"schemas/{topic.namespace}/{topic.local}/schema")

@@ -49,6 +49,12 @@ class Lock:
     def write(self, entry: Mapping[str, Any]) -> None:
         """Without the binary port there is no journal."""
 
+    def note(self, entry: Mapping[str, Any]) -> None:
+        """Nor here."""
+
+    def settle(self) -> None:
+        """So that nothing is waited for."""
+
     def close(self) -> None:
         """Gives it back. One that is no longer ours is left alone."""
         with contextlib.suppress(ClusterError):  # else it stays, and the next apply is told whose it was

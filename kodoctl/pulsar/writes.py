@@ -35,7 +35,8 @@ def write(  # noqa: PLR0913  # a request has these parts
     """Sends one write and makes sure of it. Returns the last reply, None when the effect was seen without one.
 
     `done` reads back whether the effect is there; it is asked after a lost reply or a busy broker, before anything is sent
-    again. Statuses in `final` are answers that trying again would not change. Raises WriteFailedError.
+    again. Statuses in `final` are answers that trying again would not change; one to a request that was sent again may be
+    about what the first of them did, which a broker may show late. Raises WriteFailedError.
     """
     problem = "no answer"
     for attempt in range(1, TRIES + 1):
@@ -44,8 +45,10 @@ def write(  # noqa: PLR0913  # a request has these parts
         except LostReplyError as lost:
             problem = str(lost)
         else:
-            if reply.ok or reply.status in final:
+            if reply.ok:
                 return reply
+            if reply.status in final:
+                return None if attempt > 1 and wait_until(lambda: _seen(done), pause=pause) else reply
             if reply.status not in BUSY:
                 raise WriteFailedError(f"{reply}")
             problem = str(reply)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -15,14 +16,9 @@ from kodoctl.pulsar.dial import new_client
 from tests.closed import FILE, SECRET, Closed, Guarded, issuing
 from tests.cluster import run_main
 from tests.dev_user import until
+from tests.faults.files import words
 
 pytestmark = pytest.mark.broker
-
-_QUIET = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-
-
-def _words(text: str) -> str:
-    return " ".join(text.split())
 
 
 def test_the_applier_applies_and_a_second_plan_is_empty(guarded: Guarded) -> None:
@@ -41,7 +37,7 @@ def test_a_role_without_rights_is_told_what_it_lacks_and_writes_nothing(guarded:
     for command in (["plan"], ["apply", "--auto-approve"], ["drift"]):
         refused = guarded.run(*command, code=1)
         assert "K510" in refused.err
-        assert "this needs a role with more rights" in _words(refused.err)
+        assert "this needs a role with more rights" in words(refused.err)
         assert guarded.tenant in refused.err
         assert "Plan:" not in refused.out
     assert guarded.dump() == before
@@ -70,6 +66,21 @@ def test_only_a_super_user_makes_a_tenant_and_others_are_told_so(guarded: Guarde
     guarded.assert_settled(str(path))
 
 
+def test_a_grant_that_is_taken_away_names_who_is_connected_with_it(guarded: Guarded) -> None:
+    guarded.topology("J: {partitions: 2, producers: [planner], subscriptions: {s: {workers: [consumer]}}}")
+    guarded.apply()
+    guarded.topology("J: {partitions: 2, subscriptions: {s: {}}}")
+    with guarded.connected("consumer") as consumer, guarded.connected("planner") as producer:
+        consumer.subscribe(guarded.full("J"), "s", consumer_type=pulsar.ConsumerType.Shared)
+        producer.create_producer(guarded.full("J"))
+        told = {one["address"]: one for one in guarded.plan_json()["changes"]}
+    (danger,) = told[f"grant.{guarded.full('J')}/consumer"]["dangers"]
+    assert (danger["code"], danger["severity"]) == ("K404", "warning")
+    assert "connected with that role: 1 consumer of J; its producers, if any, are not known" in danger["detail"]
+    other = told[f"grant.{guarded.full('J')}/planner"]["dangers"][0]
+    assert "no consumer is connected with that role" in other["detail"]
+
+
 def test_who_may_consume_sees_the_status_and_a_plan_of_topics_alone(guarded: Guarded) -> None:
     grants = "namespace_grants: {planner: [consume]}\n"
     guarded.topology(f"{FILE}\nL: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}", grants)
@@ -96,19 +107,19 @@ def test_who_may_consume_sees_the_status_and_a_plan_of_topics_alone(guarded: Gua
     assert guarded.dump() == before
     guarded.as_("planner")
     for command in ("drift", "apply --auto-approve"):
-        assert "this needs a role with more rights" in _words(guarded.run(*command.split(), code=1).err)
+        assert "this needs a role with more rights" in words(guarded.run(*command.split(), code=1).err)
 
 
 @pytest.mark.parametrize("command", [["plan"], ["apply", "--auto-approve"], ["status"], ["drift"]], ids=lambda c: c[0])
 def test_without_a_token_or_with_a_wrong_one_the_way_in_is_named(guarded: Guarded, command: list[str]) -> None:
     nobody = guarded.as_(None).run(*command, code=1)
     assert "K511" in nobody.err
-    assert "KODOCTL_TOKEN_FILE, --token-file or the context's token_file" in _words(nobody.err)
+    assert "KODOCTL_TOKEN_FILE, --token-file or the context's token_file" in words(nobody.err)
     assert isinstance(guarded.broker, Closed)
     unsigned = guarded.broker.tokens["applier"].rpartition(".")[0]
     wrong = guarded.as_(f"{unsigned}.forged-canary").run(*command, code=1)
     assert "K511" in wrong.err
-    assert "does not accept the token" in _words(wrong.err)
+    assert "does not accept the token" in words(wrong.err)
     assert "forged-canary" not in wrong.text
 
 
@@ -159,18 +170,15 @@ def test_a_context_whose_token_is_not_taken_fails_its_test(guarded: Guarded, mon
     assert found.code == 1
     assert "admin API: failed" in found.out
     assert "binary port: not tried" in found.out
-    assert "does not accept the token" in _words(found.err)
+    assert "does not accept the token" in words(found.err)
 
 
 def _letters(guarded: Guarded, *numbers: int) -> None:
     """Dead letters as a worker leaves them."""
-    assert isinstance(guarded.broker, Closed)
-    token = pulsar.AuthenticationToken(guarded.broker.tokens["applier"])
-    client = pulsar.Client(guarded.broker.broker_url, authentication=token, logger=_QUIET)
-    producer = client.create_producer(guarded.full("J-s-DLQ"))
-    for number in numbers:
-        producer.send(json.dumps({"n": number}).encode(), properties={"kodo-reason": "x", "kodo-level": "L1"})
-    client.close()
+    with guarded.connected("applier") as client:
+        producer = client.create_producer(guarded.full("J-s-DLQ"))
+        for number in numbers:
+            producer.send(json.dumps({"n": number}).encode(), properties={"kodo-reason": "x", "kodo-level": "L1"})
 
 
 def test_who_may_recall_recalls_and_may_do_nothing_else(guarded: Guarded) -> None:
@@ -190,7 +198,7 @@ def test_who_may_recall_recalls_and_may_do_nothing_else(guarded: Guarded) -> Non
         guarded.run("recall", "discard", *chosen, "payload.n > 4", "--out", "d.json", "--format", "json").out
     )
     guarded.run("recall", "apply", "d.json", "--hash", plan["seal"][:12])
-    assert "this needs a role with more rights" in _words(guarded.run("apply", "--auto-approve", code=1).err)
+    assert "this needs a role with more rights" in words(guarded.run("apply", "--auto-approve", code=1).err)
     guarded.as_("consumer")
     refused = guarded.run("recall", "plan", *chosen, "true", "--out", "q.json", code=1)
     assert "K5" in refused.err
@@ -215,19 +223,15 @@ def test_what_a_worker_may_no_longer_send_to_dies_with_that_reason(
         seen.append(message.data)
         raise ValueError
 
-    token = pulsar.AuthenticationToken(closed.tokens["applier"])
-    client = pulsar.Client(closed.broker_url, authentication=token, logger=_QUIET)
     consumer.start()
-    try:
+    with guarded.connected("applier") as client, contextlib.ExitStack() as ends:
+        ends.callback(consumer.stop)
         retrying = guarded.full("J-s-RETRYING").replace("://", "/")
         assert closed.admin("POST", f"{retrying}/permissions/consumer", ["consume"]).ok
         assert closed.admin("PUT", f"{retrying}-partition-0/unload").ok
         client.create_producer(guarded.full("J")).send(b"x")
         reader = client.create_reader(f"{guarded.full('J-s-DLQ')}-partition-0", pulsar.MessageId.earliest)
         letter = reader.read_next(60_000)
-    finally:
-        consumer.stop()
-        client.close()
     assert seen == [b"x"]
     assert letter.properties()["kodo-reason"] == "refused by its target: not authorised"
 
@@ -241,7 +245,7 @@ def test_over_tls_a_certificate_is_enough_for_plan_and_apply(guarded: Guarded) -
     guarded.assert_settled()
     assert "read in bulk" in guarded.plan("-v").err
     refused = guarded.certified("planner").plan(code=1)
-    assert "this needs a role with more rights" in _words(refused.err)
+    assert "this needs a role with more rights" in words(refused.err)
     assert "K511" in guarded.certified(None).plan(code=1).err
 
 
@@ -256,7 +260,7 @@ def test_over_tls_a_certificate_is_enough_for_plan_and_apply(guarded: Guarded) -
 def test_a_broker_that_cannot_prove_who_it_is_gets_nothing(guarded: Guarded, ca: str, host: str, advice: str) -> None:
     refused = guarded.certified("applier", ca=ca, host=host).plan(code=1)
     assert "K527" in refused.err
-    assert advice in _words(refused.err)
+    assert advice in words(refused.err)
 
 
 def test_the_binary_port_is_held_to_its_name_as_well(guarded: Guarded) -> None:
@@ -301,7 +305,7 @@ def test_tokens_of_an_issuer_are_fetched_once_and_renewed_when_they_end_early(
         monkeypatch.setenv("KODOCTL_OAUTH2_ISSUER", issuer.url)
         refused = guarded.plan(code=1)
         assert "K511" in refused.err
-        assert "not even a new one" in _words(refused.err)
+        assert "not even a new one" in words(refused.err)
         assert len(issuer.forms) == 2
 
 

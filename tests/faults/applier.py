@@ -97,7 +97,26 @@ def _watch(steps: _Steps) -> None:
 
     _around(admin_http.HttpAdmin, "_send", request, steps)
     _around(lease, "_send", entry, steps)
+    _around_notes(entry, steps)
     _around(lease, "_exclusive", lambda given: f"lease {given[1]}", steps)
+
+
+def _around_notes(named: Callable[[tuple[Any, ...]], str], steps: _Steps) -> None:
+    """Entries that are sent without waiting are done when their receipt comes."""
+    right = lease._send_on
+
+    def watched(producer: Any, namespace: Any, told: Any, heard: Callable[[Any], None]) -> None:
+        what = named((producer, namespace, told))
+        steps.at(f"{what}: {BEFORE}")
+
+        def told_of(problem: Any) -> None:
+            if problem is None:
+                steps.at(f"{what}: {DONE}")
+            heard(problem)
+
+        right(producer, namespace, told, told_of)
+
+    lease._send_on = watched
 
 
 def _around(owner: Any, name: str, named: Callable[[tuple[Any, ...]], str], steps: _Steps) -> None:

@@ -9,23 +9,16 @@ import json
 import re
 import resource
 import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from kodoctl.apply.run import RunOptions
-from kodoctl.apply.run import run as carry_out
-from kodoctl.plan import document
-from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.session import Session
 from kodoctl.topology.control import OWNER_PROPERTY
 from tests.cluster import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
-from tests.servers import Answer, Fault, LateProxy, Proxy, serving
+from tests.servers import Answer, Fault, LateProxy, Proxy, Request, serving
 
 pytestmark = pytest.mark.broker
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
@@ -48,6 +41,30 @@ def test_a_broker_that_shows_writes_late_is_waited_for(workspace: Workspace, lat
         workspace.assert_settled()
     assert late.lied > 20
     assert_as_declared(workspace)
+
+
+def test_a_create_whose_answer_is_lost_and_which_shows_late_is_known_as_our_own(
+    workspace: Workspace, late: LateProxy
+) -> None:
+    """The request is sent again, and the broker says that it is there already: by whom, it shows only later."""
+    workspace.topology(f"J: {SMALL}")
+    lost: set[str] = set()
+
+    def once(request: Request) -> Fault | None:
+        made = request.method == "PUT" and request.path.endswith(("/ns", "/ns/J/partitions", "/J/subscription/s"))
+        if not made or request.path in lost:
+            return None
+        lost.add(request.path)
+        return Fault.CUT_AFTER
+
+    base = f"/admin/v2/persistent/{workspace.namespace}"
+    for path in (f"{base}/J/partitioned-stats?perPartition=true", f"/admin/v2/namespaces/{workspace.namespace}"):
+        late.ask(path)
+    late.choose = once
+    workspace.apply()
+    assert len(lost) == 3
+    late.catch_up()
+    workspace.assert_settled()
 
 
 def test_one_object_that_may_not_be_written_fails_alone_and_says_what_is_needed(
@@ -137,116 +154,6 @@ def test_a_write_sent_on_to_a_stranger_goes_nowhere_and_the_rest_is_done(workspa
     proxy.choose = lambda _: None
     workspace.apply()
     workspace.assert_settled()
-
-
-# --- somebody else
-
-
-def _edits(workspace: Workspace) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """An edit by hand of each kind of object that the change from BEFORE to CHANGED touches, and how to take it back."""
-    admin, j, k, namespace = (
-        workspace.admin,
-        workspace.path("J"),
-        workspace.path("K"),
-        f"namespaces/{workspace.namespace}",
-    )
-    roles = workspace.dump()["auth_policies"]["destination_auth"]
-    anna = sorted(roles[workspace.full("J")]["anna"])
-    mark = {OWNER_PROPERTY: "trade"}
-    earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1, "properties": mark}
-    return {
-        "a topic's policy": (
-            lambda: admin("POST", f"{j}/messageTTL", messageTTL="60"),
-            lambda: admin("POST", f"{j}/messageTTL", messageTTL=str(14 * 86_400)),
-        ),
-        "a topic that is to be made": (
-            lambda: workspace.make_topic("M"),
-            lambda: admin("DELETE", f"{workspace.path('M')}/partitions"),
-        ),
-        "a topic's owner": (
-            lambda: admin("PUT", f"{j}/properties", {OWNER_PROPERTY: "somebody"}),
-            lambda: admin("PUT", f"{j}/properties", mark),
-        ),
-        "a subscription": (
-            lambda: admin("DELETE", f"{k}/subscription/t"),
-            lambda: admin("PUT", f"{k}/subscription/t", earliest),
-        ),
-        "a grant": (
-            lambda: admin("POST", f"{j}/permissions/anna", ["produce"]),
-            lambda: admin("POST", f"{j}/permissions/anna", anna),
-        ),
-        "a policy of the namespace": (
-            lambda: admin("POST", f"{namespace}/messageTTL", 60),
-            lambda: admin("POST", f"{namespace}/messageTTL", 30 * 86_400),
-        ),
-    }
-
-
-def test_an_edit_of_any_kind_of_object_between_plan_and_apply_refuses_the_plan(workspace: Workspace) -> None:
-    workspace.topology(BEFORE, HEAD)
-    workspace.apply()
-    workspace.topology(CHANGED, HEAD_CHANGED)
-    workspace.plan("--out", "plan.json")
-    for name, (edit, take_back) in _edits(workspace).items():
-        edit()
-        before = workspace.dump()["properties"]
-        refused = workspace.run("apply", "plan.json", code=None)
-        assert refused.code == 4, f"{name}: {refused.text}"
-        assert "plan again" in refused.err, name
-        assert workspace.dump()["properties"] == before
-        take_back()
-    workspace.run("apply", "plan.json")
-    assert_as_declared(workspace)
-    workspace.assert_settled()
-
-
-class _NoLease:
-    """What somebody has whose lease means nothing."""
-
-    def check(self) -> None:
-        """Always."""
-
-    def write(self, namespace: object, entry: Mapping[str, Any]) -> None:
-        """Nowhere."""
-
-
-@pytest.mark.usefixtures("impatient")
-def test_two_applies_at_once_without_a_lease_end_in_what_the_next_one_can_put_right(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plain = "{{policies: {{ttl: {}}}, subscriptions: {{s: {{states: [], dead_letter: false}}}}}}"
-    workspace.topology(f"J: {plain.format('1d')}")
-    workspace.apply()
-    for name, ttl, other in (("a", "2d", "M"), ("b", "3d", "N")):
-        workspace.topology(f"J: {plain.format(ttl)}\n{other}: {SMALL}")
-        workspace.plan("--out", f"{name}.json")
-    monkeypatch.setattr("kodoctl.apply.run.hold", lambda *_, **__: contextlib.nullcontext(_NoLease()))
-    ended: dict[str, str] = {}
-
-    def one(name: str) -> None:
-        plan = document.loads((workspace.folder / f"{name}.json").read_text(encoding="utf-8"), name)
-        flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url, None)
-        with Session(connect(flags, {}, workspace.folder)) as session:
-            try:
-                report = carry_out(session, plan, RunOptions(name))
-                ended[name] = "complete" if report.complete else "told"
-            except Exception as problem:  # noqa: BLE001
-                ended[name] = type(problem).__name__
-
-    threads = [threading.Thread(target=one, args=(name,)) for name in "ab"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    monkeypatch.undo()
-    assert set(ended.values()) <= {"complete", "told", "RefusedError"}, ended
-    monkeypatch.chdir(workspace.folder)
-    workspace.apply()  # b's file is the one that is there
-    workspace.assert_settled()
-    assert workspace.policy("J", "messageTTL") == 3 * 86_400
-    assert {"J", "N"} <= set(workspace.topics()) <= {"J", "M", "N"}
-    if "M" in workspace.topics():  # whose ledger entry the other apply wrote over
-        assert workspace.plan_json()["unmanaged"] == [f"topic.{workspace.full('M')}"]
 
 
 # --- hostile names

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar import writes
 from kodoctl.pulsar.admin import LostReplyError, Reply
 from kodoctl.pulsar.writes import TRIES, WriteFailedError, wait_until, write
 
@@ -76,6 +77,22 @@ def test_an_answer_that_will_not_change_fails_at_once_with_the_brokers_words(sta
 
 def test_an_answer_that_the_caller_understands_is_handed_back() -> None:
     reply, _ = _write(Line(409), final=frozenset({409}))
+    assert reply is not None
+    assert reply.status == 409
+
+
+@pytest.mark.parametrize("first", [503, LOST])
+def test_that_it_is_there_already_may_be_about_our_own_first_request_which_shows_late(first: int | Exception) -> None:
+    line = Line(first, 409)
+    looks = iter([False, False, True])
+    reply, pauses = _write(line, lambda: next(looks), final=frozenset({409}))
+    assert reply is None
+    assert (line.sent, len(pauses)) == (2, 2)
+
+
+def test_what_somebody_else_made_meanwhile_stays_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writes, "PATIENCE_S", 0.0)
+    reply, _ = _write(Line(LOST, 409), final=frozenset({409}))
     assert reply is not None
     assert reply.status == 409
 

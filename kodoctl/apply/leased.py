@@ -1,0 +1,37 @@
+"""The admin API while a lease is held: nothing is written by who may have lost it meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, RequestCount
+
+
+class LeasedAdmin:
+    """Asks for the lease before every request that changes something, the retries of one included, which may come late.
+
+    `check` raises LockedError when the lease is lost; it asks the broker at most every few seconds (kodoctl.pulsar.lease).
+    """
+
+    def __init__(self, admin: Admin, check: Callable[[], None]) -> None:
+        self._admin, self._check = admin, check
+
+    @property
+    def traffic(self) -> RequestCount:
+        """See Admin.traffic."""
+        return self._admin.traffic
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = NOT_SENT,
+        *,
+        query: dict[str, str] | None = None,
+        content_type: str = "application/json",
+    ) -> Reply:
+        """See Admin.call. Raises LockedError, and then nothing was sent."""
+        if method != "GET":
+            self._check()
+        return self._admin.call(method, path, body, query=query, content_type=content_type)

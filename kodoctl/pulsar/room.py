@@ -1,0 +1,50 @@
+"""How many requests may be under way at once: fewer as soon as a broker says that it is busy, slowly more again."""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+
+
+class Room:
+    """Enter with `with`, around one request; then say how it went. Safe to use from several threads."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._limit = float(most)
+        self._under_way = 0
+        self._since = 0  # requests that have ended since the last `busy`
+        self._changed = threading.Condition()
+
+    @property
+    def limit(self) -> int:
+        """Requests that may be under way now."""
+        return int(self._limit)
+
+    def __enter__(self) -> None:
+        with self._changed:
+            while self._under_way >= int(self._limit):
+                self._changed.wait()
+            self._under_way += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._under_way -= 1
+            self._since += 1
+            self._changed.notify()
+
+    def busy(self) -> None:
+        """A broker had no time: half as many, and only once for those that were under way together."""
+        with self._changed:
+            if self._since >= int(self._limit) or self._limit == self._most:
+                self._limit = max(1.0, self._limit / 2)
+                self._since = 0
+
+    def fine(self) -> None:
+        """A broker had time: one more for every round of answers."""
+        if self._limit < self._most:
+            with self._changed:
+                self._limit = min(float(self._most), self._limit + 1 / self._limit)
+                self._changed.notify()
