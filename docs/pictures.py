@@ -13,9 +13,10 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
+from kodoctl.render import lab_charts
 from kodoctl.render.report_charts import for_chat
 from kodoctl.render.report_html import report_html
-from tests.reports import made
+from tests.reports import made, tried
 
 HERE = Path(__file__).parent / "images"
 SHOTS = (("light", 1000, 1330), ("dark", 1000, 1330), ("phone", 390, 1100))
@@ -29,6 +30,8 @@ def main() -> None:
     HERE.mkdir(exist_ok=True)
     document = made()
     (HERE / "report-chat.png").write_bytes(dict(for_chat(document))["verdict.png"])
+    for name, data in lab_charts.for_chat(tried()):
+        (HERE / name).write_bytes(data)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         file = Path(scratch) / "report.html"
         file.write_text(report_html(document), encoding="utf-8")
@@ -41,7 +44,7 @@ def main() -> None:
             page.screenshot(path=str(HERE / f"report-{name}.png"))
             page.close()
         browser.close()
-    for picture in HERE.glob("report-*.png"):
+    for picture in HERE.glob("*-*.png"):
         Image.open(picture).convert("RGB").quantize(96).save(picture, optimize=True)
 
 

@@ -118,3 +118,19 @@ def quiet() -> Facts:
 def made(facts: Facts | None = None) -> dict:
     """The document of these facts."""
     return document(ABOUT, facts or busy())
+
+
+def tried() -> dict:
+    """A lab's document: a noisy tenant is moved out of the way of others."""
+
+    def side(**waits: tuple[int, int, int] | None) -> dict:
+        rows = [
+            {"tenant": None if name == "others" else name, "tenants": 12, "messages": one[0],
+             "wait_ms": {"p50": one[1], "p95": one[2]} if len(one) > 1 else None}
+            for name, one in waits.items()
+        ]  # fmt: skip
+        return {"tenants": rows}
+
+    today = side(noisy=(9_000, 9_500, 29_900), acme=(1_200, 4_300, 22_000), calm=(338, 0, 3), others=(3_100, 80, 9_100))
+    then = side(noisy=(9_000, 41_000, 92_000), acme=(1_200, 3, 120), calm=(338, 0, 2), others=(3_100, 4, 60))
+    return {"trials": [{"topic": "orders", "subscription": "billing", "today": today, "candidate": then}]}

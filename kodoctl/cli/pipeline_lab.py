@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
@@ -46,6 +47,10 @@ HandlerTime = Annotated[
         metavar="TIME",
     ),
 ]
+Pictures = Annotated[
+    str | None,
+    typer.Option("--png", help="Write a chart of each subscription there, too, as a picture.", metavar="FOLDER"),
+]
 Slots = Annotated[
     int | None,
     typer.Option(
@@ -68,6 +73,7 @@ def lab(
     handler_time: HandlerTime = None,
     slots: Slots = None,
     master: Master = None,
+    png: Pictures = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Replay landed traffic with other weights, limits or routes: how long each tenant would wait. Changes nothing.
@@ -79,11 +85,15 @@ def lab(
     from kodoctl.pipeline.session import installed
 
     installed()
+    if png:
+        check_drawable()
+        make_folder(Path(png))
     from kodoctl.pipeline.jobs import lab as job
     from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.trial import document, lines
     from kodoctl.pipeline.typed import duration, typed
+    from kodoctl.render.lab_charts import for_chat
 
     asked = job.Asked(
         messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
@@ -97,10 +107,14 @@ def lab(
         found, notes = job.trials(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
     made = {"run": run, **document(list(job.replayed(found, today, then)), notes)}
+    pictures = list(for_chat(made)) if png else []
+    write_pictures(png or "", pictures)
     if output is Format.JSON:
         say(json.dumps(made, indent=2))
         return
     show_lines(lines(made))
+    if png:
+        say_pictures(png, pictures)
     tell("Nothing was changed.")
 
 

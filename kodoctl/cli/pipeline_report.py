@@ -12,6 +12,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, columns, command, say, tell, write_file
+from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
@@ -61,7 +62,7 @@ def report(
     from kodoctl.pipeline.session import installed
 
     installed()
-    _drawable()
+    check_drawable()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.report import gather
@@ -89,21 +90,10 @@ def report(
     _write(document(about, facts), file, png, output)
 
 
-def _drawable() -> None:
-    try:
-        import matplotlib as mpl  # noqa: F401
-    except ImportError:
-        detail = "matplotlib draws its charts: pip install 'kodoctl[spark]'"
-        raise UsageError(error("K811", "charts cannot be drawn", detail)) from None
-
-
 def _writable(file: str, png: str | None) -> None:
     """Before Spark takes its time: folders are made, and a file that cannot be written is told."""
     for folder in (Path(file).parent, *([Path(png)] if png else [])):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as problem:
-            raise UsageError(error("K020", "cannot write file", f"{folder}: {problem.strerror}")) from None
+        make_folder(folder)
     if Path(file).is_dir():
         raise UsageError(
             error("K020", "cannot write file", f"{file} is a folder: name a file, such as {file}/report.html")
@@ -116,8 +106,7 @@ def _write(made: dict[str, Any], file: str, png: str | None, output: Format) -> 
 
     write_file(file, report_html(made).encode())
     pictures = list(for_chat(made)) if png else []
-    for name, data in pictures:
-        write_file(str(Path(png or "") / name), data)
+    write_pictures(png or "", pictures)
     if output is Format.JSON:
         say(json.dumps(made, indent=2))
         return
@@ -129,5 +118,5 @@ def _write(made: dict[str, Any], file: str, png: str | None, output: Format) -> 
             say(part)
     say(f"page: {Path(file).absolute()}")
     if png:
-        say(f"pictures: {Path(png).absolute()} ({', '.join(name for name, _ in pictures)})")
+        say_pictures(png, pictures)
     say(f"run: {made['run']}")

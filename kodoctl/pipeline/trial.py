@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.figures import many
+from kodoctl.render.lab_charts import pairs
 from kodoctl.render.plan_text import Line
 from kodoctl.render.report_words import moment, spell
 from kodoctl.render.safe import one_line
@@ -19,7 +20,6 @@ from kodoctl.topology.model import KEY, GroundTopic, Subscription
 FORMAT_VERSION: Final = 1
 WINDOW: Final = 10_000  # ms in which ends are counted
 QUICK: Final = 0.1  # of a tenant's messages: these are taken to have waited for nobody
-_NAME: Final = 20  # characters shown of a tenant
 _BAR: Final = 40  # columns of the longest bar
 
 Row = Mapping[str, Any]
@@ -141,9 +141,9 @@ def lines(made: Row) -> Iterator[Line]:
         yield Line(f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}", "bold")
         yield from _about(trial)
         yield Line()
-        yield from _table(_pairs(trial))
+        yield from _table(pairs(trial))
         yield Line()
-        yield from _bars(_pairs(trial))
+        yield from _bars(pairs(trial))
         yield Line()
     for note in made["notes"]:
         yield Line(f"note: {one_line(note)}", "dim")
@@ -166,16 +166,6 @@ def _about(trial: Row) -> Iterator[Line]:
         open_ = found["all"]["messages"] - found["all"]["done"] - found["all"]["dead"]
         ends = f"{found['all']['done']:,} done, {found['all']['dead']:,} dead, {open_:,} still open a day later"
         yield Line(f"  {name}: {ends}{f'; moved: {moved}' if moved else ''}", hang=2)
-
-
-def _pairs(trial: Row) -> list[tuple[str, Row, Row]]:
-    """(tenant, its figures today, its figures then), in today's order; who only one of them tells apart is left out."""
-    then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
-    return [
-        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({one['tenants']:,} others)", one, then[one["tenant"]])
-        for one in trial["today"]["tenants"]
-        if one["tenant"] in then
-    ]  # fmt: skip
 
 
 def _table(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:

@@ -6,9 +6,10 @@ import base64
 from typing import Any, Final
 
 from kodoctl import __version__
-from kodoctl.render import report_charts as charts
+from kodoctl.render import charts
 from kodoctl.render import report_words as words
 from kodoctl.render.page import page
+from kodoctl.render.report_charts import CHARTS
 from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
@@ -78,7 +79,7 @@ def _fates(audit: Json) -> list[str]:
 def _pictures(document: Json) -> dict[str, dict[str, str]]:
     """Every chart four times: the page shows the one that fits screen and colours."""
     found = {}
-    for name, paint in charts.CHARTS.items():
+    for name, paint in CHARTS.items():
         wide, narrow = (charts.svg(paint, document, style) for style in (charts.LIGHT, charts.NARROW))
         if wide and narrow:
             drawn = {"light": wide, "dark": charts.dark(wide), "narrow": narrow, "dark_narrow": charts.dark(narrow)}

@@ -65,9 +65,10 @@ def test_what_a_patch_would_change_for_each_tenant(spark, tmp_path, monkeypatch)
     def run(candidate, *arguments):
         return run_main("pipeline", "lab", "trade.yaml", "--landing", "landed", "--candidate", candidate, *arguments)
 
-    found = run("more.patch", "--format", "json")
+    found = run("more.patch", "--format", "json", "--png", "pictures")
     assert found.code == 0, found.text
     (trial,) = json.loads(found.out)["trials"]
+    assert [one.name for one in (tmp_path / "pictures").iterdir()] == ["lab-orders-billing.png"]
     assert (trial["messages"], trial["today"]["slots"], trial["candidate"]["slots"]) == (105, 1, 4)
     assert trial["recorded"]["done"] == 105
     assert trial["handler_ms"] == pytest.approx(95, abs=15)

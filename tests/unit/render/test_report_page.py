@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.render import report_charts as charts
+from kodoctl.render import charts
+from kodoctl.render import report_charts as pictures
 from kodoctl.render.report_html import report_html
 from tests.reports import EVIL, audited, busy, failure, made, quiet, tenant
 
@@ -29,7 +30,7 @@ def test_nothing_hostile_gets_into_the_page_or_a_picture():
     for piece in ("<img src=x", "<script>alert", "\x1b", "\u202e"):
         assert piece not in text
     assert "&lt;img src=x onerror=alert(1)&gt;" in text
-    drawn = charts.svg(charts.tenants, evil(), charts.LIGHT)
+    drawn = charts.svg(pictures.tenants, evil(), charts.LIGHT)
     assert "<img" not in drawn
     assert "&lt;img src=x" in drawn
 
@@ -43,7 +44,7 @@ def text():
 def test_one_file_that_asks_nobody_for_anything(text):
     assert "default-src &#39;none&#39;" in text
     assert not re.search(r"""(?:src|href|srcset)=["'](?!data:|#)""", text)
-    assert text.count("<picture>") == len(charts.CHARTS)
+    assert text.count("<picture>") == len(pictures.CHARTS)
     assert len(text) < 1_000_000
 
 
@@ -67,11 +68,11 @@ def test_without_traffic_there_are_words_and_no_empty_pictures():
     assert "<picture>" not in text
     assert "Nothing waits." in text
     assert "Nothing happened yet." in text
-    assert [name for name, _ in charts.for_chat(made(facts))] == ["verdict.png"]
+    assert [name for name, _ in pictures.for_chat(made(facts))] == ["verdict.png"]
 
 
 def test_pictures_are_the_same_for_the_same_document_and_differ_in_colours():
-    first, again = (charts.svg(charts.waiting, made(), charts.LIGHT) for _ in range(2))
+    first, again = (charts.svg(pictures.waiting, made(), charts.LIGHT) for _ in range(2))
     assert first == again
     dark = charts.dark(first)
     assert "Verdana" in first
@@ -81,11 +82,11 @@ def test_pictures_are_the_same_for_the_same_document_and_differ_in_colours():
 
 def test_tenants_without_latencies_are_drawn_by_what_they_sent():
     counted = {**busy().counted, "tenants": [tenant("anna", 5, 0, None)]}
-    assert "anna" in charts.svg(charts.tenants, made(busy(counted=counted)), charts.NARROW)
+    assert "anna" in charts.svg(pictures.tenants, made(busy(counted=counted)), charts.NARROW)
 
 
 def test_a_chat_gets_the_verdict_first():
-    found = list(charts.for_chat(made()))
+    found = list(pictures.for_chat(made()))
     assert [name for name, _ in found] == [
         "verdict.png", "waiting.png", "latency.png", "failures.png", "tenants.png", "traffic.png",
     ]  # fmt: skip
