@@ -255,6 +255,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K576": Code("the ingest failed", "Run it again: it goes on behind the last batch that is complete."),
         "K577": Code("Spark failed",
                      "Look at its own words in the detail: memory, disk, or a file of the landing; then run it again."),
+        "K578": Code("settings of Spark", "Give --conf KEY=VALUE with Spark's own keys; beside spark-submit, give them to it."),
+        "K579": Code("Spark has no connector for the store",
+                     "Name the connector with --conf, as `docs/how-to/pipeline.md` shows; S3 is s3a://BUCKET/FOLDER."),
     },
     "Anything else": {
         "K599": Code("a defect of kodoctl",

@@ -12,11 +12,13 @@ from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
+    Conf,
     File,
     Format,
     LandingOption,
     Master,
     Output,
+    lightly,
     new_run,
     one_expansion,
     spark_settings,
@@ -35,14 +37,13 @@ def audit(
     ledger: LedgerOption = LEDGER,
     env: Environment = None,
     master: Master = None,
+    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
     run = new_run()
     tell(f"Run {run}: audit of what was landed. {STARTS}")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.judging import judge_landing
@@ -54,7 +55,7 @@ def audit(
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))
-    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master, place)) as spark:
+    with closing(HttpAdmin(connection)) as admin, spark_session(lightly(settings, place)) as spark:
         found = {"run": run, **judge_landing(spark, place, expansion, admin, ledger)}
     for line in [json.dumps(found, indent=2)] if output is Format.JSON else lines(found):
         say(line)

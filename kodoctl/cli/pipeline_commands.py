@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,6 +52,12 @@ Master = Annotated[
     str | None,
     typer.Option("--master", help="Spark's master; without it every core of this machine.", metavar="ADDRESS"),
 ]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", help="A setting of Spark's, as spark-submit takes it; may be repeated.", metavar="KEY=VALUE"
+    ),
+]
 MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads at most, about.", min=1, metavar="N")]
 AcceptHoles = Annotated[
     bool, typer.Option("--accept-holes", help="Go on where messages are gone, and write down that they are missing.")
@@ -93,6 +99,7 @@ def ingest(
     landing: LandingOption = LANDING,
     env: Environment = None,
     master: Master = None,
+    conf: Conf = None,
     max_bytes: MaxBytes = 256 * 1024 * 1024,
     accept_holes: AcceptHoles = False,
     output: Output = Format.TEXT,
@@ -101,9 +108,7 @@ def ingest(
     run = new_run()
     view = _View(output, run)
     view.begin("ingest")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     if connection.broker_url is None:
@@ -117,17 +122,27 @@ def ingest(
     request = job.Request(expansion, connection, place, run, max_bytes, accept_holes)
     topics, absent = job.present(request)
     view.topics(request, topics, absent)
-    with spark_session(spark_settings(master)) as spark:
+    with spark_session(settings) as spark:
         done = job.ingest(request, topics, spark, view.batch)
     view.end(done, place.root.uri)
 
 
-def spark_settings(master: str | None, place: Landing | None = None) -> SparkSettings:
-    """How this process gets a session: `spark-submit` tells its child that a gateway is there. `place`: what it will read."""
-    from kodoctl.pipeline.session import SparkSettings
+def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
+    """How this process gets a session: `spark-submit` tells its child that a gateway is there. Raises UsageError, also where the
+    extra is not installed.
+    """
+    from kodoctl.pipeline.session import SparkSettings, configuration_of, installed
 
-    light = place is not None and place.is_small()
-    return SparkSettings(master, submitted="PYSPARK_GATEWAY_PORT" in os.environ, light=light)
+    installed()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted and conf:
+        raise UsageError(error("K578", "settings of Spark", "--conf belongs before the program: spark-submit has it"))
+    return SparkSettings(master, configuration_of(conf or ()), submitted, environ=dict(os.environ))
+
+
+def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
+    """The same for a session that reads what has landed there."""
+    return replace(settings, light=place.is_small())
 
 
 def new_run() -> str:

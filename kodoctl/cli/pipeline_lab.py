@@ -14,11 +14,13 @@ from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, writ
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
+    Conf,
     File,
     Format,
     LandingOption,
     Master,
     Output,
+    lightly,
     new_run,
     one_expansion,
     spark_settings,
@@ -73,6 +75,7 @@ def lab(
     handler_time: HandlerTime = None,
     slots: Slots = None,
     master: Master = None,
+    conf: Conf = None,
     png: Pictures = None,
     output: Output = Format.TEXT,
 ) -> None:
@@ -82,9 +85,7 @@ def lab(
     """
     run = new_run()
     tell(f"Run {run}: lab. {STARTS}")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     if png:
         check_drawable()
         make_folder(Path(png))
@@ -103,7 +104,7 @@ def lab(
     job.changed(today, then)
     place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
-    with spark_session(spark_settings(master, place)) as spark:
+    with spark_session(lightly(settings, place)) as spark:
         found, notes = job.trials(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
     made = {"run": run, **document(list(job.replayed(found, today, then)), notes)}

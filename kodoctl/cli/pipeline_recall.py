@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, tell
-from kodoctl.cli.pipeline_commands import STARTS, Master, new_run, spark_settings
+from kodoctl.cli.pipeline_commands import STARTS, Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
     SIGNING_KEYS,
@@ -86,13 +86,12 @@ def plan(
     store: Store = None,
     env: Environment = None,
     master: Master = None,
+    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters with Spark and freeze the choice: the same plan as `recall plan` makes. Sends nothing."""
     tell(f"Run {new_run()}: choosing dead letters. {STARTS}")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     from kodoctl.pipeline.jobs.choosing import Choosing
     from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.session import spark_session
@@ -105,7 +104,7 @@ def plan(
         place = Landing(landing, loaded.spec.name, loaded.environment) if landing is not None else None
         if place is not None:
             must_hold(place, typed(topology, loaded.environment, landing or ""))
-        choosing = Choosing(session, lambda: spark_session(spark_settings(master)), place)
+        choosing = Choosing(session, lambda: spark_session(settings), place)
         with remembered(store, family, again=again) as done:
             made = prepare_plan(
                 session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
@@ -132,13 +131,12 @@ def apply(
     max_age: MaxAge = MAX_AGE,
     confirm_name: wiring.Confirm = None,
     master: Master = None,
+    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."""
     tell(f"Run {new_run()}: carrying out a recall plan. {STARTS}")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
 
     def helped(attempt: Attempt) -> Helpers:
         from kodoctl.pipeline.jobs.sending import Sending
@@ -153,7 +151,7 @@ def apply(
             attempt.edit,
             attempt.per_second,
             attempt.orders,
-            lambda: spark_session(spark_settings(master)),
+            lambda: spark_session(settings),
             tell,
             None if keys is None else Secret(keys, variable=SIGNING_KEYS),
         )

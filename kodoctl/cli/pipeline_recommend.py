@@ -12,11 +12,13 @@ from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
+    Conf,
     File,
     Format,
     LandingOption,
     Master,
     Output,
+    lightly,
     new_run,
     one_expansion,
     spark_settings,
@@ -36,6 +38,7 @@ def recommend(
     env: Environment = None,
     goal: Goal = "10s",
     master: Master = None,
+    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Tell which tenants make others wait, with a patch of the topology file that moves them. Changes nothing.
@@ -45,9 +48,7 @@ def recommend(
     run = new_run()
     if output is Format.TEXT:
         tell(f"Run {run}: recommend. {STARTS}")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     from kodoctl.pipeline.advising import document, lines
     from kodoctl.pipeline.jobs.patched import patched
     from kodoctl.pipeline.jobs.recommend import recommend as look
@@ -62,7 +63,7 @@ def recommend(
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
     check_counted(place)
-    with spark_session(spark_settings(master, place)) as spark:
+    with spark_session(lightly(settings, place)) as spark:
         tables = counted(spark, place)
         advice = look(spark, tables, expansion, wanted)
     moves = [move for _, some in advice.moves for move in some]

@@ -16,12 +16,14 @@ from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, writ
 from kodoctl.cli.pipeline_commands import (
     LANDING,
     STARTS,
+    Conf,
     File,
     Format,
     LandingOption,
     Master,
     Output,
     app,
+    lightly,
     new_run,
     one_expansion,
     spark_settings,
@@ -54,14 +56,13 @@ def report(
     ledger: LedgerOption = LEDGER,
     env: Environment = None,
     master: Master = None,
+    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
     run = new_run()
     tell(f"Run {run}: report on what was landed. {STARTS}")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     check_drawable()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
@@ -76,7 +77,7 @@ def report(
     must_hold(place, again)
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
-    with closing(HttpAdmin(connection)) as admin, spark_session(spark_settings(master, place)) as spark:
+    with closing(HttpAdmin(connection)) as admin, spark_session(lightly(settings, place)) as spark:
         facts = gather(spark, place, expansion, admin, ledger)
     about = About(
         run=run,

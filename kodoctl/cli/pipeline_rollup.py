@@ -9,12 +9,14 @@ import typer
 from kodoctl.cli.console import Environment, command, say
 from kodoctl.cli.pipeline_commands import (
     LANDING,
+    Conf,
     File,
     Format,
     LandingOption,
     Master,
     Output,
     Progress,
+    lightly,
     new_run,
     one_expansion,
     spark_settings,
@@ -44,14 +46,13 @@ def rollup(
     env: Environment = None,
     window: Window = None,
     master: Master = None,
+    conf: Conf = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Count what was landed by windows: arrivals, done, failed, over limit, latencies, by lane and tenant."""
     view = _View(output, new_run())
     view.begin("rollup")
-    from kodoctl.pipeline.session import installed
-
-    installed()
+    settings = spark_settings(master, conf)
     from kodoctl.pipeline.counting import parse_window
     from kodoctl.pipeline.jobs import rollup as job
     from kodoctl.pipeline.landing import Landing, must_hold
@@ -62,7 +63,7 @@ def rollup(
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
-    with spark_session(spark_settings(master, place)) as spark:
+    with spark_session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)
         found = summary(tables.rollup, tables.latencies, tables.window)

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import Final
 
-from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, error
+from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, UsageError, error
 
 _TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
+_NO_CONNECTOR: Final = re.compile(
+    r"Class org\.apache\.hadoop\.fs\.(\w+)\.\S+ not found|No FileSystem for scheme \"?(\w+)"
+)
 _WORDS: Final = 500  # characters
 
 
@@ -19,13 +22,25 @@ def findings(text: str) -> Iterator[Diagnostic]:
         yield from (error(code, match[2].strip(), match[3].strip()) for match in matches)
 
 
+def _connector(text: str) -> Diagnostic | None:
+    """Spark has none for the store's scheme."""
+    if (found := _NO_CONNECTOR.search(text)) is None:
+        return None
+    detail = (
+        f"{found[1] or found[2]}:// is unknown to it: docs/how-to/pipeline.md says how a connector is named with --conf"
+    )
+    return error("K579", "Spark has no connector for the store", detail)
+
+
 def words(text: str) -> str:
     """The beginning of a report, on one line."""
     return " ".join(line.strip() for line in text.splitlines() if line.strip())[:_WORDS]
 
 
 def failed(text: str, otherwise: Diagnostic) -> KodoctlError:
-    """The error that a report stands for; `otherwise` where it holds no finding of ours."""
+    """The error that a report stands for; `otherwise` where it holds no finding of ours, and nothing we know."""
     if found := list(dict.fromkeys(findings(text))):
         return ClusterError(*found)
+    if lacking := _connector(text):
+        return UsageError(lacking)
     return KodoctlError(otherwise)

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import KodoctlError, LockedError, UsageError, error
@@ -30,6 +32,8 @@ FEW: Final = 50_000  # rows for which a light session is enough
 DEFAULT: Final = ".kodoctl/landing"
 _END: Final = "-end"  # of a run: its second manifest
 BASE: Final = "base"  # environment of a file without overlay
+_RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
+_OLD: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,22 +157,23 @@ class Landing:
             )
             raise KodoctlError(error("K573", "the landing cannot be used", detail))
 
-    def sweep(self, tables: Sequence[Table]) -> None:
-        """Removes what attempts left that were never committed. Only while no other ingest runs."""
+    def sweep(self, tables: Sequence[Table], *, alone: bool) -> None:
+        """Removes what attempts left that were never committed. Where another ingest may be under way (not `alone`), what began
+        more than a day ago: nobody works on that any more.
+        """
         named = {part.folder for one in self.manifests() for part in one.tables.values()}
-        for table in tables:
-            for name in (self.root / table.name).folders():
-                if f"{table.name}/{name}" not in named:
-                    (self.root / table.name / name).remove()
-        (self.root / "_work").remove()
+        for folder in (*(table.name for table in tables), "_work"):
+            for name in (self.root / folder).folders():
+                if f"{folder}/{name}" not in named and (alone or _is_old(name)):
+                    (self.root / folder / name).remove()
 
     @contextlib.contextmanager
-    def alone(self, what: str = "ingest") -> Iterator[None]:
-        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks; in a store, Spark's
-        checkpoint finds a second ingest out. Raises LockedError.
+    def alone(self, what: str = "ingest") -> Iterator[bool]:
+        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True. Elsewhere nobody
+        can be asked: False, and of two ingests Spark's checkpoint ends one. Raises LockedError.
         """
         if self.root.local is None:
-            yield
+            yield False
             return
         self.root.local.mkdir(parents=True, exist_ok=True)
         with (self.root.local / (".lock" if what == "ingest" else f".lock-{what}")).open("a") as file:
@@ -177,9 +182,16 @@ class Landing:
             except BlockingIOError:
                 detail = f"another {what} is running in {self.root.uri}: wait until it has ended"
                 raise LockedError(error("K575", "another run is under way", detail)) from None
-            except OSError:  # a file system without locks: nobody can be asked
-                pass
-            yield
+            except OSError:  # a file system without locks
+                yield False
+                return
+            yield True
+
+
+def _is_old(name: str) -> bool:
+    """Whether a folder's name says that the run which made it began more than a day ago; a name that says nothing is not."""
+    begun = _RUN.search(name)
+    return begun is not None and datetime.strptime(f"{begun[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
 
 
 def finished(manifests: list[Manifest]) -> list[str]:

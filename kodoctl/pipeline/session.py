@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
@@ -52,19 +52,28 @@ _LIGHT: Final = {
     "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 """For a few rows: most of what Spark and Java then spend is compiling what runs once."""
+_JAVA: Final = "spark.driver.extraJavaOptions"
+_RELIED: Final = ("spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled", "spark.speculation")
+"""Whoever changed these would get other answers."""
+_STORE: Final = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
+)  # fmt: skip
+"""How the environment names an object store and the way in, for Spark, Arrow and deltalake alike."""
 
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
     `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a context's
-    settings. `light`: a session of our own on this machine has little to do (kodoctl.pipeline.landing tells).
+    settings. `light`: a session of our own on this machine has little to do (kodoctl.pipeline.landing tells). `environ`: of the
+    process, which names an object store and the way in.
     """
 
     master: str | None = None
     extra: Mapping[str, str] = field(default_factory=dict)
     submitted: bool = False
     light: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def at(self) -> str | None:
@@ -76,9 +85,46 @@ class SparkSettings:
         """What a new context is told."""
         if self.submitted:
             return {}
-        here = self.at is not None and self.at.startswith("local")
-        local = _LOCAL | (_LIGHT if self.light else {}) if here else {}
-        return {**_CONTEXT, **local, **_SQL, **self.extra}
+        local = _LOCAL | (_LIGHT if self.light else {}) if self._here else {}
+        ours = {**_CONTEXT, **local, **_SQL, **_store(self.environ)}
+        java = {_JAVA: f"{ours[_JAVA]} {self.extra[_JAVA]}"} if _JAVA in self.extra else {}
+        return {**ours, **self.extra, **java}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What executors elsewhere get of ours: Spark tells them of the store for its tables alone, and our tasks write there, too."""
+        return (
+            {}
+            if self.submitted or self._here
+            else {name: self.environ[name] for name in _STORE if name in self.environ}
+        )
+
+    @property
+    def _here(self) -> bool:
+        return self.at is not None and self.at.startswith("local")
+
+
+def _store(environ: Mapping[str, str]) -> dict[str, str]:
+    """What Spark's connector for S3 does not take from the environment by itself, and Arrow does."""
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    found = {"spark.hadoop.fs.s3a.endpoint.region": region} if region else {}
+    return found | ({"spark.hadoop.fs.s3a.path.style.access": "true"} if environ.get("AWS_ENDPOINT_URL") else {})
+
+
+def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE`, as spark-submit takes them. Raises UsageError with every one that is wrong; values may be secrets."""
+    split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
+    wrong = [
+        f"--conf {key}: KEY=VALUE, and KEY begins with spark."
+        for key, sign, _ in split
+        if not sign or not key.startswith("spark.")
+    ]
+    wrong += [
+        f"--conf {key}: kodoctl's answers rest on it, so it stays as it is" for key, *_ in split if key in _RELIED
+    ]
+    if wrong:
+        raise UsageError(*(error("K578", "settings of Spark", detail) for detail in wrong))
+    return {key: value for key, _, value in split}
 
 
 def installed() -> None:
@@ -133,6 +179,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
 
 def _started(asked: SparkSettings) -> SparkSession:
     from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -143,6 +190,9 @@ def _started(asked: SparkSettings) -> SparkSession:
         builder = builder.config(key, value)
     with _hidden_output() as said:
         try:
+            if asked.environment:  # as a setting it would stand in the list of processes, for everybody to read
+                settings = {"spark.app.name": "kodoctl", "spark.master": asked.at or "", **asked.configuration}
+                SparkContext(conf=SparkConf().setAll(list(settings.items())), environment=asked.environment)
             return builder.getOrCreate()
         except (PySparkException, Py4JError, OSError) as problem:
             said.seek(0)

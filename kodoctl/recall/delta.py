@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.recall.ledger import Entry, Event
@@ -13,6 +13,7 @@ from kodoctl.recall.ledger import Entry, Event
 _COLUMNS = ("run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who")
 
 _NAME = "kodoctl recall ledger"
+_STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
 
 
 class DeltaLedger:
@@ -37,7 +38,7 @@ class DeltaLedger:
         if "://" not in self.path:
             Path(self.path).mkdir(parents=True, exist_ok=True)
         try:
-            deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME)
+            deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME, storage_options=_STORE)
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
@@ -55,7 +56,9 @@ class DeltaLedger:
         self._commits += 1
         numbered = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._writer, self._commits)])
         try:
-            deltalake.write_deltalake(self.path, table, mode="append", name=_NAME, commit_properties=numbered)
+            deltalake.write_deltalake(
+                self.path, table, mode="append", name=_NAME, commit_properties=numbered, storage_options=_STORE
+            )
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             if not self._has_landed():
                 raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
@@ -64,7 +67,10 @@ class DeltaLedger:
         import deltalake
 
         try:
-            return deltalake.DeltaTable(self.path).transaction_version(self._writer) == self._commits
+            return (
+                deltalake.DeltaTable(self.path, storage_options=_STORE).transaction_version(self._writer)
+                == self._commits
+            )
         except (deltalake.exceptions.DeltaError, OSError):
             return False
 
@@ -74,7 +80,7 @@ class DeltaLedger:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            table = deltalake.DeltaTable(self.path)
+            table = deltalake.DeltaTable(self.path, storage_options=_STORE)
             found = table.to_pyarrow_table(columns=list(_COLUMNS), filters=[("dead_topic", "=", dead_topic)])
             return [_entry(row) for row in found.to_pylist()]
         except TableNotFoundError:

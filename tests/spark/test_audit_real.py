@@ -20,6 +20,7 @@ AUDITED = TOPOLOGY.replace("work: {{", "work: {{audit: true, ").replace(
     "topics:", "defaults: {{partitions: 1}}\ntopics:", 1
 )
 QUOTA = {"limitSize": 20_000, "limitTime": -1, "policy": "consumer_backlog_eviction"}
+MINUTES = 5 * 60  # the broker looks at TTLs and quotas once a minute, or in five
 
 
 class Judged(Setting):
@@ -90,12 +91,20 @@ def test_no_loss_then_a_skip_is_a_loss_of_just_those_messages(spark, judged):
     assert bodies == {b"0", b"1", b"2"}
 
 
+def test_what_a_ttl_takes_from_a_subscription_is_lost(judged):
+    judged.work(10)
+    judged.send(4)
+    judged.told("POST", "/messageTTL", messageTTL="1")
+    eventually(lambda: judged.left() == 0, within=MINUTES, every=1)
+    judged.told("DELETE", "/messageTTL")
+    judged.lost(4)
+
+
 def test_what_a_backlog_quota_evicts_is_lost(judged):
     judged.work(10)
     judged.send(400)  # some 30 kB
-    held = judged.left()  # entries
     judged.told("POST", "/backlogQuota", QUOTA, backlogQuotaType="destination_storage")
-    eventually(lambda: judged.left() < held, within=150, every=1)
+    eventually(lambda: judged.left() < 400, within=MINUTES, every=1)
     judged.told("DELETE", "/backlogQuota", backlogQuotaType="destination_storage")
     judged.read()
     found = judged.verdict()
@@ -117,7 +126,7 @@ def test_what_retention_trims_before_it_is_read_is_never_no_loss(judged):
         place = f"persistent/{judged.namespace}/jobs-partition-0/internalStats"
         return len(judged.broker.admin("GET", place).json()["ledgers"]) == 1
 
-    eventually(trimmed, within=120, every=1)
+    eventually(trimmed, within=MINUTES, every=1)
     with pytest.raises(KodoctlError, match="K574"):
         judged.read()
     judged.read(accept_holes=True)

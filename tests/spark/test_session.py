@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from kodoctl.errors import UsageError
 from kodoctl.pipeline.landing import FEW, Landing, Manifest, Part
 from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
-from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, open_session
+from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, configuration_of, open_session, spark_session
+from tests.cluster import run_main
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,3 +81,44 @@ def test_a_table_means_the_same_to_arrow_and_spark(table: Table) -> None:
     assert isinstance(table.arrow(), pa.Schema)
     assert len(set(table.names)) == len(table.names)
     assert all(column.about for column in table.columns)
+
+
+def test_the_way_into_a_store_is_the_environment_s() -> None:
+    environ = {
+        "AWS_DEFAULT_REGION": "eu-central-1", "AWS_ENDPOINT_URL": "https://minio:9000", "AWS_SECRET_ACCESS_KEY": "secret",
+        "HOME": "/root",
+    }  # fmt: skip
+    assert not [name for name in SparkSettings().configuration if "s3a" in name]
+    style = "spark.hadoop.fs.s3a.path.style.access"
+    given = SparkSettings(extra={style: "false"}, environ=environ).configuration
+    assert (given["spark.hadoop.fs.s3a.endpoint.region"], given[style]) == ("eu-central-1", "false")
+    local, submitted = (SparkSettings(submitted=one, environ=environ) for one in (False, True))
+    assert local.configuration[style] == "true"
+    assert (local.environment, submitted.environment) == ({}, {}), "inherited, or Spark's business"
+    cluster = SparkSettings("spark://cluster:7077", environ=environ)
+    assert cluster.environment == {name: value for name, value in environ.items() if name != "HOME"}
+    assert "secret" not in cluster.configuration.values(), "settings stand in the list of processes"
+    assert "secret" not in repr(cluster)
+
+
+def test_settings_are_spark_s_and_leave_alone_what_answers_rest_on() -> None:
+    java = "spark.driver.extraJavaOptions"
+    found = configuration_of(["spark.executor.memory = 4g", f"{java}=-Da=b"])
+    assert found == {"spark.executor.memory": "4g", java: "-Da=b"}
+    assert SparkSettings(extra=found).configuration[java] == f"{JAVA_OPTIONS} -Da=b"
+    with pytest.raises(UsageError) as told:
+        configuration_of(["fs.s3a.secret.key=hidden", "spark.executor.cores", "spark.sql.session.timeZone=Asia/Tokyo"])
+    assert str(told.value).count("K578") == 3
+    assert "hidden" not in str(told.value), "a value may be a secret"
+
+
+def test_beside_spark_submit_settings_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    told = run_main("pipeline", "rollup", "trade.yaml", "--conf", "spark.executor.memory=4g")
+    assert (told.code, "[K578]" in told.err) == (64, True)
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3"])
+def test_a_store_that_spark_has_no_connector_for_is_told(scheme: str, spark: SparkSession) -> None:
+    with pytest.raises(UsageError, match=f"K579.*{scheme}:// is unknown"), spark_session() as session:
+        session.read.parquet(f"{scheme}://kodo/landing")

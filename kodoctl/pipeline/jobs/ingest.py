@@ -74,9 +74,9 @@ def ingest(
 ) -> list[Landed]:
     """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is complete by then stays."""
     landing = request.landing
-    with landing.alone():
+    with landing.alone() as alone:
         landing.check()
-        landing.sweep(TABLES)
+        landing.sweep(TABLES, alone=alone)
         begun = int(time.time() * 1000)
         _begin(request, begun, topics)
         writer = _Writer(request, spark, told)

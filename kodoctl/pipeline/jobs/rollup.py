@@ -123,9 +123,9 @@ def count(
     width counts everything anew. Raises UsageError when nothing was landed, LockedError while another run counts.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
-    with landing.alone(_RUN):
+    with landing.alone(_RUN) as alone:
         book, manifests = Book.read(landing), landing.manifests()
-        _sweep(landing, book)
+        _sweep(landing, book, alone=alone)
         parts = {table: _parts(manifests, table) for table in (EVENTS, TRANSITIONS)}
         wide = window or book.window or WINDOW
         anew = wide != book.window
@@ -244,10 +244,10 @@ def _runs(book: Book) -> set[str]:
     return {folder.rpartition("/")[0] for folders in book.days.values() for folder in folders.values()}
 
 
-def _sweep(landing: Landing, book: Book) -> None:
-    """Removes what counts no more, and in a folder, where no other run can be under way, what killed runs left."""
+def _sweep(landing: Landing, book: Book, *, alone: bool) -> None:
+    """Removes what counts no more, and where no other run can be under way (`alone`), what killed runs left."""
     gone = set(book.left)
-    if landing.root.local is not None:
+    if alone:
         gone |= {f"{table.name}/{name}" for table in COUNTED for name in (landing.root / table.name).folders()}
     for below in sorted(gone - _runs(book)):
         (landing.root / below).remove()
