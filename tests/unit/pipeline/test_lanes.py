@@ -56,6 +56,13 @@ def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing"):
         (span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2"), (mark((9, 3), run="r2"),), None, True),
         (span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2"), (mark((9, 3), first_ledger=9, run="r2"),), None, False),
         (span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2"), (mark((7, 4), first_ledger=9, run="r2"),), None, True),
+        (  # the slowest of several keeps it
+            span((7, 0), (7, 4)),
+            span((9, 0), (9, 9), run="r2"),
+            (mark((9, 3), first_ledger=9, run="r2"), mark((7, 4), first_ledger=9, run="r2", name="mailing")),
+            None,
+            True,
+        ),
     ],
 )
 def test_what_continues_what(one, other, marks, stored_from, expected):

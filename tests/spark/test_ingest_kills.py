@@ -1,0 +1,245 @@
+"""kill -9 of `kodoctl pipeline ingest` at each of its stages, with Spark and all its tasks: run again, every message is landed once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as f
+
+from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.schema import COVERAGE, EVENTS, TABLES, TRANSITIONS
+from kodoctl.topology import audit
+from tests.cluster import Workspace
+from tests.spark.filling import fill, keep
+from tests.support import create_topics
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+MESSAGES, RECORDS = 4_000, 40
+TOPICS = "orders: {partitions: 2, fair_by: uid, subscriptions: {billing: {audit: true}}}"
+KILLING = """
+import os, signal, sys
+from itertools import count
+
+os.environ.setdefault("KILL_GROUP", str(os.getpgrp()))  # the command and Spark; its Python processes are a group of their own
+IS_COMMAND = "kodoctl" in sys.orig_argv
+
+
+def die():
+    os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
+    os.killpg(0, signal.SIGKILL)
+
+
+def around(owner, name, step, nth, when=lambda *_: True):
+    '''Everything dies before the nth call of one process, or (step ends with a dot) right after it.'''
+    original, calls = getattr(owner, name), count(1)
+
+    def patched(*arguments):
+        fatal = os.environ["KILL_AT"] == step and when(*arguments) and next(calls) == nth
+        if fatal and not step.endswith("."):
+            die()
+        answer = original(*arguments)
+        if fatal:
+            die()
+        return answer
+
+    setattr(owner, name, patched)
+
+
+def ends(_, manifest):
+    return manifest.facts.get("complete")
+
+
+if IS_COMMAND:
+    from kodoctl.pipeline.jobs import ingest
+    from kodoctl.pipeline.landing import Landing
+
+    around(Landing, "write_rows", "cursors read", 1)
+    around(Landing, "commit", "cursors written", 1)
+    around(Landing, "commit", "run begun.", 1)
+    around(ingest, "_write_events", "events written.", 2)
+    around(ingest._Writer, "_transitions", "records written.", 1)
+    around(Landing, "write_rows", "coverage written.", 3)  # after the cursors, and that of the first batch
+    around(Landing, "commit", "batch complete", 3)
+    around(Landing, "commit", "batch named.", 3)  # it counts, and Spark does not know
+    around(Landing, "commit", "all read", 1, ends)
+    around(Landing, "commit", "run ended.", 1, ends)
+elif os.environ["KILL_AT"] in ("offsets planned", "batch committed"):  # Spark's process that plans
+    from kodoctl.pipeline.source import spark
+
+    around(spark.PulsarStream, "partitions", "offsets planned", 2)  # of the second batch: where it ends is written down
+    around(spark.PulsarStream, "latestOffset", "batch committed", 3)  # Spark knows that the second batch is done
+elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batch has three splits, one of them audit records
+    from kodoctl.pipeline.source import reading
+
+    around(reading.Columns, "batch", "reading", 4)
+    around(reading.Coverage, "record", "read, not told", 4)
+"""
+BRIEF = "batch named."
+STAGES = {
+    "cursors read": 0,
+    "cursors written": 0,
+    "run begun.": 0,
+    "offsets planned": 1,
+    "reading": 1,
+    "read, not told": 1,
+    "events written.": 1,
+    "records written.": 0,
+    "coverage written.": 1,
+    "batch complete": 1,
+    BRIEF: 2,
+    "batch committed": 2,
+    "all read": None,
+    "run ended.": None,
+}
+"""Stages of an ingest in their order, and how many batches count by then; None: all of them."""
+
+VANISHING = """
+import os, sys
+from itertools import count
+
+if "kodoctl" not in sys.orig_argv:
+    import requests
+
+    from kodoctl.pipeline.source import spark
+
+    planned, calls = spark.PulsarStream.partitions, count(1)
+
+    def partitions(*arguments):
+        found = planned(*arguments)
+        if next(calls) == 2:
+            requests.delete(os.environ["TRUNCATE"], timeout=30).raise_for_status()
+        return found
+
+    spark.PulsarStream.partitions = partitions
+"""
+
+
+@pytest.fixture
+def shop(workspace: Workspace) -> Workspace:
+    """One ground topic, filled, and what a worker recorded."""
+    workspace.admin("PUT", f"namespaces/{workspace.namespace}")
+    keep(workspace)
+    create_topics(workspace.broker, str(workspace.topology(TOPICS)))
+    fill(workspace, "orders", range(MESSAGES), 2, ledgers=2)
+    encoded = audit.encode([_record(number) for number in range(1, RECORDS + 1)])
+    with workspace.client() as client:
+        producer = client.create_producer(workspace.full("orders-billing-AUDIT"), batching_enabled=False)
+        producer.send(encoded.payload, properties=encoded.properties)
+    return workspace
+
+
+def _record(number: int) -> audit.Record:
+    return audit.Record(
+        run="w-1", subscription="billing", at=1_700_000_000_000 + number, topic="persistent://a/b/orders",
+        id=f"7:{number}:0:-1", identity=f"order-{number}", hop=0, event=audit.Event.DONE, rule="done", tenant="u1", age=15,
+        number=number,
+    )  # fmt: skip
+
+
+def _killed(shop: Workspace, stage: str) -> tuple[str, str]:
+    """The command as a process of its own, which dies at a stage. What it said."""
+    code, out, err = _with(shop, KILLING, KILL_AT=stage)
+    assert code == -signal.SIGKILL, f"{stage}: {err}"
+    return out, err
+
+
+def _with(shop: Workspace, script: str, **environ: str) -> tuple[int, str, str]:
+    """The command as a process of its own; every Python process of it runs the script first."""
+    folder = shop.folder / "first"
+    folder.mkdir(exist_ok=True)
+    (folder / "sitecustomize.py").write_text(script, encoding="utf-8")
+    command = [sys.executable, "-m", "kodoctl", "pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed",
+               "--max-bytes", "250000", "--master", "local[1]", *shop.connection()]  # fmt: skip
+    environment = {**os.environ, **environ, "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}"}
+    with subprocess.Popen(
+        command, cwd=shop.folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:  # fmt: skip
+        out, err = process.communicate(timeout=600)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def _batches(landing: Landing) -> list[int]:
+    return sorted(one.batch for one in landing.manifests() if one.batch is not None)
+
+
+def _assert_whole(spark: SparkSession, shop: Workspace) -> None:
+    """Every message once, every record once, coverage of just these, and no folder that nobody names."""
+    landing = _landing(shop)
+    number = f.col("properties")["n"]
+    events = landing.read(spark, EVENTS)
+    ready = events.where("state = 'ready'").agg(
+        f.count("*"), f.countDistinct(number), f.countDistinct("msg_topic", "id")
+    )
+    assert tuple(ready.first() or ()) == (MESSAGES,) * 3
+    assert events.count() == MESSAGES + 1
+    records = landing.read(spark, TRANSITIONS).agg(f.count("*"), f.countDistinct("number")).first()
+    assert tuple(records or ()) == (RECORDS, RECORDS)
+    covered = landing.read(spark, COVERAGE).agg(f.sum("rows"), f.bool_and("full")).first()
+    assert tuple(covered or ()) == (MESSAGES + 1, True)
+    batches = _batches(landing)
+    assert batches == list(range(len(batches)))
+    named = {part.folder for one in landing.manifests() for part in one.tables.values()}
+    there = {f"{table.name}/{name}" for table in TABLES for name in (landing.root / table.name).folders()}
+    assert named <= there
+    left = [folder.partition("/")[2] for folder in there - named]
+    assert len(set(left)) <= 1, "the attempt that this run replaced: the next one removes it"
+
+
+def _landing(shop: Workspace) -> Landing:
+    return Landing(str(shop.folder / "landed"), "trade", None)
+
+
+def _kill_and_again(spark: SparkSession, shop: Workspace, stage: str) -> str:
+    out, err = _killed(shop, stage)
+    assert out == ""
+    counted = len(_batches(_landing(shop)))
+    assert counted == STAGES[stage] if STAGES[stage] is not None else counted > 2
+    run = shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", "--format", "json")
+    assert run.lines_json()[-1]["event"] == "end"
+    _assert_whole(spark, shop)
+    return err
+
+
+def test_a_kill_before_spark_knows_of_a_batch_and_again_everything_is_landed_once(
+    spark: SparkSession, shop: Workspace
+) -> None:
+    said = _kill_and_again(spark, shop, BRIEF).splitlines()
+    ours = [line for line in said if line.startswith(("Run", "Reading", "Batch"))]
+    assert [line.split()[0] for line in ours] == ["Run", "Reading", "Batch"]
+    assert said[said.index(ours[1]) :] == ours[1:], "not a line of Spark's own"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("stage", [stage for stage in STAGES if stage != BRIEF])
+def test_a_kill_at_any_stage_and_again_everything_is_landed_once(
+    stage: str, spark: SparkSession, shop: Workspace
+) -> None:
+    _kill_and_again(spark, shop, stage)
+
+
+@pytest.mark.full
+def test_what_vanishes_between_plan_and_reading_fails_the_batch_and_is_never_stepped_over(
+    spark: SparkSession, shop: Workspace
+) -> None:
+    place = f"{shop.broker.admin_url}/admin/v2/{shop.path('orders')}/truncate"
+    code, _, err = _with(shop, VANISHING, TRUNCATE=place)
+    assert (code, "[K574]" in err) == (1, True), err
+    assert "entries" in err
+    again = shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", code=1)
+    assert "[K574]" in again.err
+    assert _batches(_landing(shop)) == [0]
+    shop.run("pipeline", "ingest", "topologies/trade.yaml", "--landing", "landed", "--accept-holes")
+    landing = _landing(shop)
+    assert landing.read(spark, COVERAGE).where("not full").count() > 0
+    assert landing.read(spark, EVENTS).count() < MESSAGES
