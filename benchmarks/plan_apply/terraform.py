@@ -9,7 +9,7 @@ requests, nothing verified. Topics have one partition, 4 policies (retention, ba
 one subscription. Steps of an arm: apply into the empty namespace; plan with nothing to change; the TTL of one topic changed,
 applied; destroy. `terraform-50` plans with nothing to change once more at a parallelism of 10, on the same topics.
 
-Wall and CPU seconds are those of the command and its children, memory is that of the largest of them. Requests are counted by
+kodoctl's modules are compiled once before, as an installation does. Wall and CPU seconds are those of the command and its children, memory is that of the largest of them. Requests are counted by
 the broker (`jetty_requests_total`), so nothing else may talk to it; kodoctl's reading of the change log is no request there.
 A step over `--cap` seconds is killed: DNF, and its arm ends. Every step is a line of FILE, by default terraform.jsonl.
 """
@@ -17,6 +17,7 @@ A step over `--cap` seconds is killed: DNF, and its arm ends. Every step is a li
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import os
 import platform
@@ -191,6 +192,7 @@ def main() -> None:
         sys.exit(f"no such arm: {', '.join(sorted(unknown))}; there are {', '.join(ARMS)}")
     machine = f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux"
     record({"machine": machine, "when": time.strftime("%Y-%m-%d"), "load_before": os.getloadavg()[0]}, options.out)
+    compileall.compile_dir(HERE.parents[1] / "kodoctl", quiet=1)
     with tempfile.TemporaryDirectory() as home:
         provided(options.provider, Path(home))
         for number in range(options.rounds):

@@ -205,6 +205,7 @@ def _exclusive(client: BrokerClient, namespace: NamespaceName, topic: str, who: 
             properties={"holder": who, "since": since},
             send_timeout_millis=15_000,
             block_if_queue_full=True,
+            batching_enabled=True,  # of entries that nobody waits for; one that is waited for goes at once, and takes them along
         )
     except (pulsar.ProducerFenced, pulsar.ProducerBusy):
         return None
