@@ -71,6 +71,7 @@ class Carrier:
         self._begins: dict[int, str] = {}
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
         self._received = threading.Condition()
+        self._on_their_way = 0  # letters sent and without a receipt
         self._done = 0
         self._met: set[Position] = set()
         self._told: set[Position] = set()
@@ -278,16 +279,14 @@ class Carrier:
             self._patch(parcel)
         ready = [parcel for parcel in bundle if parcel.outcome is None]
         self._book([self._entry(parcel, Event.INTENT) for parcel in ready])
-        asked: list[Parcel] = []
         for parcel in ready:
             if not self._orders.pace.wait(self._orders.stop):
                 break
-            asked.append(parcel)
             self._send(parcel)
             if parcel.outcome is Event.REFUSED:  # booked before a higher number goes: else its number would look stored
                 self._book([self._entry(parcel, Event.REFUSED)])
         with self._received:
-            while any(parcel.outcome is None for parcel in asked):
+            while self._on_their_way:
                 self._received.wait(_WAIT)
         self._count(bundle)
 
@@ -306,17 +305,21 @@ class Carrier:
         if signer is not None:
             properties = signer.signed(lane.topic, parcel.payload, properties)
         message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
+        with self._received:
+            self._on_their_way += 1
         try:
             self._lanes[chosen.lane].send(chosen.number, message, lambda receipt: self._on_receipt(parcel, receipt))
         except NeverTakenError as problem:
-            parcel.outcome, parcel.note = Event.REFUSED, str(problem)
+            self._on_receipt(parcel, Receipt("", str(problem)), refused=True)
 
-    def _on_receipt(self, parcel: Parcel, receipt: Receipt) -> None:
+    def _on_receipt(self, parcel: Parcel, receipt: Receipt, *, refused: bool = False) -> None:
         with self._received:
             parcel.receipt, parcel.note = receipt.position, receipt.problem
-            refused = receipt.problem in _NEVER
+            refused = refused or receipt.problem in _NEVER
             parcel.outcome = Event.SENT if not receipt.problem else Event.REFUSED if refused else Event.UNCLEAR
-            self._received.notify_all()
+            self._on_their_way -= 1
+            if not self._on_their_way:
+                self._received.notify_all()
 
     def _count(self, bundle: list[Parcel]) -> None:
         for parcel in bundle:
