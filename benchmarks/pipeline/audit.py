@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from common import HERE, cell, cluster, machine, say, timed, write
+from common import HERE, Memory, cell, cluster, machine, say, timed, write
 from pyarrow import parquet
 
 from kodoctl.pipeline.jobs.audit import Tables, audit
@@ -53,6 +53,8 @@ topics:
 """
 WHOLE = ("kodoctl audit", "kodoctl rollup")
 PEERS = ("duckdb", "polars")
+WARM = ("spark audit", "spark rollup")
+ARMS = (*WHOLE, *PEERS, *WARM)
 POINTS = (0.5, 0.95, 0.99)
 
 
@@ -60,6 +62,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=3_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=ARMS)
     asked = parser.parse_args()
     where, about = cluster(), machine()
     with tempfile.TemporaryDirectory() as name:
@@ -79,12 +82,11 @@ class Arms:
         self._spark, self._folder, self._place = spark, folder, place
         self._expansion = expand(load_topology(str(folder / "bench.yaml")))
         self._landing = Landing(str(folder / "landed"), "bench", None)
-        self._python = _installed(folder)
+        self._python = ""
         self.all: dict[str, Callable[[], dict[str, Any]]] = {
             **{name: partial(self._whole, name) for name in WHOLE},
             **{name: partial(self._peer, name) for name in PEERS},
-            "spark audit": self._audit,
-            "spark rollup": self._rollup,
+            **dict(zip(WARM, (self._audit, self._rollup), strict=True)),
         }
 
     def _whole(self, name: str) -> dict[str, Any]:
@@ -103,6 +105,7 @@ class Arms:
         return {"seconds": took}
 
     def _peer(self, name: str) -> dict[str, Any]:
+        self._python = self._python or _installed(self._folder)
         command = [self._python, str(HERE / "peers.py"), name, str(self._folder)]
         return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
@@ -135,10 +138,12 @@ def measure(asked: argparse.Namespace, folder: Path, place: list[str]) -> list[d
     with spark_session(SparkSettings(extra={"spark.driver.memory": "4g"})) as spark:
         arms = Arms(spark, folder, place).all
         for number in range(-1, asked.rounds):  # the first round warms Spark and caches, and is thrown away
-            for name in random.sample(list(arms), len(arms)):
-                run = {"arm": name, "round": number, **arms[name]()}
+            for name in random.sample(asked.arms, len(asked.arms)):
+                with Memory() as memory:
+                    run = {"arm": name, "round": number, **arms[name]()}
+                run |= {"cpu_s": memory.spent, "peak_mib": round(memory.peak)}
                 figures = ", ".join(f"{key} {value:.2f}" for key, value in run.items() if isinstance(value, float))
-                say(f"round {number + 1}: {name} {figures}")
+                say(f"round {number + 1}: {name} {figures}, s of the processor {memory.spent}")
                 if number >= 0:
                     runs.append(run)
     return _judged(runs)
@@ -283,13 +288,14 @@ def table(runs: list[dict[str, Any]]) -> list[str]:
     lines += [
         f"| {name} | {of(name, 'audit')} | {of(name, 'rollup')} | {of(name, 'process')} | exact |" for name in PEERS
     ]
-    ours = statistics.median(run["seconds"] for run in runs if run["arm"] == "spark audit")
-    peers = {name: ours / statistics.median(run["audit"] for run in runs if run["arm"] == name) for name in PEERS}
-    return [
-        *lines,
-        "",
-        "Warm audit over theirs: " + ", ".join(f"{ratio:.1f} × {name}" for name, ratio in peers.items()),
+    ours = [run["seconds"] for run in runs if run["arm"] == "spark audit"]
+    theirs = {name: [run["audit"] for run in runs if run["arm"] == name] for name in PEERS}
+    ratios = [
+        f"{statistics.median(ours) / statistics.median(found):.1f} × {name}"
+        for name, found in theirs.items()
+        if ours and found
     ]
+    return [*lines, "", f"Warm audit over theirs: {', '.join(ratios)}"] if ratios else lines
 
 
 if __name__ == "__main__":
