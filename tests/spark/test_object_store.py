@@ -23,7 +23,7 @@ from tests.spark.filling import fill, keep
 from tests.spark.test_ingest import KILLED
 from tests.stores import BUCKET, ObjectStore, object_store
 
-pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/pipeline.md"
 LANDING = f"s3a://{BUCKET}/landing"
 LEDGER = f"s3a://{BUCKET}/recalls"
@@ -124,7 +124,7 @@ def _killed(workspace: Workspace, settings: list[str]) -> None:
         [sys.executable, "-c", KILLED, *arguments, *workspace.connection()], cwd=workspace.folder,
         env={**os.environ, "STEP": "before", "SPARK_CONF_DIR": str(workspace.folder)}, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
-        _, err = process.communicate(timeout=600)
+        _, err = process.communicate(timeout=1_800)
     assert process.returncode == -signal.SIGKILL, err
 
 
