@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.spark.disasters import ALL
@@ -16,3 +17,13 @@ def table() -> str:
 
 def test_the_page_has_every_disaster():
     assert PAGE.read_text(encoding="utf-8").endswith(table()), f"write this at its end:\n{table()}"
+
+
+def test_what_the_page_says_of_a_real_broker_names_every_test_of_it():
+    named = set(re.findall(r"`(test_\w+)`", PAGE.read_text(encoding="utf-8")))
+    files = list((PAGE.parents[2] / "tests/spark").glob("test_*.py"))
+    there = {
+        file.name: set(re.findall(r"^def (test_\w+)", file.read_text(encoding="utf-8"), re.MULTILINE)) for file in files
+    }
+    assert named <= set().union(*there.values())
+    assert there["test_audit_real.py"] <= named
