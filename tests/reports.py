@@ -14,7 +14,7 @@ MINUTE, HOUR = 60_000, 3_600_000
 READY = "persistent://kodo/trade/orders"
 ABOUT = About(
     run="20260102-040500-9f86d081", made_at=AT + HOUR, topology="trade", environment=None,
-    file="topologies/trade.yaml", typed="topologies/trade.yaml", offered=frozenset({"recommend"}),
+    file="topologies/trade.yaml", typed="topologies/trade.yaml",
 )  # fmt: skip
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>\x1b[31m\u202e${7*7}$\\alpha$"
 

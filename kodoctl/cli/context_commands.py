@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,7 +12,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import command, finish, one_line, say
-from kodoctl.cli.options import CONNECTION, gathers
+from kodoctl.cli.options import CONNECTION, Format, gathers
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
 from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
 
@@ -23,13 +22,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.names import NamespaceName
 
 contexts = typer.Typer(help="Named clusters of kodoctl.toml.", no_args_is_help=True, rich_markup_mode=None)
-
-
-class Format(StrEnum):
-    """How contexts are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 _SHUT_OUT = ("K511", "K526")

@@ -12,6 +12,7 @@ import platformdirs
 import typer
 
 from kodoctl.cli.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.options import Format
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.errors import ExitCode, RefusedError, error
@@ -28,13 +29,6 @@ app = typer.Typer(
 
 Name = Annotated[str, typer.Option("--name", help="Which instance; several can run side by side.")]
 AnyName = Annotated[str | None, typer.Option("--name", help="One instance only.", show_default="all")]
-
-
-class Format(StrEnum):
-    """Views for people and machines."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 class AskedEngine(StrEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -28,6 +29,13 @@ CONNECTION: Final[Mapping[str, Any]] = {
     ],
 }
 """Which cluster; each is None when it was not given."""
+
+
+class Format(StrEnum):
+    """Views for people and machines."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def gathers(parameter: str, options: Mapping[str, Any], gather: Callable[..., Any]) -> Callable[[C], C]:

@@ -9,12 +9,12 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, say, tell
-from kodoctl.cli.pipeline_commands import (
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import (
     LANDING,
     STARTS,
     Conf,
     File,
-    Format,
     LandingOption,
     Master,
     Output,
@@ -23,7 +23,7 @@ from kodoctl.cli.pipeline_commands import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.recall_commands import LEDGER, LedgerOption
+from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.pipeline.typed import typed
 

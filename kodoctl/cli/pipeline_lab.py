@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.options import Format
 from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
-from kodoctl.cli.pipeline_commands import (
+from kodoctl.cli.pipeline_options import (
     LANDING,
     STARTS,
     Conf,
     File,
-    Format,
     LandingOption,
     Master,
     Output,

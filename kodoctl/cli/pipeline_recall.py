@@ -9,7 +9,8 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, command, tell
-from kodoctl.cli.pipeline_commands import STARTS, Conf, Master, new_run, spark_settings
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import STARTS, Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
     SIGNING_KEYS,
@@ -22,12 +23,12 @@ from kodoctl.cli.recall_apply import (
     TopologyFile,
     apply_plan,
 )
-from kodoctl.cli.recall_commands import (
+from kodoctl.cli.recall_commands import level_named, patch_in, prepare_plan, remembered, show_plan
+from kodoctl.cli.recall_options import (
     LEDGER,
     Again,
     Because,
     File,
-    Format,
     LedgerOption,
     Limit,
     Out,
@@ -39,11 +40,6 @@ from kodoctl.cli.recall_commands import (
     Topic,
     Where_,
     family_in,
-    level_named,
-    patch_in,
-    prepare_plan,
-    remembered,
-    show_plan,
 )
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, error

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from kodoctl.cli.console import Environment, command, say, tell
-from kodoctl.cli.pipeline_commands import (
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import (
     LANDING,
     STARTS,
     Conf,
     File,
-    Format,
     LandingOption,
     Master,
     Output,

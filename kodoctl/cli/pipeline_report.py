@@ -12,23 +12,22 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.console import Environment, columns, command, say, tell, write_file
+from kodoctl.cli.options import Format
 from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
-from kodoctl.cli.pipeline_commands import (
+from kodoctl.cli.pipeline_options import (
     LANDING,
     STARTS,
     Conf,
     File,
-    Format,
     LandingOption,
     Master,
     Output,
-    app,
     lightly,
     new_run,
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.recall_commands import LEDGER, LedgerOption
+from kodoctl.cli.recall_options import LEDGER, LedgerOption
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.typed import typed
@@ -86,7 +85,6 @@ def report(
         environment=expansion.topology.environment,
         file=typed(topology, env, DEFAULT),
         typed=again,
-        offered=frozenset(one.name for one in app.registered_commands if one.name),
     )
     _write(document(about, facts), file, png, output)
 

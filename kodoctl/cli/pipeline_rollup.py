@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli.console import Environment, command, say
-from kodoctl.cli.pipeline_commands import (
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import (
     LANDING,
     Conf,
     File,
-    Format,
     LandingOption,
     Master,
     Output,

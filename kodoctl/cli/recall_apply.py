@@ -19,8 +19,9 @@ import typer
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import Approval, confirm
 from kodoctl.cli.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text
-from kodoctl.cli.recall_commands import LEDGER, Format, LedgerOption, Output, declared_schema, family_in
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error

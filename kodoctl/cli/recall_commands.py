@@ -7,15 +7,33 @@ import os
 import secrets
 import time
 from contextlib import AbstractContextManager, nullcontext
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from kodoctl.cli import wiring
+from kodoctl.cli import recall_apply, wiring
 from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import write_plan_text
+from kodoctl.cli.recall_options import (
+    LEDGER,
+    Again,
+    Because,
+    File,
+    LedgerOption,
+    Limit,
+    Out,
+    Output,
+    Patch,
+    Store,
+    Subscription,
+    To,
+    Topic,
+    Where_,
+    declared_schema,
+    family_in,
+)
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, Where, error
@@ -36,52 +54,11 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-LEDGER = ".kodoctl/recall"
 STORE = "KODO_CONSUMER_STORE"  # the workers' own variable
 
 
-class Format(StrEnum):
-    """Views for people and machines."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
-File = Annotated[
-    str, typer.Argument(help="The topology file (or folder) that declares the subscription.", metavar="TOPOLOGY")
-]
-Topic = Annotated[str, typer.Option("--topic", help="Ground topic, by its name in the file.", metavar="NAME")]
-Subscription = Annotated[str, typer.Option("--subscription", help="Whose dead letters.", metavar="NAME")]
-Where_ = Annotated[
-    str, typer.Option("--where", help="Condition that letters must meet; `true` is all of them.", metavar="CONDITION")
-]
-Limit = Annotated[int, typer.Option("--limit", help="At most so many letters, the oldest first.", metavar="N")]
-Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan and in the ledger.", metavar="TEXT")]
-Out = Annotated[
-    str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
-]
-To = Annotated[str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")]
-Patch = Annotated[
-    str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
-]
-Again = Annotated[bool, typer.Option("--again", help="Take letters that were recalled before, too.")]
-Store = Annotated[
-    str | None,
-    typer.Option(
-        "--store", help="The workers' store (else KODO_CONSUMER_STORE): leave out what is done.", metavar="URL"
-    ),
-]
-LedgerOption = Annotated[
-    str,
-    typer.Option("--ledger", help="The book of recalls: a Delta table in a folder or an object store.", metavar="PATH"),
-]
-Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
-
-
 def register(parent: typer.Typer) -> None:
-    """Adds the commands of this file."""
-    from kodoctl.cli import recall_apply
-
+    """Adds the group and its commands."""
     app.command("plan")(plan)
     app.command("discard")(discard)
     app.command("apply")(recall_apply.apply)
@@ -143,22 +120,6 @@ def discard(
         loaded, family = family_in(session, topology, env, topic, subscription)
         made = prepare_plan(session, Action.DISCARD, loaded, family, where, ledger, limit=limit, because=because)
         show_plan(made, session, out, output)
-
-
-def family_in(
-    session: Session, path: str, env: str | None, topic: str, subscription: str
-) -> tuple[LoadedTopology, Family]:
-    """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
-    from kodoctl.recall.targets import family_of
-
-    desired = wiring.load_desired([path], wiring.environment_of(session.connection, env))
-    topologies = [expansion.topology for expansion in desired.expansions]
-    having = [one for one in topologies if topic in one.spec.topics]
-    if len(having) > 1:
-        detail = f"{', '.join(one.source.name for one in having)} have a topic {topic!r}: name one file"
-        raise UsageError(error("K569", "more than one file has the topic", detail))
-    chosen = (having or topologies)[0]
-    return chosen, family_of(chosen, topic, subscription)
 
 
 def prepare_plan(
@@ -224,12 +185,6 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
         detail = str(getattr(problem, "strerror", None) or problem)
         raise UsageError(error("K568", "a patch that cannot be used", detail, Where(file))) from None
     return Edit(patch, declared_schema(loaded, topic))
-
-
-def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
-    """The JSON Schema that payloads of a topic are declared with."""
-    payload = loaded.payloads.get(topic)
-    return payload.definition if payload is not None and payload.type == "json" else None
 
 
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:

@@ -85,14 +85,14 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 }
 
 
-def advice(document: Row, file: str, typed: str, offered: frozenset[str]) -> list[Advice]:
+def advice(document: Row, file: str, typed: str) -> list[Advice]:
     """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be copied."""
     words = {"file": file, "typed": typed}
     found = [
         *_losses(document, words),
         *_doubts(document, words),
         *_letters(document, words),
-        *_noise(document, words, offered),
+        *_noise(document, words),
     ]
     return found or [_again(words)]
 
@@ -165,18 +165,16 @@ def _quoted(text: str) -> str:
     return f'"{text}"' if plain else shlex.quote(text)
 
 
-def _noise(document: Row, words: Mapping[str, str], offered: frozenset[str]) -> Iterator[Advice]:
+def _noise(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
     """Somebody floods, and others wait for it."""
     for one in document["fairness"]:
         if harmed(one):
-            commands = ("kodoctl pipeline recommend {typed}",) if "recommend" in offered else ()
             why = (
                 f"On {one['topic']} the others waited as long as the busiest. `fair_by` shares turns, `limits` hold a tenant to "
                 "a rate, `isolate` moves a flood aside; write them into the file and plan."
             )
-            yield Advice(
-                "Keep a noisy tenant from delaying the others", why, _filled((*commands, "kodoctl plan {file}"), words)
-            )
+            commands = _filled(("kodoctl pipeline recommend {typed}", "kodoctl plan {file}"), words)
+            yield Advice("Keep a noisy tenant from delaying the others", why, commands)
 
 
 def harmed(fairness: Row) -> bool:

@@ -7,7 +7,7 @@ from it by kodoctl.render.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kodoctl.pipeline.advice import advice
@@ -46,9 +46,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which run made it, of what, and how the same tables are named on a command line. `offered`: names of the pipeline's
-    commands, so that advice names none that is not there.
-    """
+    """Which run made it, of what, and how the same tables are named on a command line."""
 
     run: str
     made_at: int
@@ -56,7 +54,6 @@ class About:
     environment: str | None
     file: str
     typed: str
-    offered: frozenset[str] = field(default_factory=frozenset)
 
 
 def document(about: About, facts: Facts) -> Row:
@@ -78,7 +75,7 @@ def document(about: About, facts: Facts) -> Row:
         "fairness": _fairness(facts.groups),
         "over_time": {"width_ms": facts.width, "points": _even(facts.points, facts.width)},
     }
-    return {**made, "advice": [one.to_json() for one in advice(made, about.file, about.typed, about.offered)]}
+    return {**made, "advice": [one.to_json() for one in advice(made, about.file, about.typed)]}
 
 
 def fitting(span: int) -> int:

@@ -10,8 +10,7 @@ import pytest
 import typer.main
 
 from kodoctl.pipeline import advice as module
-from kodoctl.pipeline.report import document
-from tests.reports import ABOUT, EVIL, audited, busy, failure, late, made, quiet, wait
+from tests.reports import EVIL, audited, busy, failure, late, made, quiet, wait
 
 
 def titles(found):
@@ -88,8 +87,6 @@ def test_a_noisy_tenant_that_others_wait_for_is_to_be_held():
     assert titles(made(busy(groups=groups)))[-1] == "Keep a noisy tenant from delaying the others"
     (last,) = [one for one in made(busy(groups=groups))["advice"] if "noisy" in one["title"]]
     assert last["commands"][0] == "kodoctl pipeline recommend topologies/trade.yaml"
-    without = document(replace(ABOUT, offered=frozenset()), busy(groups=groups))["advice"][-1]
-    assert without["commands"] == ["kodoctl plan topologies/trade.yaml"]
 
 
 def test_advice_names_options_that_exist():

@@ -1,0 +1,109 @@
+"""pipeline ingest: what the topics of a topology hold, landed as tables. Spark is imported when a command runs, never before."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import Environment, command, say
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import (
+    LANDING,
+    Conf,
+    File,
+    LandingOption,
+    Master,
+    Output,
+    Progress,
+    new_run,
+    one_expansion,
+    spark_settings,
+)
+from kodoctl.cli.wiring import Target, connects
+from kodoctl.errors import ClusterError, error
+from kodoctl.plan.figures import many
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.jobs.ingest import Landed, Request
+    from kodoctl.topology.expand import FamilyTopic
+
+MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads at most, about.", min=1, metavar="N")]
+AcceptHoles = Annotated[
+    bool, typer.Option("--accept-holes", help="Go on where messages are gone, and write down that they are missing.")
+]
+
+
+@command
+@connects
+def ingest(
+    target: Target,
+    topology: File,
+    landing: LandingOption = LANDING,
+    env: Environment = None,
+    master: Master = None,
+    conf: Conf = None,
+    max_bytes: MaxBytes = 256 * 1024 * 1024,
+    accept_holes: AcceptHoles = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Land everything the topology's topics hold as tables; the next run goes on behind it."""
+    run = new_run()
+    view = _View(output, run)
+    view.begin("ingest")
+    settings = spark_settings(master, conf)
+    connection = target.connection()
+    expansion = one_expansion(topology, wiring.environment_of(connection, env))
+    if connection.broker_url is None:
+        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+    from kodoctl.pipeline.jobs import ingest as job
+    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.session import spark_session
+
+    place = Landing(landing, expansion.name, expansion.topology.environment)
+    request = job.Request(expansion, connection, place, run, max_bytes, accept_holes)
+    topics, absent = job.present(request)
+    view.topics(request, topics, absent)
+    with spark_session(settings) as spark:
+        done = job.ingest(request, topics, spark, view.batch)
+    view.end(done, place.root.uri)
+
+
+class _View(Progress):
+    """Batches and the result."""
+
+    def topics(self, request: Request, topics: list[FamilyTopic], absent: list[FamilyTopic]) -> None:
+        """What is going to be read."""
+        if not topics:
+            detail = f"{request.expansion.name} is not applied there: `kodoctl apply` creates its topics"
+            raise ClusterError(error("K710", "topic missing", detail))
+        missing = f"; {len(absent)} are not on the cluster" if absent else ""
+        names = {"topics": [one.name.full for one in topics], "absent": [one.name.full for one in absent]}
+        self.line("topics", f"Reading {many(len(topics), 'topic')} of {request.expansion.name}{missing}.", **names)
+
+    def batch(self, landed: Landed) -> None:
+        """Each batch that counts."""
+        holes = f", {many(len(landed.holes), 'range')} not full" if landed.holes else ""
+        text = (
+            f"Batch {landed.batch}: {many(landed.events, 'message')}, {many(landed.transitions, 'audit record')}, "
+            f"{landed.size / 1e6:.1f} MB in {landed.seconds:.1f} s ({landed.events / max(landed.seconds, 0.001):,.0f}/s){holes}"
+        )
+        self.line("batch", text, **asdict(landed))
+
+    def end(self, done: list[Landed], where: str) -> None:
+        """The result."""
+        events, records = sum(one.events for one in done), sum(one.transitions for one in done)
+        holes, unreadable = sum(len(one.holes) for one in done), sum(one.unreadable for one in done)
+        if self.json:
+            totals = {"events": events, "transitions": records, "batches": len(done), "holes": holes}
+            self.line("end", "", **totals, unreadable=unreadable, landing=where, seconds=round(self.seconds, 3))
+            return
+        new = f"{many(events, 'message')} and {many(records, 'audit record')} landed" if events else "Nothing new"
+        say(f"{new} in {many(len(done), 'batch', 'batches')}, {self.seconds:.1f} s: {where}")
+        if holes:
+            say(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
+        if unreadable:
+            say(f"{many(unreadable, 'message')} on audit topics hold no readable records; they are among the events.")

@@ -1,0 +1,100 @@
+"""What the pipeline's commands share: arguments, how they get a session of Spark's, and how they tell of their progress."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.console import say, tell
+from kodoctl.cli.options import Format
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.session import SparkSettings
+    from kodoctl.topology.expand import Expansion
+
+LANDING = ".kodoctl/landing"
+STARTS = "Spark takes 5 to 15 s to start."
+
+
+File = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
+LandingOption = Annotated[
+    str,
+    typer.Option(
+        "--landing", help="Where tables live: a folder or an object store that Spark can write.", metavar="PATH"
+    ),
+]
+Master = Annotated[
+    str | None,
+    typer.Option("--master", help="Spark's master; without it every core of this machine.", metavar="ADDRESS"),
+]
+Conf = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--conf", help="A setting of Spark's, as spark-submit takes it; may be repeated.", metavar="KEY=VALUE"
+    ),
+]
+Output = Annotated[Format, typer.Option("--format", help="How progress and result are printed.")]
+
+
+def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
+    """How this process gets a session: `spark-submit` tells its child that a gateway is there. Raises UsageError, also where the
+    extra is not installed.
+    """
+    from kodoctl.pipeline.session import SparkSettings, configuration_of, installed
+
+    installed()
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if submitted and conf:
+        raise UsageError(error("K578", "settings of Spark", "--conf belongs before the program: spark-submit has it"))
+    return SparkSettings(master, configuration_of(conf or ()), submitted, environ=dict(os.environ))
+
+
+def lightly(settings: SparkSettings, place: Landing) -> SparkSettings:
+    """The same for a session that reads what has landed there."""
+    return replace(settings, light=place.is_small())
+
+
+def new_run() -> str:
+    """The id of a run: runs sort by the time they began."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(4)}"
+
+
+def one_expansion(path: str, environment: str | None) -> Expansion:
+    """The one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
+    expansions = wiring.load_desired([path], environment).expansions
+    if len(expansions) != 1:
+        detail = f"{path} holds {', '.join(one.topology.source.name for one in expansions) or 'none'}: name one file"
+        raise UsageError(error("K701", "one topology file needed", detail))
+    return next(iter(expansions))
+
+
+class Progress:
+    """Lines on standard error for people, JSON lines with the run's id for machines. A command's own view adds its events."""
+
+    def __init__(self, output: Format, run: str) -> None:
+        self.json, self.run, self._began = output is Format.JSON, run, time.monotonic()
+
+    def line(self, event: str, text: str, **facts: Any) -> None:
+        """One event."""
+        if self.json:
+            say(json.dumps({"event": event, "run": self.run, **facts}))
+        else:
+            tell(text)
+
+    def begin(self, what: str) -> None:
+        """Before anything that takes time."""
+        self.line("begin", f"Run {self.run}: {what}. {STARTS}", command=what)
+
+    @property
+    def seconds(self) -> float:
+        """Since it was made."""
+        return time.monotonic() - self._began

@@ -1,0 +1,71 @@
+"""What the commands about dead letters share: arguments, and the subscription they name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli import wiring
+from kodoctl.cli.options import Format
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.pulsar.session import Session
+    from kodoctl.recall.targets import Family
+    from kodoctl.topology.load import LoadedTopology
+
+LEDGER = ".kodoctl/recall"
+
+
+File = Annotated[
+    str, typer.Argument(help="The topology file (or folder) that declares the subscription.", metavar="TOPOLOGY")
+]
+Topic = Annotated[str, typer.Option("--topic", help="Ground topic, by its name in the file.", metavar="NAME")]
+Subscription = Annotated[str, typer.Option("--subscription", help="Whose dead letters.", metavar="NAME")]
+Where_ = Annotated[
+    str, typer.Option("--where", help="Condition that letters must meet; `true` is all of them.", metavar="CONDITION")
+]
+Limit = Annotated[int, typer.Option("--limit", help="At most so many letters, the oldest first.", metavar="N")]
+Because = Annotated[str, typer.Option("--because", help="Why: kept in the plan and in the ledger.", metavar="TEXT")]
+Out = Annotated[
+    str | None, typer.Option("--out", help="Write the plan to this file, for `recall apply`.", metavar="FILE")
+]
+To = Annotated[str | None, typer.Option("--to", help="Ready topic of this level instead of RETRYING.", metavar="LEVEL")]
+Patch = Annotated[
+    str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
+]
+Again = Annotated[bool, typer.Option("--again", help="Take letters that were recalled before, too.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store", help="The workers' store (else KODO_CONSUMER_STORE): leave out what is done.", metavar="URL"
+    ),
+]
+LedgerOption = Annotated[
+    str,
+    typer.Option("--ledger", help="The book of recalls: a Delta table in a folder or an object store.", metavar="PATH"),
+]
+Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
+
+
+def family_in(
+    session: Session, path: str, env: str | None, topic: str, subscription: str
+) -> tuple[LoadedTopology, Family]:
+    """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
+    from kodoctl.recall.targets import family_of
+
+    desired = wiring.load_desired([path], wiring.environment_of(session.connection, env))
+    topologies = [expansion.topology for expansion in desired.expansions]
+    having = [one for one in topologies if topic in one.spec.topics]
+    if len(having) > 1:
+        detail = f"{', '.join(one.source.name for one in having)} have a topic {topic!r}: name one file"
+        raise UsageError(error("K569", "more than one file has the topic", detail))
+    chosen = (having or topologies)[0]
+    return chosen, family_of(chosen, topic, subscription)
+
+
+def declared_schema(loaded: LoadedTopology, topic: str) -> dict[str, object] | None:
+    """The JSON Schema that payloads of a topic are declared with."""
+    payload = loaded.payloads.get(topic)
+    return payload.definition if payload is not None and payload.type == "json" else None
