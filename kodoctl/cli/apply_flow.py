@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from kodoctl.cli import wiring
+from kodoctl.cli.apply_progress import Progress
 from kodoctl.cli.console import finish, is_terminal, say, tell
-from kodoctl.cli.show import Progress, report_json, show_report
+from kodoctl.cli.show import report_json, show_report
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
@@ -80,12 +81,12 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
     tell_without_port(session)
     try:
         options = RunOptions(wiring.who(), approval.lock_timeout, verb, wiring.commit_of(plan.paths))
-        with interruptible() as stop:
+        with interruptible() as stop, Progress(stream_json=approval.json_output) as progress:
             result = run(
                 session,
                 plan,
                 options,
-                listen=Progress(stream_json=approval.json_output),
+                listen=progress,
                 stop=stop,
                 tell=tell if approval.verbose else quiet,
             )

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible, quiet, tell_without_port
+from kodoctl.cli.apply_progress import Progress
 from kodoctl.cli.console import finish, report, say, tell
 from kodoctl.cli.plan_views import PlanFormat, show_fleet
 from kodoctl.cli.preparing import Given, Loaded, load, prepare_loaded
-from kodoctl.cli.show import Progress, report_json, show_lines, show_report
+from kodoctl.cli.show import report_json, show_lines, show_report
 from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
@@ -188,12 +189,12 @@ def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[s
     for task in tasks:
         tell_without_port(task.session)
     options = RunOptions(wiring.who(), approval.lock_timeout, "apply", wiring.commit_of(tasks[0].plan.paths))
-    with interruptible() as stop:
+    with interruptible() as stop, Progress(stream_json=approval.json_output) as progress:
         ended = run_fleet(
             tasks,
             [member.context for member in fleet.unreached],
             options,
-            listen=lambda name: Progress(stream_json=approval.json_output, cluster=name),
+            listen=progress.of,
             stop=stop,
             tell=tell if approval.verbose else quiet,
         )

@@ -1,4 +1,4 @@
-"""Shows plans and progress: colour and live tables on a terminal, plain lines everywhere else."""
+"""Shows plans and reports: colour, and screens that are drawn again, on a terminal; plain lines everywhere else."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.cli.console import columns, say, tell
+from kodoctl.cli.console import columns, say
 
 if TYPE_CHECKING:
-    from kodoctl.apply.report import ApplyReport, Event
+    from kodoctl.apply.report import ApplyReport
     from kodoctl.render.plan_text import Line
 
 
@@ -70,63 +70,8 @@ def live_screen(*, plain: bool) -> Iterator[Screen]:
         yield redraw
 
 
-class Progress:
-    """One line an event; on a terminal the running count is rewritten in place."""
-
-    def __init__(self, *, stream_json: bool = False, cluster: str = "") -> None:
-        self._json, self._cluster = stream_json, cluster
-        self._live = sys.stderr.isatty() and not stream_json
-
-    def __call__(self, event: Event) -> None:
-        """Called for every event of an apply, from several threads."""
-        if self._json:
-            import json
-
-            of_cluster = {"context": self._cluster} if self._cluster else {}
-            say(json.dumps({**event_json(event), **of_cluster}))
-        elif event.kind == "started":
-            if self._live:
-                from kodoctl.render.safe import one_line
-
-                sys.stderr.write(f"\r\x1b[2K{event.number}/{event.total} {one_line(event.change.address)}"[:120])
-                sys.stderr.flush()
-        else:
-            if self._live:
-                sys.stderr.write("\r\x1b[2K")
-            first, *rest = event_lines(event)
-            tell("\n".join([f"{self._cluster} {first}".lstrip(), *rest]))
-
-
-def event_lines(event: Event) -> list[str]:
-    """`[12/40] created topic.…`; what was not done says so, and below it why. The address ends its line: it may be long."""
-    from kodoctl.plan.changes import action_of
-    from kodoctl.render.fold import fold
-    from kodoctl.render.plan_words import DONE
-    from kodoctl.render.safe import one_line
-
-    verb = action_of(event.change).value
-    what = DONE[verb] if event.kind == "done" else f"{event.kind.upper()}: {verb}"
-    lines = [f"[{event.number}/{event.total}] {what} {one_line(event.change.address)}"]
-    return [*lines, *(fold(f"    {one_line(event.detail)}", columns()) if event.detail else [])]
-
-
-def event_json(event: Event) -> dict[str, Any]:
-    """One event of the stream that `apply --format json` prints."""
-    from kodoctl.plan.changes import action_of
-
-    return {
-        "type": "change",
-        "status": event.kind,
-        "action": action_of(event.change).value,
-        "address": event.change.address,
-        "number": event.number,
-        "total": event.total,
-        "detail": event.detail,
-    }
-
-
 def report_json(report: ApplyReport) -> dict[str, Any]:
-    """The last line of that stream."""
+    """The last line of what `apply --format json` streams."""
     from kodoctl.apply.report import Status
 
     return {

@@ -1,0 +1,143 @@
+"""What an apply does, as it happens: a live table on a terminal, a line an event elsewhere, JSON lines for machines."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kodoctl.cli.console import columns, say, tell
+
+if TYPE_CHECKING:
+    from rich.live import Live
+    from rich.table import Table
+
+    from kodoctl.apply.report import Event, Listen
+
+_MOST: Final = 8  # changes in the table; the rest is counted
+_DOING: Final = {
+    "create": "creating", "update": "updating", "delete": "deleting", "adopt": "adopting", "forget": "forgetting",
+}  # fmt: skip
+
+
+class Progress:
+    """Lines of what is over; on a terminal, below them, a table of what is being done, for as long as the block lasts.
+
+    An event comes from any thread. Several clusters are told of side by side (`of`).
+    """
+
+    def __init__(self, *, stream_json: bool = False) -> None:
+        self._json = stream_json
+        self._running: dict[tuple[str, str], tuple[str, float]] = {}  # cluster and address -> verb and since when
+        self._counts: dict[str, tuple[int, int]] = {}  # by cluster: over, of how many
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        if not self._json and sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            from rich.console import Console
+            from rich.live import Live
+
+            console = Console(stderr=True, highlight=False)
+            self._live = Live(console=console, transient=True, get_renderable=self._table, redirect_stdout=False)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def of(self, cluster: str) -> Listen:
+        """Whom the apply of one of several clusters tells."""
+        return lambda event: self._hear(event, cluster)
+
+    def __call__(self, event: Event) -> None:
+        """Whom an apply tells."""
+        self._hear(event, "")
+
+    def _hear(self, event: Event, cluster: str) -> None:
+        if self._json:
+            of_cluster = {"context": cluster} if cluster else {}
+            say(json.dumps({**event_json(event), **of_cluster}))
+            return
+        place = cluster, event.change.address
+        with self._lock:
+            self._counts[cluster] = event.number, event.total
+            if event.kind == "started":
+                self._running[place] = _DOING[_verb(event)], time.monotonic()
+                return
+            self._running.pop(place, None)
+        first, *rest = event_lines(event)
+        text = "\n".join([f"{cluster} {first}".lstrip(), *rest])
+        if self._live is None:
+            tell(text)
+        else:
+            from rich.text import Text
+
+            self._live.console.print(Text(text), soft_wrap=True)  # a long address stays in one piece, to be copied
+
+    def _table(self) -> Table:
+        from rich.table import Table
+
+        now = time.monotonic()
+        with self._lock:
+            running = sorted(self._running.items(), key=lambda one: one[1][1])
+            counts = dict(self._counts)
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True)
+        table.add_column(no_wrap=True)
+        table.add_column(ratio=1, no_wrap=True)
+        table.add_column(justify="right", no_wrap=True)
+        several = len(counts) > 1
+        for (cluster, address), (verb, since) in running[:_MOST]:
+            what = f"{cluster} {verb}" if several else verb
+            table.add_row(what, _tail(address, columns() - len(what) - 12), f"{now - since:.1f} s")
+        for cluster, (over, total) in counts.items():
+            waiting = f", {len(running) - _MOST} more begun" if len(running) > _MOST and not several else ""
+            table.add_row(f"{cluster} {over}/{total}".lstrip(), f"over{waiting}", f"{now - self._began:.1f} s")
+        return table
+
+
+def _tail(address: str, width: int) -> str:
+    """Its end, which is what tells it from others."""
+    from kodoctl.render.safe import one_line
+
+    text = one_line(address)
+    return text if len(text) <= width else f"…{text[len(text) - max(1, width - 1) :]}"
+
+
+def _verb(event: Event) -> str:
+    from kodoctl.plan.changes import action_of
+
+    return action_of(event.change).value
+
+
+def event_lines(event: Event) -> list[str]:
+    """`[12/40] created topic.…`; what was not done says so, and below it why. The address ends its line: it may be long."""
+    from kodoctl.render.fold import fold
+    from kodoctl.render.plan_words import DONE
+    from kodoctl.render.safe import one_line
+
+    verb = _verb(event)
+    what = DONE[verb] if event.kind == "done" else f"{event.kind.upper()}: {verb}"
+    lines = [f"[{event.number}/{event.total}] {what} {one_line(event.change.address)}"]
+    return [*lines, *(fold(f"    {one_line(event.detail)}", columns()) if event.detail else [])]
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """One event of the stream that `apply --format json` prints."""
+    return {
+        "type": "change",
+        "status": event.kind,
+        "action": _verb(event),
+        "address": event.change.address,
+        "number": event.number,
+        "total": event.total,
+        "detail": event.detail,
+    }

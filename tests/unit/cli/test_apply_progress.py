@@ -1,0 +1,104 @@
+"""What an apply shows while it runs: a live table on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import sys
+
+import pytest
+
+from kodoctl.apply.report import Event
+from kodoctl.cli.apply_progress import Progress
+from kodoctl.plan.changes import About, Forget
+from kodoctl.topology.resources import Address
+
+LONG = Address(f"topic.persistent://acme/trade/{'orders-' * 12}billing-RETRYING")
+SHORT = Address("topic.persistent://acme/trade/x")
+CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def event(kind: str, address: Address, number: int, detail: str = "") -> Event:
+    return Event(kind, Forget(address, None, About("trade")), number, 12, detail)
+
+
+def a_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Standard error from here on; in the test itself, for between a fixture and its test pytest takes it back."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys, "stderr", screen := Terminal())
+    return screen
+
+
+def refreshed(progress: Progress, screen: Terminal) -> list[str]:
+    """The lines of the table as it is drawn now."""
+    assert progress._live is not None
+    before = screen.tell()
+    progress._live.refresh()
+    return [line.rstrip() for line in CONTROLS.sub("", screen.getvalue()[before:]).splitlines() if line.strip()]
+
+
+def test_a_terminal_shows_what_runs_and_for_how_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    with Progress() as progress:
+        progress(event("started", LONG, 0))
+        progress(event("started", SHORT, 0))
+        first, second, last = refreshed(progress, terminal)
+        assert re.fullmatch(r"\r?forgetting +…[a-z-]+billing-RETRYING +\d\.\d s", first)
+        assert len(first.strip()) <= 60
+        assert re.fullmatch(r"forgetting +topic.persistent://acme/trade/x +\d\.\d s", second)
+        assert re.fullmatch(r"0/12 +over +\d\.\d s", last)
+        progress(event("done", LONG, 1))
+        assert f"[1/12] forgot {LONG}\n" in CONTROLS.sub("", terminal.getvalue()).replace("\r", "")  # in one piece
+        assert [line.split()[0] for line in refreshed(progress, terminal)] == ["forgetting", "1/12"]
+    assert terminal.getvalue().endswith(2 * "\x1b[1A\x1b[2K"), "both lines of the table are wiped"
+
+
+def test_many_that_run_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    with Progress() as progress:
+        for number in range(11):
+            progress(event("started", Address(f"topic.persistent://acme/trade/t{number}"), 0))
+        lines = refreshed(progress, terminal)
+    assert len(lines) == 9
+    assert lines[-1].split("  ")[0] == "0/12"
+    assert "3 more begun" in lines[-1]
+
+
+def test_clusters_side_by_side_have_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = a_terminal(monkeypatch)
+    with Progress() as progress:
+        east, west = progress.of("east"), progress.of("west")
+        east(event("started", SHORT, 0))
+        west(event("failed", SHORT, 3, "403: not allowed"))
+        lines = refreshed(progress, terminal)
+    assert [line.split()[:2] for line in lines] == [["east", "forgetting"], ["east", "0/12"], ["west", "3/12"]]
+    shown = CONTROLS.sub("", terminal.getvalue())
+    assert f"west [3/12] FAILED: forget {SHORT}" in shown
+    assert "    403: not allowed" in shown
+
+
+def test_elsewhere_it_is_a_line_for_what_is_over(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress() as progress:
+        progress(event("started", LONG, 0))
+        progress(event("done", LONG, 1))
+    assert capsys.readouterr().err == f"[1/12] forgot {LONG}\n"
+
+
+def test_machines_get_a_json_line_for_each_event(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal = a_terminal(monkeypatch)
+    with Progress(stream_json=True) as progress:
+        progress.of("east")(event("started", SHORT, 0))
+    (line,) = capsys.readouterr().out.splitlines()
+    assert json.loads(line) | {"status": "started", "context": "east", "action": "forget"} == json.loads(line)
+    assert terminal.getvalue() == ""
