@@ -170,7 +170,8 @@ class Landing:
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
         """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True. Elsewhere nobody
-        can be asked: False, and of two ingests Spark's checkpoint ends one. Raises LockedError.
+        can be asked: False, and of two ingests at once Spark's checkpoint ends one, but for the moment between its look whether a
+        file is there and its own. Raises LockedError.
         """
         if self.root.local is None:
             yield False
