@@ -20,7 +20,6 @@ import pytest
 from tests.broker.recalling import RETRYING, Recalls
 from tests.cluster import Run, Workspace
 from tests.spark.filling import fill, keep
-from tests.spark.test_ingest import KILLED
 from tests.stores import BUCKET, ObjectStore, object_store
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
@@ -34,6 +33,23 @@ orders:
   message_properties: {uid: required}
   subscriptions:
     billing: {audit: true}
+"""
+KILLED = """
+import os, signal
+from kodoctl.pipeline.landing import Landing
+
+commit = Landing.commit
+
+
+def dying(self, manifest):
+    if manifest.batch == 1:
+        os.killpg(0, signal.SIGKILL)
+    commit(self, manifest)
+
+
+Landing.commit = dying
+from kodoctl.cli.main import main
+main()
 """
 SHELL = """
 import json, os, sys
@@ -122,7 +138,7 @@ def _killed(workspace: Workspace, settings: list[str]) -> None:
     ]
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, *arguments, *workspace.connection()], cwd=workspace.folder,
-        env={**os.environ, "STEP": "before", "SPARK_CONF_DIR": str(workspace.folder)}, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "SPARK_CONF_DIR": str(workspace.folder)}, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         _, err = process.communicate(timeout=1_800)
     assert process.returncode == -signal.SIGKILL, err
