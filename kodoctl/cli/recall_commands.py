@@ -6,7 +6,8 @@ import json
 import os
 import secrets
 import time
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -153,14 +154,22 @@ def prepare_plan(
     return prepare(request, Cluster(session), DeltaLedger(ledger), fill)
 
 
-def remembered(store: str | None, family: Family, *, again: bool) -> AbstractContextManager[Done | None]:
-    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker cannot be asked."""
+@contextmanager
+def remembered(store: str | None, family: Family, *, again: bool) -> Iterator[Done | None]:
+    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker cannot be asked.
+    Raises KodoctlError.
+    """
     from kodoctl.pulsar.access import Secret
     from kodoctl.recall.remembered import Remembered
 
     workers = os.environ.get(STORE, "")
     text = store if store is not None else workers if workers != "memory" else ""
-    return nullcontext() if again or not text else Remembered(Secret(text), family.named_in_full)
+    if again or not text:
+        yield None
+        return
+    with Remembered(Secret(text), family.named_in_full) as done:
+        done([""])  # a store that cannot be asked is told at once, and also where no letter has to ask
+        yield done
 
 
 def level_named(text: str | None) -> Level | None:

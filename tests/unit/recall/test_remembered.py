@@ -9,6 +9,7 @@ import pytest
 from consumer.routes import policy_of
 from consumer.stores.opening import StorePlace, parse_store
 from consumer.stores.port import Exchange, name_of
+from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.access import Secret
 from kodoctl.recall import remembered
@@ -76,3 +77,15 @@ def test_a_process_that_dies_is_told_with_its_last_words(monkeypatch: pytest.Mon
         pytest.raises(KodoctlError, match=r"K741.*ended with 1: no module"),
     ):
         done(["a"])
+
+
+def test_a_wrong_store_is_told_before_any_letter_asks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = family(tmp_path)
+    with (
+        pytest.raises(KodoctlError, match="there is no such file"),
+        asked_for("sqlite:///nowhere.db", found, again=False),
+    ):
+        pytest.fail("it was taken for a store")
+    with asked_for("sqlite:///nowhere.db", found, again=True) as done:
+        assert done is None
