@@ -16,6 +16,7 @@ from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.schema import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from kodoctl.topology import audit
 from tests.cluster import Workspace
+from tests.spark.dying import DYING
 from tests.spark.filling import fill, keep
 from tests.support import create_topics
 
@@ -25,33 +26,11 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 MESSAGES, RECORDS = 4_000, 40
 TOPICS = "orders: {partitions: 2, fair_by: uid, subscriptions: {billing: {audit: true}}}"
-KILLING = """
-import os, signal, sys
-from itertools import count
+KILLING = f"""
+{DYING}
+import sys
 
-os.environ.setdefault("KILL_GROUP", str(os.getpgrp()))  # the command and Spark; its Python processes are a group of their own
 IS_COMMAND = "kodoctl" in sys.orig_argv
-
-
-def die():
-    os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
-    os.killpg(0, signal.SIGKILL)
-
-
-def around(owner, name, step, nth, when=lambda *_: True):
-    '''Everything dies before the nth call of one process, or (step ends with a dot) right after it.'''
-    original, calls = getattr(owner, name), count(1)
-
-    def patched(*arguments):
-        fatal = os.environ["KILL_AT"] == step and when(*arguments) and next(calls) == nth
-        if fatal and not step.endswith("."):
-            die()
-        answer = original(*arguments)
-        if fatal:
-            die()
-        return answer
-
-    setattr(owner, name, patched)
 
 
 def ends(_, manifest):

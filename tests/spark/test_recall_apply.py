@@ -15,47 +15,21 @@ import pytest
 
 from tests.broker.recalling import DLQ, RETRYING, Recalls
 from tests.cluster import Workspace
+from tests.spark.dying import DYING
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.broker
 LETTERS = 120
-KILLING = """
-import os, signal
-from itertools import count
-
-os.environ.setdefault("KILL_GROUP", str(os.getpgrp()))  # the command and Spark; tasks are a group of their own
-
+KILLING = f"""
+{DYING}
 from kodoctl.pipeline.jobs import sending
 from kodoctl.pulsar.letters import Holder, LaneSender
 from kodoctl.recall import carry
 from kodoctl.recall.delta import DeltaLedger
 
 sending.AT_ONCE = 20
-
-
-def die():
-    os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
-    os.killpg(0, signal.SIGKILL)
-
-
-def around(owner, name, step, nth):
-    '''Everything dies before the nth call of one process, or (step ends with a dot) right after it.'''
-    original, calls = getattr(owner, name), count(1)
-
-    def patched(*arguments):
-        fatal = os.environ["KILL_AT"] == step and next(calls) == nth
-        if fatal and not step.endswith("."):
-            die()
-        answer = original(*arguments)
-        if fatal:
-            die()
-        return answer
-
-    setattr(owner, name, patched)
-
-
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none
 around(DeltaLedger, "append", "first intent booked.", 2)
 around(LaneSender, "send", "first sent.", 1)
