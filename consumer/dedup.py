@@ -47,20 +47,24 @@ def create_tables(engine: Engine | Connection) -> None:
 
 
 @overload
-def once(session: Sync, subscription: str, identity: str) -> None: ...
+def once(session: Sync, subscription: str, identity: str, effect: str | None = ...) -> None: ...
 @overload
-def once(session: Async, subscription: str, identity: str) -> Awaitable[None]: ...
-def once(session: Any, subscription: str, identity: str) -> Any:
+def once(session: Async, subscription: str, identity: str, effect: str | None = ...) -> Awaitable[None]: ...
+def once(session: Any, subscription: str, identity: str, effect: str | None = None) -> Any:
     """Remembers, in the session's transaction, that this message is done for this subscription. See Message.once.
 
+    `effect`: what a repeat is told by, if that is not the identity, which is remembered all the same.
     Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot be asked.
     """
 
     def remember(sync: Any) -> None:
         from consumer.stores.tables import DONE, insert_once, now_ms
 
-        row = {"subscription": subscription, "identity": name_of(identity), "at": now_ms()}
-        _one_row_or_repeat(sync, insert_once(_dialect(sync), DONE).values(row))
+        told_by = name_of(identity if effect is None else effect)
+        insert = insert_once(_dialect(sync), DONE).values(subscription=subscription, at=now_ms())
+        _one_row_or_repeat(sync, insert.values(identity=told_by))
+        if told_by != (name := name_of(identity)):
+            _execute(sync, insert.values(identity=name))
 
     return _run(session, remember)
 

@@ -17,7 +17,7 @@ from kodoctl.topology.units import Duration, UnitError
 
 __all__ = [
     "CONTROL_NAMES", "FRESH", "ID", "PREFIX", "BrokenControlError", "Control", "Delivery", "Duration", "Envelope", "Level",
-    "Outgoing", "State", "UnitError", "identity", "meant_for", "position", "read_control", "rewritten", "signed", "transferred",
+    "Outgoing", "State", "UnitError", "effect", "identity", "meant_for", "position", "read_control", "rewritten", "signed", "transferred",
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
@@ -90,6 +90,7 @@ class Control(NamedTuple):
     origin_time: int | None = None
     recall: str | None = None
     quota_taken: bool = False
+    again: bool = False
 
     def attempts(self, state: State) -> int:
         """Attempts of a waiting state so far."""
@@ -134,6 +135,7 @@ _PROPERTY_OF: Final = (
     names.ATTEMPTS_RETRYING, names.ATTEMPTS_PENDING, names.ATTEMPTS_BLOCKING, names.ATTEMPTS_BACKUP,
     names.DUE, names.RESERVED, names.HOP, names.FOR, names.REASON, names.FROM_LEVEL,
     names.ORIGIN_ID, names.ORIGIN_TOPIC, names.ORIGIN_TIME, names.RECALL, names.QUOTA,
+    names.AGAIN,
 )  # fmt: skip
 """The property of each field of Control."""
 CONTROL_NAMES: Final = frozenset(_PROPERTY_OF)
@@ -165,6 +167,7 @@ def read_control(properties: Mapping[str, str]) -> Control:
         origin_time=_number(properties, names.ORIGIN_TIME, _MAX_TIME),
         recall=_text(properties, names.RECALL),
         quota_taken=names.QUOTA in properties,
+        again=names.AGAIN in properties,
     )
 
 
@@ -268,6 +271,14 @@ def identity(delivery: Delivery, control: Control) -> str:
     """What names the message over all its hops: the producer's id, else where it was first stored."""
     given = delivery.properties.get(names.ID)
     return given if given and len(given) <= MAX_TEXT else control.origin_id or delivery.position
+
+
+def effect(delivery: Delivery, control: Control) -> str:
+    """What repeats of a handling are told by: the identity, and where a recall sent the message again though it may be done,
+    that recall's id as well.
+    """
+    named = identity(delivery, control)
+    return f"{named} again:{control.recall}" if control.again and control.recall else named
 
 
 def signed(message: Outgoing, signer: Signer) -> Outgoing:

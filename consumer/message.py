@@ -6,7 +6,7 @@ import json
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
-from consumer.envelope import PREFIX, Control, Delivery, Level, State, identity
+from consumer.envelope import PREFIX, Control, Delivery, Level, State, effect, identity
 from consumer.outcomes import InvalidPayloadError
 from consumer.policy import Lane
 
@@ -120,6 +120,11 @@ class Message(Generic[T]):
         """The same on every delivery and in every lane: the producer's id, else where the message was first stored."""
         return identity(self._delivery, self._control)
 
+    @property
+    def effect(self) -> str:
+        """What `once` and the worker's store know this handling by: `id`, and after `recall plan --again` the recall's id, too."""
+        return effect(self._delivery, self._control)
+
     @overload
     def once(self, session: Session | Connection) -> None: ...
     @overload
@@ -129,11 +134,11 @@ class Message(Generic[T]):
         neither. To be awaited with an async session.
 
         Raises Repeat when it was done before for this subscription: the transaction is rolled back, the message is
-        acknowledged. Raises Unavailable when the database cannot be asked. The tables: consumer.dedup.create_tables.
+        acknowledged. A letter of `recall plan --again` is done once more, once for that recall. Raises Unavailable when the database cannot be asked. The tables: consumer.dedup.create_tables.
         """
         from consumer.dedup import once
 
-        return once(session, self._lane.subscription, self.id)
+        return once(session, self._lane.subscription, self.id, self.effect)
 
     @property
     def subscription(self) -> str:

@@ -173,10 +173,10 @@ class Guard:
         with self._lock:
             ended, self._ended = self._ended, []
             for message, outcome in ended:
-                name = name_of(message.id)
+                name = name_of(message.effect)
                 self._solitude.settled(name)
                 if outcome is DONE or isinstance(outcome, Repeated):
-                    self._unsaved.add(done=[name])
+                    self._unsaved.add(done=dict.fromkeys((name, name_of(message.id))))
                     self._late.append((now, message, outcome))
                 else:
                     self._unsaved.add(ended=[name])
@@ -224,7 +224,7 @@ class Guard:
         if known.marks:
             self._observe_or_not()
         for message in asked:
-            name = name_of(message.id)
+            name = name_of(message.effect)
             if name in known.done:
                 back.append((message, _REPEATED))
             elif (mark := known.marks.get(name)) is None or (outcome := self._on_suspicion(name, mark, now)) is None:
@@ -281,7 +281,7 @@ class Guard:
     def _take(self, taken: list[Message]) -> None:
         with self._lock:
             for message in taken:
-                name = name_of(message.id)
+                name = name_of(message.effect)
                 if name in self._names:  # two copies of one message: one after the other
                     self._out[message] = ""
                     self._back.append((message, _ELSEWHERE))

@@ -126,7 +126,7 @@ class ProcessRunner:
             log.warning("handler failed in a process\n%s", trace)
         if self._any_crash:
             for message, _ in ended.outcomes:
-                self._crashes.ended(message.id)
+                self._crashes.ended(message.effect)
         if self._traces is not None:
             for message, outcome in ended.outcomes:
                 self._traces.handled(message, outcome)
@@ -229,7 +229,7 @@ class ProcessRunner:
 
     def _crashed(self, message: Message, end: str) -> None:
         self._any_crash = True
-        judged = self._crashes.crashed(message.id, alone=True)
+        judged = self._crashes.crashed(message.effect, alone=True)
         log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
         if judged.standing is Standing.POISON:
             reason = f"its handler ended its process {judged.crashes} times, last by {end}"
@@ -241,7 +241,7 @@ class ProcessRunner:
 
     def _is_suspect(self, message: Message) -> bool:
         """Whether nothing may be sent to a process behind it."""
-        return self._any_crash and self._crashes.standing(message.id) is Standing.SUSPECT
+        return self._any_crash and self._crashes.standing(message.effect) is Standing.SUSPECT
 
     def _died_early(self, line: Line) -> None:
         self._early_deaths += 1

@@ -35,7 +35,9 @@ To = Annotated[str | None, typer.Option("--to", help="Ready topic of this level 
 Patch = Annotated[
     str | None, typer.Option("--edit", help="JSON merge patch (RFC 7396) for every payload.", metavar="FILE")
 ]
-Again = Annotated[bool, typer.Option("--again", help="Take letters that were recalled before, too.")]
+Again = Annotated[
+    bool, typer.Option("--again", help="Take what was recalled before, or is done, too: workers handle it once more.")
+]
 Store = Annotated[
     str | None,
     typer.Option(

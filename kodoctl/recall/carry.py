@@ -301,7 +301,8 @@ class Carrier:
     def _send(self, parcel: Parcel) -> None:
         chosen, signer = parcel.chosen, self._orders.signer
         letter, lane = believed(parcel.letter, signer), self._plan.lanes[chosen.lane]
-        properties = recalled_properties(letter, chosen.recall_id, self._plan.subscription, ready=lane.ready)
+        subscription, again = self._plan.subscription, self._plan.again
+        properties = recalled_properties(letter, chosen.recall_id, subscription, ready=lane.ready, again=again)
         if signer is not None:
             properties = signer.signed(lane.topic, parcel.payload, properties)
         message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)

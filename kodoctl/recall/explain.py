@@ -45,6 +45,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     control.FROM_LEVEL: _always("the level it died in"),
     control.PARENT: _always("the message whose handler sent this one"),
     control.RECALL: _always("sent by a recall"),
+    control.AGAIN: _always("by a recall that sends again what is done: handled once for it"),
     control.SCHEMA: _always("schema version of the payload"),
 }
 

@@ -12,7 +12,7 @@ from kodoctl.topology.signing import Signer, stripped
 
 RESET: Final = frozenset({
     *ATTEMPTS, control.DUE, control.RESERVED, control.HOP, control.FOR, control.REASON, control.QUOTA, control.FROM_LEVEL,
-    control.RECALL, control.SIGNATURE,
+    control.RECALL, control.AGAIN, control.SIGNATURE,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
 
@@ -24,9 +24,12 @@ def believed(letter: Letter, signer: Signer | None) -> Letter:
     return replace(letter, properties=stripped(letter.properties))
 
 
-def recalled_properties(letter: Letter, recall_id: str, subscription: str, *, ready: bool) -> Mapping[str, str]:
+def recalled_properties(
+    letter: Letter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
+) -> Mapping[str, str]:
     """Everything else travels unchanged, identity and origin above all. On a `ready` topic, which every subscription reads,
-    the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop would.
+    the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop would. `again`: whoever remembers it as done is to
+    handle it once more for this recall.
     """
     kept = {name: value for name, value in letter.properties.items() if name not in RESET}
     if control.ORIGIN_ID not in kept:
@@ -34,6 +37,8 @@ def recalled_properties(letter: Letter, recall_id: str, subscription: str, *, re
         kept[control.ORIGIN_TOPIC] = letter.topic
         kept[control.ORIGIN_TIME] = str(letter.publish_time)
     kept[control.RECALL] = recall_id
+    if again:
+        kept[control.AGAIN] = "1"
     if ready:
         kept[control.FOR] = subscription
     return kept

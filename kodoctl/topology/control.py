@@ -35,5 +35,6 @@ FOR: Final = "kodo-for"  # the one subscription a message on a ready topic is me
 FROM_LEVEL: Final = "kodo-level"  # the level a dead letter died in: where recall sends it
 PARENT: Final = "kodo-parent"  # origin id of the message whose handler transferred this one
 RECALL: Final = "kodo-recall"  # recall id
+AGAIN: Final = "kodo-again"  # that recall sent it though it may be done: handled once for each such recall
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
 SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.topology.signing

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 _FORGED = (
     {names.HOP: "many"}, {names.DUE: "-1"}, {names.ATTEMPTS_RETRYING: "9" * 30}, {names.RESERVED: "\u0663"},
     {names.ATTEMPTS_RETRYING: "999"}, {names.HOP: "900000"}, {names.DUE: str(10**14)}, {names.ATTEMPTS_BACKUP: "7"},
-    {names.RECALL: "r1"}, {names.QUOTA: "1"}, {names.ORIGIN_ID: "1:2:3:4"}, {names.RESERVED: "5"},
+    {names.RECALL: "r1", names.AGAIN: "1"}, {names.QUOTA: "1"}, {names.ORIGIN_ID: "1:2:3:4"}, {names.RESERVED: "5"},
     {names.FOR: "somebody-else"}, {names.FOR: "somebody-else", names.HOP: "x"},
 )  # fmt: skip
 

@@ -113,6 +113,20 @@ def test_a_repeat_rolls_the_transaction_back_even_when_the_effect_came_first_and
     assert effects(engine) == 0
 
 
+def test_a_recall_that_says_again_has_its_effect_once_and_the_message_counts_as_done(engine: Engine) -> None:
+    def recalled(*recall: str) -> None:
+        effect = f"o1 again:{recall[0]}" if recall else None
+        in_session(engine, lambda session: once(session, "p/n/t:s", "o1", effect))
+
+    recalled("r1")
+    recalled("r2")
+    for more in ((), ("r1",), ("r2",)):
+        with pytest.raises(Repeat):
+            recalled(*more)
+    with engine.connect() as connection:
+        assert set(connection.scalars(select(DONE.c.identity))) == {"o1", "o1 again:r1", "o1 again:r2"}
+
+
 def test_each_subscription_has_its_own_effects(engine: Engine) -> None:
     for subscription in ("p/n/t:billing", "p/n/t:audit"):
         in_session(engine, lambda session, to=subscription: once(session, to, "o1"))

@@ -13,6 +13,7 @@ from consumer.envelope import (
     BrokenControlError,
     Control,
     State,
+    effect,
     identity,
     meant_for,
     read_control,
@@ -127,6 +128,17 @@ def test_identity_is_the_producers_id_else_where_it_was_first_stored() -> None:
     assert identity(delivery(1, kodo_id="mine"), Control(origin_id="o")) == "mine"
     assert identity(delivery(1), Control(origin_id="o")) == "o"
     assert identity(delivery(1), FRESH) == "7:1:0:-1"
+
+
+def test_a_recall_that_sends_again_what_is_done_is_an_effect_of_its_own() -> None:
+    again = read_control({names.RECALL: "r1", names.AGAIN: "1"})
+    other = read_control({names.RECALL: "r2", names.AGAIN: "1"})
+    assert effect(delivery(1, kodo_id="mine"), again) == "mine again:r1"
+    assert effect(delivery(1, kodo_id="mine"), other) == "mine again:r2"
+    for plain in (FRESH, read_control({names.RECALL: "r1"}), read_control({names.AGAIN: "1"})):
+        assert effect(delivery(1, kodo_id="mine"), plain) == "mine"
+    moved = rewritten(delivery(1, kodo_id="mine", kodo_recall="r1", kodo_again=1), again, "from", "to", None)
+    assert (moved.properties[names.RECALL], moved.properties[names.AGAIN]) == ("r1", "1")
 
 
 def test_a_delivery_knows_its_partition() -> None:

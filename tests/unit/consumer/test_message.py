@@ -25,6 +25,8 @@ def test_a_message_shows_its_place_and_history() -> None:
     assert (message.tenant, message.key, message.id, message.attempt) == ("u1", "k", "o", 4)
     assert (message.reason, message.publish_time, message.event_time) == ("ValueError", 5, 9)
     assert message.properties == {"uid": "u1"}
+    assert message.effect == "o"
+    assert _message(delivery(1), Control(origin_id="o", recall="r", again=True)).effect == "o again:r"
     assert (message.data, message.text(), message.json()) == (b"7", "7", 7)
     assert repr(message) == "Message(o on L2/retrying, tenant u1)"
     assert _message(delivery(1)).publish_time == delivery(1).publish_time

@@ -226,6 +226,10 @@ def test_marks_of_the_way_into_death_are_reset_and_all_else_is_kept() -> None:
             "kodo-origin-id": "1:2:3:4", "kodo-origin-time": "9"}  # fmt: skip
     assert recalled_properties(dead, "new", "billing", ready=False) == {**kept, "kodo-recall": "new"}
     assert recalled_properties(dead, "new", "billing", ready=True)["kodo-for"] == "billing"
+    again = recalled_properties(dead, "new", "billing", ready=False, again=True)
+    assert again == {**kept, "kodo-recall": "new", "kodo-again": "1"}
+    once_more = replace(dead, properties=again)
+    assert recalled_properties(once_more, "newer", "billing", ready=False) == {**kept, "kodo-recall": "newer"}
 
 
 def test_with_keys_only_what_was_signed_is_believed() -> None:

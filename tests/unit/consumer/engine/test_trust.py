@@ -39,6 +39,7 @@ FORGED = {
     "used up": {"kodo-attempts-retrying": "1000000"},
     "circles": {"kodo-hop": "1000000"},
     "other case": {"Kodo-Hop": "x", "KODO-DUE": "x"},
+    "handled already": {"kodo-recall": "r", "kodo-again": "1"},
     "signed by nobody": {"kodo-hop": "3", "kodo-signature": "1.abc"},
 }
 
@@ -98,11 +99,13 @@ def test_whatever_comes_by_a_state_topic_comes_to_an_end(harness: Harness, what:
 
 def test_with_keys_forged_counters_are_a_first_delivery_and_ours_are_believed(tmp_path: Path) -> None:
     harness = start(tmp_path, OLD)
-    harness.send(b"bad", properties={"kodo-attempts-retrying": "2", "kodo-id": "victim", "kodo-for": "other"})
+    again = {"kodo-recall": "r", "kodo-again": "1"}
+    harness.send(b"bad", properties={"kodo-attempts-retrying": "2", "kodo-id": "victim", "kodo-for": "other", **again})
     harness.advance("5m")
     [letter] = harness.dead_letters
     assert harness.counts.started == 3, "first delivery and both retries: the forged counter was not believed"
     assert "kodo-id" not in letter.properties, "nor the identity, by which it would suppress another message"
+    assert "kodo-again" not in letter.properties, "nor that a recall lets it be handled once more"
     assert harness.counts.unsigned == 1
     assert _signer(harness).genuine(harness.dead_letters[0].message.topic, letter.payload, letter.properties)
     harness.close()

@@ -74,6 +74,42 @@ def test_failed_and_dead_do_not_suppress_and_a_repeat_of_the_handlers_own_does()
     assert list(shelf.done) == ["m2", "m1"]
 
 
+def test_what_was_done_is_handled_once_more_for_each_recall_that_says_again() -> None:
+    handler, shelf = Log(), Shelf()
+    bench = Bench(handler, shelf=shelf).open()
+    bench.send("m1")
+    bench.run()
+    bench.send("m1", **{"kodo-recall": "r1"})
+    bench.run()
+    assert handler.seen == ["m1"], "a recall that does not say so sends a repeat"
+    handler.fails = {"m1"}
+    bench.send("m1", **{"kodo-recall": "r2", "kodo-again": "1"})
+    bench.run()
+    assert list(shelf.done) == ["m1"], "tried, not done"
+    handler.fails = set()
+    bench.later(15)  # it comes back from RETRYING, still that recall's
+    assert handler.seen == ["m1"] * 3
+    bench.send("m1", "m1", **{"kodo-recall": "r2", "kodo-again": "1"})
+    bench.send("m1")
+    bench.later(2)
+    assert handler.seen == ["m1"] * 3, "copies of that recall are repeats, and so is the message itself"
+    bench.send("m1", **{"kodo-recall": "r3", "kodo-again": "1"})
+    bench.run()
+    assert handler.seen == ["m1"] * 4
+    assert (list(shelf.done), shelf.marks, bench.left()) == (["m1", "m1 again:r2", "m1 again:r3"], {}, [])
+
+
+def test_what_only_such_a_recall_has_done_is_done() -> None:
+    handler, shelf = Log(), Shelf()
+    bench = Bench(handler, shelf=shelf).open()
+    bench.send("m1", **{"kodo-recall": "r1", "kodo-again": "1"})
+    bench.run()
+    bench.send("m1")
+    bench.run()
+    assert handler.seen == ["m1"]
+    assert set(shelf.done) == {"m1", "m1 again:r1"}, "whoever asks for it by its identity is told"
+
+
 def test_two_copies_of_one_message_are_never_handled_at_once() -> None:
     bench = Bench(Log()).open()
     bench.send("m1", "m1")

@@ -1,0 +1,148 @@
+"""`recall plan --again` over a store that knows the letters as done: each is handled once more, once, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+from tests.broker.recalling import RETRYING, Recalls
+from tests.cluster import Workspace
+from tests.support import backlog, eventually
+
+pytestmark = pytest.mark.broker
+TOPICS = """
+orders:
+  subscriptions:
+    billing: {states: [retrying], in_place: [], concurrency: 1, retrying: {delays: [1s], attempts: 3}}
+"""
+APP = """
+import json, os, signal
+
+from sqlalchemy import create_engine, text
+from sqlalchemy.orm import Session
+
+from consumer.dedup import create_tables
+from consumer.stores.sql import SqlStore
+
+STEP = os.environ["KILL_AT"]
+runs = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+engine = create_engine(os.environ["KODO_CONSUMER_STORE"])
+create_tables(engine)
+exchange = SqlStore.exchange
+
+
+def marked(store, told):
+    known = exchange(store, told)
+    if STEP == "marked" and told.done:  # the store knows, the broker does not
+        os.kill(os.getpid(), signal.SIGKILL)
+    return known
+
+
+SqlStore.exchange = marked
+
+
+def handle(message):
+    number = json.loads(message.data)["n"]
+    os.write(runs, b"%d\\n" % number)
+    with Session(engine) as session, session.begin():
+        message.once(session)
+        session.execute(text("INSERT INTO effects VALUES (:number)"), {"number": number})
+        if message.attempt == 1:
+            raise ValueError("the first time it fails")
+    if STEP == "committed":  # the effect is there, nobody was told
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+class Worker:
+    """`kodo-consumer run` beside the recall, and what its handler did."""
+
+    def __init__(self, recalls: Recalls, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._recalls, self._ledger = recalls, recalls.workspace.folder / "ledger"
+        (recalls.workspace.folder / "app.py").write_text(APP, encoding="utf-8")
+        self.engine = create_engine(store, poolclass=NullPool)
+        self._run("CREATE TABLE effects (number INTEGER)")
+        monkeypatch.setenv("KODO_CONSUMER_STORE", store)
+        monkeypatch.setenv("LEDGER", str(self._ledger))
+
+    def _run(self, statement: str) -> None:
+        with self.engine.begin() as connection:
+            connection.execute(text(statement))
+
+    @contextmanager
+    def _running(self, kill_at: str) -> Iterator[subprocess.Popen[str]]:
+        file = "topologies/trade.yaml"
+        words = ["run", file, "--topic", "orders", "--subscription", "billing", "--handler", "app:handle"]
+        command = [str(Path(sys.executable).with_name("kodo-consumer")), *words, *self._recalls.workspace.connection()]
+        environ = {**os.environ, "KILL_AT": kill_at}
+        process = subprocess.Popen(command, cwd=self._recalls.workspace.folder, env=environ, text=True)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def killed_at(self, step: str) -> None:
+        with self._running(step) as process:
+            assert process.wait(60) == -signal.SIGKILL, step
+
+    def works_off(self) -> None:
+        """Everything that is there, and ends."""
+        workspace = self._recalls.workspace
+        topics = [workspace.full(name) for name in ("orders", RETRYING)]
+        with self._running("never") as process:
+            eventually(lambda: sum(backlog(workspace.broker, topic, "billing") for topic in topics) == 0, within=90)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 0
+
+    def effects(self) -> Counter[int]:
+        with self.engine.connect() as connection:
+            return Counter(connection.scalars(text("SELECT number FROM effects")))
+
+    def runs(self) -> Counter[int]:
+        return Counter(map(int, self._ledger.read_text().split())) if self._ledger.exists() else Counter()
+
+
+def test_again_is_handled_once_more_and_once(
+    workspace: Workspace, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recalls = Recalls(workspace, TOPICS)
+    recalls.die([1, 2, 3])
+    recalls.remember(postgres_url, 1, 2, 3)
+    worker = Worker(recalls, postgres_url, monkeypatch)
+    assert recalls.plan()["summary"]["left_out"] == {"already_done": 3}
+    recalls.plan("true", "--again")
+    assert recalls.apply()["sent"] == 3
+    letters = recalls.stored(RETRYING)
+    worker.killed_at("committed")
+    worker.killed_at("marked")
+    worker.works_off()
+    once = Counter([1, 2, 3])
+    assert worker.effects() == once, "each effect once more, and once"
+    runs = worker.runs()
+    assert all(runs[number] >= 2 for number in once), "failed, waited in RETRYING, and came back as that recall's"
+    _send(recalls, RETRYING, [dict(one.properties) for one in letters])
+    plain = [{"kodo-id": one.properties["kodo-id"]} for one in letters]
+    _send(recalls, "orders", plain)
+    worker.works_off()
+    assert (worker.effects(), worker.runs()) == (once, runs), "neither copies of that recall nor of the message"
+
+
+def _send(recalls: Recalls, local: str, marks: list[Any]) -> None:
+    """Copies that nothing but their properties tells apart from others."""
+    with recalls.workspace.client() as client:
+        producer = client.create_producer(recalls.workspace.full(local))
+        for number, properties in enumerate(marks, start=1):
+            producer.send(b'{"n": %d}' % number, properties=properties)
+        producer.close()
