@@ -74,6 +74,9 @@ def test_the_verdict_is_seen_first_and_leads_to_what_to_do(opened: Opened, pages
         assert title in opened.page.inner_text("h1")
         assert box["y"] + box["height"] < 250
     opened.open(pages["bad"])
+    weights = {name: opened.page.evaluate(f"getComputedStyle(document.querySelector('.part {name}')).fontWeight")
+               for name in (".head", ".say", "summary", "td")}  # fmt: skip
+    assert weights == {".head": "600", ".say": "400", "summary": "400", "td": "400"}, "what is said first stands out"
     opened.page.click(".next a")
     assert "kodo-consumer why" in opened.page.inner_text("#todo")
     assert opened.page.evaluate("scrollY") > 500
