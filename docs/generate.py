@@ -1,4 +1,4 @@
-"""Writes docs/reference/ from the models, the lint registry and the command lines, so that it cannot drift from them.
+"""Writes docs/reference/ from the models, the lint registry, the tables and the command lines, so that it cannot drift from them.
 
 usage: python docs/generate.py [--check]      (--check: exit 1 when a page differs from what would be written)
 """
@@ -21,6 +21,8 @@ from consumer.seeing.relays import TOLD
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
+from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES
+from kodoctl.pipeline.told import EXIT_CODES
 from kodoctl.topology.schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"
@@ -115,11 +117,13 @@ def codes_page() -> str:
         "CHANGES": "`plan --detailed-exitcode`: there is something to change",
         "DRIFT": "`drift`: somebody changed the cluster by hand",
         "REFUSED": "danger, a stale plan, a conflict, a declined confirmation: nothing was written",
-        "LOCKED": "another apply holds the lease",
+        "LOCKED": "another apply holds the lease, another ingest or rollup the landing",
         "USAGE": "the command line cannot be carried out as it is",
         "INTERRUPTED": "interrupted; what was running was finished and reported",
     }
-    lines += [f"| {value} | {meanings[name]} |" for name, value in names.items()]
+    said = {value: meanings[name] for name, value in names.items()}
+    said |= {code: f"`pipeline audit`: {outcome}" for outcome, code in EXIT_CODES.items() if code not in said}
+    lines += [f"| {value} | {said[value]} |" for value in sorted(said)]
     return NOTE + "\n".join(lines) + "\n"
 
 
@@ -172,11 +176,36 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def tables_page() -> str:
+    """Every table of the pipeline, column by column."""
+    lines = [
+        "# Tables of the pipeline",
+        "",
+        "Types are Spark's. How to read them: [pipeline](../how-to/pipeline.md#the-landing).",
+    ]
+    for table in (*TABLES, *COUNTED, MESSAGES):
+        lines += [
+            "",
+            f"## {table.name}",
+            "",
+            table.about,
+            "",
+            "| column | type | null | what it says |",
+            "|---|---|---|---|",
+        ]
+        lines += [
+            f"| `{one.name}` | `{one.kind}` | {'may be' if one.null else ''} | {_cell(one.about)} |"
+            for one in table.columns
+        ]
+    return NOTE + "\n".join(lines) + "\n"
+
+
 PAGES = {
     "topology.md": topology_page,
     "codes.md": codes_page,
     "commands.md": cli_page,
     "metrics.md": metrics_page,
+    "tables.md": tables_page,
 }
 
 
