@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
+from kodoctl.plan.figures import many
 from kodoctl.render.plan_text import Line
 from kodoctl.render.safe import one_line
 from kodoctl.topology.units import Duration
@@ -85,7 +86,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
     """For people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
     width = Duration(document["window_ms"])
     yield Line(
-        f"{document['windows']:,} windows of {width}, {_moment(document['since'])} to {_moment(document['until'])} UTC"
+        f"{many(document['windows'], 'window')} of {width}, {_moment(document['since'])} to {_moment(document['until'])} UTC"
     )
     for (topic, subscription), lanes in _groups(document["lanes"]).items():
         yield Line()

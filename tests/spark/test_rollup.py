@@ -80,6 +80,7 @@ def test_a_window_has_what_happened_in_it(spark):
             ("o", "orders", "billing", "u1", "dead", "dead", 9, at(7)),
             ("o", "orders", "billing", "u1", "discarded", "discarded", 9, at(7)),
             ("o", "orders", "billing", "u1", "repeated", "repeated", 9, at(7)),
+            ("o", "orders", "billing", "(none)", "skipped", "skipped", 9, at(3)),  # a mark, or for another subscription
         ],
         TRANSITIONS,
     )
@@ -91,6 +92,7 @@ def test_a_window_has_what_happened_in_it(spark):
         (5, "retrying", "billing"): {"arrivals": 1, "retries": 1, "rerouted": 1, "over_limit": 1},
         (5, "ready", "billing"): {"failed": 1, "dead": 1, "discarded": 1, "repeated": 1},
     }
+    assert len(rows) == len(expected), "no row is all 0"
     names = {"arrivals", "done", "failed", "rerouted", "over_limit", "retries", "dead", "discarded", "repeated"}
     assert {key: {name: row[name] for name in names if row[name]} for key, row in found.items()} == expected
     assert {row["level"] for row in found.values()} == {"L1"}
@@ -98,3 +100,20 @@ def test_a_window_has_what_happened_in_it(spark):
     assert [(row.window_ts.minute, row.tenant, row.bucket, row.messages) for row in histogram] == [
         (0, "u1", math.floor(math.log(100, BASE)), 1)
     ]
+
+
+def test_facts_are_added_up_where_they_are_and_the_topology_is_broadcast(spark):
+    """What is shuffled of a tenant is a row a window, not its messages: a noisy one is no heavier than others."""
+    events, transitions = spark.createDataFrame([], EVENTS), spark.createDataFrame([], TRANSITIONS)
+    for made, added in ((rollup, "partial_sum"), (latencies, "partial_count")):
+        plan = (
+            made(events, transitions, window="5 minutes")._jdf.queryExecution().executedPlan().toString().splitlines()
+        )
+        below = [
+            plan[at + 1] for at, node in enumerate(plan) if "Exchange hashpartitioning" in node and "tenant" in node
+        ]
+        assert len(below) == 1
+        assert "HashAggregate" in below[0]
+        assert added in below[0]
+        assert [node for node in plan if "BroadcastHashJoin" in node]
+        assert not [node for node in plan if "SortMergeJoin" in node or "ShuffledHashJoin" in node]

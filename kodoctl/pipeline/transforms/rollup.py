@@ -13,6 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.schema import AUDIT, LATENCIES, ROLLUP
 from kodoctl.pipeline.transforms.histogram import bucket
+from kodoctl.topology.audit import Event
 
 KEYS: Final = tuple(LATENCIES.names[:-2])
 COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])
@@ -62,7 +63,10 @@ def _arrived(events: DataFrame, window: str) -> DataFrame:
 
 def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
-    return _placed(transitions, topics, window).select(
+    told = transitions.where(
+        event != Event.SKIPPED.value
+    )  # it was nothing for the subscription, so nothing happened to it
+    return _placed(told, topics, window).select(
         *KEYS,
         *_counts(
             done=F.when(event.isin(*DONE), 1),
