@@ -13,6 +13,7 @@ _TOLD: Final = re.compile(r"\b(K\d{3}) error ([^:\n]+): ([^\n]+)")
 _NO_CONNECTOR: Final = re.compile(
     r"Class org\.apache\.hadoop\.fs\.(\w+)\.\S+ not found|No FileSystem for scheme \"?(\w+)"
 )
+_GONE: Final = re.compile(r"\[PATH_NOT_FOUND\] Path does not exist: (\S+?)\.(?=\s|$)")
 _WORDS: Final = 500  # characters
 
 
@@ -32,6 +33,14 @@ def _connector(text: str) -> Diagnostic | None:
     return error("K579", "Spark has no connector for the store", detail)
 
 
+def _gone(text: str) -> Diagnostic | None:
+    """A folder that a manifest names is not there."""
+    if (found := _GONE.search(text)) is None:
+        return None
+    detail = f"{found[1]} is gone, and a manifest names it: bring it back, or land elsewhere with --landing"
+    return error("K573", "the landing cannot be used", detail)
+
+
 def words(text: str) -> str:
     """The beginning of a report, on one line."""
     return " ".join(line.strip() for line in text.splitlines() if line.strip())[:_WORDS]
@@ -43,4 +52,6 @@ def failed(text: str, otherwise: Diagnostic) -> KodoctlError:
         return ClusterError(*found)
     if lacking := _connector(text):
         return UsageError(lacking)
+    if gone := _gone(text):
+        return KodoctlError(gone)
     return KodoctlError(otherwise)

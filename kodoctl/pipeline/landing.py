@@ -13,7 +13,9 @@ A batch that is repeated writes another folder, and its manifest then names that
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -84,12 +86,14 @@ class Manifest:
 
     @classmethod
     def of_json(cls, form: Mapping[str, Any]) -> Manifest:
-        """The inverse. Raises KodoctlError for another format."""
-        if form.get("format") != FORMAT:
-            detail = f"a manifest of format {form.get('format')!r}: a newer kodoctl wrote it"
-            raise KodoctlError(error("K573", "the landing cannot be used", detail))
-        tables = {name: Part(**one) for name, one in form["tables"].items()}
-        return cls(form["run"], form["at"], form["batch"], tables, form["facts"])
+        """The inverse. Raises ValueError that says why it is none."""
+        try:
+            if form["format"] != FORMAT:
+                raise ValueError(f"a manifest of format {form['format']!r}: a newer kodoctl wrote it")
+            tables = {name: Part(**one) for name, one in form["tables"].items()}
+            return cls(form["run"], form["at"], form["batch"], tables, form["facts"])
+        except (KeyError, TypeError, AttributeError):
+            raise ValueError("no manifest of kodoctl's: something else wrote, or changed, it") from None
 
 
 class Landing:
@@ -114,8 +118,15 @@ class Landing:
         return below, f"{self.root.uri}/{below}"
 
     def manifests(self) -> list[Manifest]:
-        """Batches in order, then runs in order."""
-        return [Manifest.of_json(form) for form in self._manifests.documents().values()]
+        """Batches in order, then runs in order. Raises KodoctlError naming a file that is no manifest."""
+        return [self._manifest(name, form) for name, form in self._manifests.documents().items()]
+
+    def _manifest(self, name: str, form: Any) -> Manifest:
+        try:
+            return Manifest.of_json(form)
+        except ValueError as problem:
+            detail = f"{self._manifests.uri}/{name}: {problem}"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def is_small(self) -> bool:
         """Whether it holds few rows."""
@@ -149,13 +160,27 @@ class Landing:
         return spark.read.schema(table.spark()).parquet(*folders)
 
     def check(self) -> None:
-        """Raises KodoctlError when batches are there and the book of what was read is not: they would be read again."""
+        """Raises KodoctlError when nothing can be written there, or when batches are there and the book of what was read is not:
+        they would be read again. Makes the folder.
+        """
+        self._make()
         landed = self._manifests.exists() and any(one.batch is not None for one in self.manifests())
         if landed and not self.checkpoint.exists():
             detail = (
                 f"{self.checkpoint.uri} is gone, so nobody knows what {self.root.uri} holds already; land elsewhere"
             )
             raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+    def _make(self) -> None:
+        if self.root.local is None:
+            return
+        try:
+            self.root.local.mkdir(parents=True, exist_ok=True)
+            if not os.access(self.root.local, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.root.local))
+        except OSError as problem:
+            detail = f"{problem.filename}: {problem.strerror}: name another folder with --landing"
+            raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def sweep(self, tables: Sequence[Table], *, alone: bool) -> None:
         """Removes what attempts left that were never committed. Where another ingest may be under way (not `alone`), what began
@@ -176,7 +201,7 @@ class Landing:
         if self.root.local is None:
             yield False
             return
-        self.root.local.mkdir(parents=True, exist_ok=True)
+        self._make()
         with (self.root.local / (".lock" if what == "ingest" else f".lock-{what}")).open("a") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -71,7 +71,7 @@ class Storage:
         with self._fs() as (system, base):
             names = sorted(info.base_name for info in _listed(system, base) if info.base_name.endswith(".json"))
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                found = pool.map(lambda name: json.loads(_read(system, f"{base}/{name}")), names)
+                found = pool.map(lambda name: _document(system, base, name), names)
                 return dict(zip(names, found, strict=True))
 
     @contextmanager
@@ -107,6 +107,13 @@ def _listed(system: Any, base: str) -> Any:
     from pyarrow import fs
 
     return system.get_file_info(fs.FileSelector(base, allow_not_found=True))
+
+
+def _document(system: Any, base: str, name: str) -> Any:
+    try:
+        return json.loads(_read(system, f"{base}/{name}"))
+    except ValueError as problem:
+        raise ValueError(f"{name} is no JSON document: {problem}") from None
 
 
 def _read(system: Any, path: str) -> bytes:

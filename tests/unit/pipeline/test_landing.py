@@ -1,0 +1,46 @@
+"""A landing that is damaged, or that nobody can write to, is told with the file and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kodoctl.errors import KodoctlError, error
+from kodoctl.pipeline.failing import failed
+from kodoctl.pipeline.landing import Landing, Manifest
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"format": 1, "run": ', "is no JSON document"),
+        ('{"format": 9}', "a manifest of format 9: a newer kodoctl wrote it"),
+        ('{"format": 1}', "no manifest of kodoctl's"),
+        ('{"format": 1, "run": "r", "at": 1, "batch": 0, "facts": {}, "tables": {"events": {"rows": 1}}}', "no manifest"),
+        ("[]", "no manifest of kodoctl's"),
+    ],
+)  # fmt: skip
+def test_a_broken_manifest_is_named(tmp_path: Path, text: str, told: str) -> None:
+    landing = Landing(str(tmp_path), "trade", None)
+    landing.commit(Manifest("r", 1, 0))
+    (tmp_path / "trade/base/_manifests/batch-000000001.json").write_text(text, encoding="utf-8")
+    with pytest.raises(KodoctlError, match=rf"K573(?s:.*)batch-000000001.json.*{told}"):
+        landing.manifests()
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere", "{}/file/landing"])
+def test_where_nothing_can_be_written_is_told_before_anything_else(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    landing = Landing(place.format(tmp_path), "trade", None)
+    with pytest.raises(KodoctlError, match=r"K573(?s:.*)name another folder with --landing"):
+        landing.check()
+    with pytest.raises(KodoctlError, match="K573"), landing.alone("rollup"):
+        pass
+
+
+def test_a_folder_that_is_gone_is_told_as_such() -> None:
+    said = "[PATH_NOT_FOUND] Path does not exist: file:/land/trade/base/events/000000001-r.1. SQLSTATE: 42K03"
+    found = failed(said, error("K577", "Spark failed", said))
+    assert str(found).startswith("K573")
+    assert "file:/land/trade/base/events/000000001-r.1 is gone, and a manifest names it" in str(found)
