@@ -8,11 +8,10 @@ from contextlib import closing
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.console import Environment, command, say
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
-    STARTS,
     Conf,
     File,
     LandingOption,
@@ -24,6 +23,8 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.show import say_folded
+from kodoctl.cli.spark_bar import Bar
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.pipeline.typed import typed
 
@@ -42,21 +43,24 @@ def audit(
 ) -> None:
     """Tell from landed tables whether anything got lost: exit 0 no loss, 5 loss, 6 inconclusive."""
     run = new_run()
-    tell(f"Run {run}: audit of what was landed. {STARTS}")
+    bar = Bar(output)
+    bar.begin(run, "audit of what was landed")
     settings = spark_settings(master, conf)
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.judging import judge_landing
     from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.told import EXIT_CODES, lines
     from kodoctl.pipeline.verdict import Outcome
     from kodoctl.pulsar.admin_http import HttpAdmin
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))
-    with closing(HttpAdmin(connection)) as admin, spark_session(lightly(settings, place)) as spark:
+    with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
         found = {"run": run, **judge_landing(spark, place, expansion, admin, ledger)}
-    for line in [json.dumps(found, indent=2)] if output is Format.JSON else lines(found):
-        say(line)
+    if output is Format.JSON:
+        say(json.dumps(found, indent=2))
+    else:
+        for line in lines(found):
+            (say if line.startswith("sql: ") else say_folded)(line)  # a query stays in one piece, to be copied
     raise typer.Exit(EXIT_CODES[Outcome(found["verdict"])])

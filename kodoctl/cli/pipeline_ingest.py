@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command, say
+from kodoctl.cli.console import Environment, command
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -22,6 +22,7 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
+from kodoctl.cli.show import say_folded
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan.figures import many
@@ -61,13 +62,13 @@ def ingest(
         raise ClusterError(error("K516", "no address of the broker's binary port", detail))
     from kodoctl.pipeline.jobs import ingest as job
     from kodoctl.pipeline.landing import Landing
-    from kodoctl.pipeline.session import spark_session
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
+    place.check()
     request = job.Request(expansion, connection, place, run, max_bytes, accept_holes)
     topics, absent = job.present(request)
     view.topics(request, topics, absent)
-    with spark_session(settings) as spark:
+    with view.bar.session(settings) as spark:
         done = job.ingest(request, topics, spark, view.batch)
     view.end(done, place.root.uri)
 
@@ -102,8 +103,10 @@ class _View(Progress):
             self.line("end", "", **totals, unreadable=unreadable, landing=where, seconds=round(self.seconds, 3))
             return
         new = f"{many(events, 'message')} and {many(records, 'audit record')} landed" if events else "Nothing new"
-        say(f"{new} in {many(len(done), 'batch', 'batches')}, {self.seconds:.1f} s: {where}")
+        say_folded(f"{new} in {many(len(done), 'batch', 'batches')}, {self.seconds:.1f} s: {where}")
         if holes:
-            say(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
+            say_folded(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
         if unreadable:
-            say(f"{many(unreadable, 'message')} on audit topics hold no readable records; they are among the events.")
+            say_folded(
+                f"{many(unreadable, 'message')} on audit topics hold no readable records; they are among the events."
+            )

@@ -14,7 +14,6 @@ from kodoctl.cli.options import Format
 from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline_options import (
     LANDING,
-    STARTS,
     Conf,
     File,
     LandingOption,
@@ -26,6 +25,7 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.show import show_lines
+from kodoctl.cli.spark_bar import Bar
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.figures import many
 
@@ -84,14 +84,14 @@ def lab(
     Example: kodoctl pipeline recommend topologies/trade.yaml | kodoctl pipeline lab topologies/trade.yaml --candidate -
     """
     run = new_run()
-    tell(f"Run {run}: lab. {STARTS}")
+    bar = Bar(output)
+    bar.begin(run, "lab")
     settings = spark_settings(master, conf)
     if png:
         check_drawable()
         make_folder(Path(png))
     from kodoctl.pipeline.jobs import lab as job
     from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.trial import document, lines
     from kodoctl.pipeline.typed import duration, typed
     from kodoctl.render.lab_charts import for_chat
@@ -104,7 +104,7 @@ def lab(
     job.changed(today, then)
     place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
-    with spark_session(lightly(settings, place)) as spark:
+    with bar.session(lightly(settings, place)) as spark:
         found, notes = job.trials(spark, place, today, then, asked)
     tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
     made = {"run": run, **document(list(job.replayed(found, today, then)), notes)}

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import say, tell
+from kodoctl.cli.console import say
 from kodoctl.cli.options import Format
+from kodoctl.cli.spark_bar import STARTS, Bar
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.expand import Expansion
 
 LANDING = ".kodoctl/landing"
-STARTS = "Spark takes 5 to 15 s to start."
-
-
 File = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
 LandingOption = Annotated[
     str,
@@ -82,13 +80,14 @@ class Progress:
 
     def __init__(self, output: Format, run: str) -> None:
         self.json, self.run, self._began = output is Format.JSON, run, time.monotonic()
+        self.bar = Bar(output)
 
     def line(self, event: str, text: str, **facts: Any) -> None:
         """One event."""
         if self.json:
             say(json.dumps({"event": event, "run": self.run, **facts}))
         else:
-            tell(text)
+            self.bar.tell(text)
 
     def begin(self, what: str) -> None:
         """Before anything that takes time."""

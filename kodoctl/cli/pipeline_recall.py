@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command, tell
+from kodoctl.cli.console import Environment, command
 from kodoctl.cli.options import Format
-from kodoctl.cli.pipeline_options import STARTS, Conf, Master, new_run, spark_settings
+from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
     SIGNING_KEYS,
@@ -41,6 +41,7 @@ from kodoctl.cli.recall_options import (
     Where_,
     family_in,
 )
+from kodoctl.cli.spark_bar import STARTS, Bar, tell_folded
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.typed import typed
@@ -86,11 +87,12 @@ def plan(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters with Spark and freeze the choice: the same plan as `recall plan` makes. Sends nothing."""
-    tell(f"Run {new_run()}: choosing dead letters. {STARTS}")
+    bar = Bar(output)
+    run = new_run()
+    bar.begin(run, "choosing dead letters")
     settings = spark_settings(master, conf)
     from kodoctl.pipeline.jobs.choosing import Choosing
     from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.session import spark_session
     from kodoctl.recall.plan import Action
 
     with target.session() as session:
@@ -100,17 +102,18 @@ def plan(
         place = Landing(landing, loaded.spec.name, loaded.environment) if landing is not None else None
         if place is not None:
             must_hold(place, typed(topology, loaded.environment, landing or ""))
-        choosing = Choosing(session, lambda: spark_session(settings), place)
+        choosing = Choosing(session, lambda: bar.session(settings), place)
         with remembered(store, family, again=again) as done:
             made = prepare_plan(
                 session, Action.SEND, loaded, family, where, ledger, to=level_named(to), limit=limit, again=again,
-                because=because, edit=patch, done=done, fill=choosing,
+                because=because, edit=patch, done=done, fill=choosing, run=run,
             )  # fmt: skip
         show_plan(made, session, out, output, "pipeline recall apply")
     if choosing.unseen > 0:
         entries = many(choosing.unseen, "entry", "entries")
-        tell(
-            f"{entries} of the dead letters held now are not landed, so not in the plan; `kodoctl pipeline ingest` lands them."
+        is_ = "is" if choosing.unseen == 1 else "are"
+        tell_folded(
+            f"{entries} of the dead letters held now {is_} not landed, so not in the plan; `kodoctl pipeline ingest` lands them."
         )
 
 
@@ -131,14 +134,15 @@ def apply(
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan in lanes side by side, each exactly once; killed or repeated, it goes on where it was."""
-    tell(f"Run {new_run()}: carrying out a recall plan. {STARTS}")
+    bar = Bar(output)
+    tell_folded(f"Carrying out a recall plan. {STARTS}")
     settings = spark_settings(master, conf)
 
     def helped(attempt: Attempt) -> Helpers:
         from kodoctl.pipeline.jobs.sending import Sending
-        from kodoctl.pipeline.session import spark_session
         from kodoctl.pulsar.access import Secret
 
+        bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
         keys = os.environ.get(SIGNING_KEYS)
         return Sending(
             attempt.plan,
@@ -147,8 +151,8 @@ def apply(
             attempt.edit,
             attempt.per_second,
             attempt.orders,
-            lambda: spark_session(settings),
-            tell,
+            lambda: bar.session(settings),
+            bar.tell,
             None if keys is None else Secret(keys, variable=SIGNING_KEYS),
         )
 

@@ -12,7 +12,6 @@ from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
-    STARTS,
     Conf,
     File,
     LandingOption,
@@ -24,6 +23,7 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.show import show_lines
+from kodoctl.cli.spark_bar import Bar
 
 Goal = Annotated[
     str,
@@ -46,8 +46,8 @@ def recommend(
     Example: kodoctl pipeline recommend topologies/trade.yaml | git apply
     """
     run = new_run()
-    if output is Format.TEXT:
-        tell(f"Run {run}: recommend. {STARTS}")
+    bar = Bar(output)
+    bar.begin(run, "recommend")
     settings = spark_settings(master, conf)
     from kodoctl.pipeline.advising import document, lines
     from kodoctl.pipeline.jobs.patched import patched
@@ -55,7 +55,6 @@ def recommend(
     from kodoctl.pipeline.jobs.rollup import check_counted, counted
     from kodoctl.pipeline.landing import Landing, must_hold
     from kodoctl.pipeline.patching import patch
-    from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.typed import duration, typed
 
     wanted = duration("--goal", goal)
@@ -63,7 +62,7 @@ def recommend(
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
     check_counted(place)
-    with spark_session(lightly(settings, place)) as spark:
+    with bar.session(lightly(settings, place)) as spark:
         tables = counted(spark, place)
         advice = look(spark, tables, expansion, wanted)
     moves = [move for _, some in advice.moves for move in some]

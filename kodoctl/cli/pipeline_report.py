@@ -11,12 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, columns, command, say, tell, write_file
+from kodoctl.cli.console import Environment, columns, command, say, write_file
 from kodoctl.cli.options import Format
 from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline_options import (
     LANDING,
-    STARTS,
     Conf,
     File,
     LandingOption,
@@ -28,6 +27,7 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.spark_bar import Bar
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.typed import typed
@@ -60,7 +60,8 @@ def report(
 ) -> None:
     """Make one page of what was landed: lost or not, what waits, who is slow, failing or noisy, what to do."""
     run = new_run()
-    tell(f"Run {run}: report on what was landed. {STARTS}")
+    bar = Bar(output)
+    bar.begin(run, "report on what was landed")
     settings = spark_settings(master, conf)
     check_drawable()
     connection = target.connection()
@@ -68,7 +69,6 @@ def report(
     from kodoctl.pipeline.jobs.report import gather
     from kodoctl.pipeline.landing import DEFAULT, Landing, must_hold
     from kodoctl.pipeline.report import About, document
-    from kodoctl.pipeline.session import spark_session
     from kodoctl.pulsar.admin_http import HttpAdmin
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
@@ -76,7 +76,7 @@ def report(
     must_hold(place, again)
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
-    with closing(HttpAdmin(connection)) as admin, spark_session(lightly(settings, place)) as spark:
+    with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
         facts = gather(spark, place, expansion, admin, ledger)
     about = About(
         run=run,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.console import Environment, command, say
+from kodoctl.cli.console import Environment, command
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -21,7 +21,7 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.show import show_lines
+from kodoctl.cli.show import say_folded, show_lines
 from kodoctl.pipeline.typed import typed
 from kodoctl.plan.figures import many
 
@@ -56,14 +56,13 @@ def rollup(
     from kodoctl.pipeline.counting import parse_window
     from kodoctl.pipeline.jobs import rollup as job
     from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.session import spark_session
     from kodoctl.pipeline.transforms.summary import summary
 
     width = None if window is None else parse_window(window)
     expansion = one_expansion(topology, env)
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing), messages=True)
-    with spark_session(lightly(settings, place)) as spark:
+    with view.bar.session(lightly(settings, place)) as spark:
         done = job.count(spark, place, expansion, view.run, width, view.work)
         tables = job.counted(spark, place)
         found = summary(tables.rollup, tables.latencies, tables.window)
@@ -94,4 +93,4 @@ class _View(Progress):
 
         show_lines(lines(found))
         told = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"
-        say(f"{told}, {self.seconds:.1f} s: {where}/rollup, latencies")
+        say_folded(f"{told}, {self.seconds:.1f} s: {where}/rollup, latencies")

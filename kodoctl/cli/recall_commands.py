@@ -138,17 +138,18 @@ def prepare_plan(
     edit: Edit | None = None,
     done: Done | None = None,
     fill: Fill | None = None,
+    run: str | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.prepare."""
+    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.prepare. `run`: its id, where that was told."""
     from kodoctl.recall.cluster import Cluster
     from kodoctl.recall.condition import parse
     from kodoctl.recall.delta import DeltaLedger
     from kodoctl.recall.prepare import Request, prepare
 
     now = int(time.time() * 1000)
-    run = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
+    named = run or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
     request = Request(
-        action, family, loaded.source.name, loaded.environment, parse(where, now), run, to, limit, again, because, edit,
+        action, family, loaded.source.name, loaded.environment, parse(where, now), named, to, limit, again, because, edit,
         done,
     )  # fmt: skip
     return prepare(request, Cluster(session), DeltaLedger(ledger), fill)

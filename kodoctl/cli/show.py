@@ -99,9 +99,9 @@ def show_report(report: ApplyReport) -> None:
         for outcome in report.outcomes:
             if outcome.status is status:
                 say(f"  {status.value}: {outcome.verb} {one_line(outcome.address)}")
-                _say_folded(f"      {one_line(outcome.detail)}")
+                say_folded(f"      {one_line(outcome.detail)}")
     for note in report.notes:
-        _say_folded(f"  note: {one_line(note)}", 4)
+        say_folded(f"  note: {one_line(note)}", 4)
     counts = ", ".join(
         f"{report.count(status)} {status.value}" for status in Status if report.count(status) or status is Status.DONE
     )
@@ -111,7 +111,8 @@ def show_report(report: ApplyReport) -> None:
         say("Running the same command again continues with what is left.")
 
 
-def _say_folded(text: str, hang: int | None = None) -> None:
+def say_folded(text: str, hang: int | None = None) -> None:
+    """A sentence on standard output, as wide as the screen."""
     from kodoctl.render.fold import fold
 
     for part in fold(text, columns(), hang):

@@ -23,6 +23,7 @@ def _spark_plan(recalls: Recalls, where: str, *more: str, file: str = "s.json", 
         "pipeline", "recall", "plan", *NAMED, "--where", where, "--out", file, "--format", "json", *more, code=code
     )
     found: dict[str, Any] = run.json() | {"said": run.err}
+    assert run.err.startswith(f"Run {found['run']}: "), "the run that is told is the plan's"
     return found
 
 
@@ -84,7 +85,7 @@ def test_a_landing_is_chosen_from_and_what_it_lacks_is_told(spark: SparkSession,
     recalls.die([77])
     stale = _spark_plan(recalls, "payload.n > 3", "--landing", "landed")
     assert _alike(stale) == _alike(found)
-    assert "1 entry of the dead letters held now are not landed" in stale["said"]
+    assert "1 entry of the dead letters held now is not landed" in " ".join(stale["said"].split())
     assert recalls.apply(file="s.json")["sent"] == 26
     assert "K820" in workspace.run("pipeline", "recall", "plan", *NAMED, "--where", "ordering_key = 'o'", code=64).err
     assert "^^^^" in workspace.run("pipeline", "recall", "plan", *NAMED, "--where", "keyy = 'o'", code=64).err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,24 @@ def test_a_command_of_the_pipeline_says_how_to_install_it(
     found = run_main("pipeline", *command, *nobody)
     assert (found.code, "Spark is not installed [K570]" in found.err) == (64, True), found.text
     assert "pip install 'kodoctl[spark]'" in found.err
+    begun = (
+        r"Carrying out a recall plan\. Spark"
+        if command[:2] == ("recall", "apply")
+        else r"Run \d{8}-\d{6}-[0-9a-f]{8}: "
+    )
+    assert re.match(begun, found.err), "the first line does not wait for Spark"
+
+
+def test_help_is_the_same_without_it_and_loads_nothing_of_it() -> None:
+    loaded = (
+        "import atexit, sys; atexit.register(lambda: print(sorted({'pyspark', 'pyarrow', 'pandas'} & {*sys.modules})))"
+    )
+    with_it = [sys.executable, "-c", f"{loaded}\nfrom kodoctl.cli.main import main\nmain()"]
+    shown = [
+        subprocess.run([*command, "--help"], capture_output=True, text=True, check=True).stdout
+        for command in (with_it, [sys.executable, "-c", BARE])
+    ]
+    assert shown[0] == shown[1] + "[]\n"
 
 
 def test_plan_needs_nothing_of_it() -> None:
