@@ -91,6 +91,8 @@ def test_every_message_is_read_once_however_the_ledgers_are_cut(
             places |= set(zip(*columns, strict=True))
     assert len(splits_of_all) == 32
     assert len(places) == MESSAGES + 400
+    stats = f"{kept.path('orders')}/partitioned-stats"
+    eventually(lambda: not kept.admin("GET", stats)["subscriptions"])  # nothing is left on the broker
 
 
 def test_filters_spare_reading(source: SparkSession, kept: Workspace, tmp_path: Path) -> None:
