@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from kodoctl.cli.console import columns, tell
 from kodoctl.cli.options import Format
+from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +92,7 @@ class Bar:
         from rich.table import Table
 
         done, tasks = self._tasks()
-        told = f"{done:,} of {tasks:,} tasks" if tasks else ""
+        told = f"{done:,} of {many(tasks, 'task')}" if tasks else ""
         row = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=tasks or None, completed=done, width=_WIDE)
         row.add_row(self._doing, bar, told, f"{time.monotonic() - self._began:.0f} s")

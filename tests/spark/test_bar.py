@@ -62,8 +62,8 @@ def test_a_terminal_shows_how_many_tasks_are_over_and_lines_stand_above(
     told = shown()
     assert told.startswith("Run r1: rollup. Spark takes 5 to 15 s to start.")
     assert "Counting 3 batches.\r\n" in told
-    assert re.search(r"Spark starts .* 0 s", told)
-    assert re.search(r"Spark works .* \d of \d tasks +\d s", told), told
+    assert re.search(r"Spark starts .* \d+ s", told)
+    assert re.search(r"Spark works .* \d of \d tasks? +\d+ s", told), told
 
 
 def test_for_machines_there_is_no_bar(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
