@@ -14,12 +14,11 @@ from kodoctl.cli.options import Format
 from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from rich.console import Console
     from rich.live import Live
     from rich.table import Table
 
-    from kodoctl.pipeline.session import SparkSettings
+    from kodoctl.pipeline.session import Session, SparkSettings
 
 STARTS: Final = "Spark takes 5 to 15 s to start."
 _WIDE: Final = 24  # columns of the bar
@@ -39,7 +38,7 @@ class Bar:
     def __init__(self, output: Format) -> None:
         self._wanted = output is Format.TEXT
         self._live: Live | None = None
-        self._spark: SparkSession | None = None
+        self._spark: Session | None = None
         self._doing = "Spark starts"
         self._began = time.monotonic()
 
@@ -57,7 +56,7 @@ class Bar:
         self._live.console.print(Text(text))
 
     @contextmanager
-    def session(self, settings: SparkSettings) -> Iterator[SparkSession]:
+    def session(self, settings: SparkSettings) -> Iterator[Session]:
         """As kodoctl.pipeline.session.spark_session."""
         from kodoctl.pipeline.session import spark_session
 
@@ -91,23 +90,14 @@ class Bar:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        done, tasks = self._tasks()
+        from kodoctl.pipeline.session import running_tasks
+
+        done, tasks = (0, 0) if self._spark is None else running_tasks(self._spark)
         told = f"{done:,} of {many(tasks, 'task')}" if tasks else ""
         row = Table.grid(padding=(0, 1))
         bar = ProgressBar(total=tasks or None, completed=done, width=_WIDE)
         row.add_row(self._doing, bar, told, f"{time.monotonic() - self._began:.0f} s")
         return row
-
-    def _tasks(self) -> tuple[int, int]:
-        """(over, all) of the stages that run now."""
-        if self._spark is None:
-            return 0, 0
-        try:
-            tracker = self._spark.sparkContext.statusTracker()
-            stages = [found for one in tracker.getActiveStageIds() if (found := tracker.getStageInfo(one)) is not None]
-        except Exception:  # noqa: BLE001 - Spark ends, or failed, which the command itself is told
-            return 0, 0
-        return sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
 
 
 def _console(screen: object, width: int) -> Console:

@@ -21,6 +21,9 @@ from kodoctl.pipeline.failing import failed, words
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    Session = SparkSession
+    """For who may not import Spark."""
+
 LOCAL: Final = "local[*]"
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
 JAVA_OPTIONS: Final = f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}"
@@ -175,6 +178,16 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     finally:
         if running is None:
             session.stop()
+
+
+def running_tasks(session: SparkSession) -> tuple[int, int]:
+    """(over, all) of the stages that run now; (0, 0) where nothing does, or Spark has ended."""
+    try:
+        tracker = session.sparkContext.statusTracker()
+        stages = [found for one in tracker.getActiveStageIds() if (found := tracker.getStageInfo(one)) is not None]
+    except Exception:  # noqa: BLE001 - what became of Spark its user is told, not who looks on
+        return 0, 0
+    return sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
 
 
 def _started(asked: SparkSettings) -> SparkSession:
