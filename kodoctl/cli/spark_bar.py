@@ -57,10 +57,11 @@ class Bar:
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
-        """As kodoctl.pipeline.session.spark_session."""
+        """As kodoctl.pipeline.session.spark_session; where a cluster has no room for it, that is told."""
         from kodoctl.pipeline.session import spark_session
+        from kodoctl.pipeline.waiting import told_of_waiting
 
-        with self._shown(), spark_session(settings) as spark:
+        with self._shown(), spark_session(settings) as spark, told_of_waiting(spark, self.tell):
             self._spark, self._doing = spark, "Spark works"
             try:
                 yield spark

@@ -54,9 +54,9 @@ class Cluster:
         self._workers[worker].kill()
         self._workers[worker].wait()
 
-    def revive(self, worker: str) -> None:
+    def revive(self, *workers: str) -> None:
         """Back, and known to the master."""
-        self._workers[worker] = self._worker(worker)
+        self._workers |= {name: self._worker(name) for name in workers}
         self._has(len(WORKERS))
 
     def _has(self, workers: int) -> None:

@@ -1,0 +1,79 @@
+"""Says what a command waits for where a cluster has no room: Spark waits without end, and its own warning is not seen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+PATIENCE: Final = 15.0
+"""Seconds that work waits without an executor before anything is said: one starts within some."""
+_AGAIN: Final = 60.0  # seconds between two words of one wait
+_LOOK: Final = 1.0
+
+
+@contextmanager
+def told_of_waiting(spark: SparkSession, tell: Callable[[str], None]) -> Iterator[None]:
+    """For the length of a block; on this machine alone there is nothing to wait for."""
+    context = spark.sparkContext
+    master, over = context.master or "", threading.Event()
+    waiting = Waiting(master, context.getConf().get("spark.executor.memory") or "1g")
+    watching = threading.Thread(target=_watch, args=(context, waiting, tell, over), name="kodo-waiting", daemon=True)
+    if not master.startswith("local"):
+        watching.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if watching.is_alive():
+            watching.join()
+
+
+def _watch(context: SparkContext, waiting: Waiting, tell: Callable[[str], None], over: threading.Event) -> None:
+    from py4j.protocol import Py4JError
+
+    while not over.wait(_LOOK):
+        try:
+            word = waiting.look(time.monotonic(), stands=_stands(context))
+        except (Py4JError, OSError):  # the context has ended, or Java has
+            return
+        if word:
+            tell(word)
+
+
+def _stands(context: SparkContext) -> bool:
+    """Whether there is work, and nobody to do it: of those who hold blocks one is the driver itself."""
+    if not context.statusTracker().getActiveStageIds():
+        return False
+    return int(context._jsc.sc().getExecutorMemoryStatus().size()) <= 1  # noqa: SLF001 - Python has no other way to ask
+
+
+class Waiting:
+    """What is to be said of a wait, and when. `memory`: what an executor asks for, in Spark's words."""
+
+    def __init__(self, master: str, memory: str) -> None:
+        self._master, self._memory = master, memory
+        self._since: float | None = None
+        self._said: float | None = None
+
+    def look(self, now: float, *, stands: bool) -> str:
+        """The next line, if there is one to say. `now` in seconds."""
+        if not stands:
+            waited, said = now - (self._since or now), self._said
+            self._since = self._said = None
+            return f"Going on: {self._master} has an executor, after {waited:.0f} s." if said is not None else ""
+        self._since = now if self._since is None else self._since
+        if now - (self._since + PATIENCE if self._said is None else self._said + _AGAIN) < 0:
+            return ""
+        self._said = now
+        return (
+            f"Waiting for {self._master}: no executor has registered in {now - self._since:.0f} s. Has it a worker with a free "
+            f"core and {self._memory} of memory? Its page tells. Goes on as soon as there is one (--conf "
+            "spark.executor.memory=… asks for less); Ctrl-C ends it."
+        )
