@@ -1,8 +1,9 @@
 """What a lane of `kodoctl pipeline recall apply` sends a second, beside a plain producer loop: unbatched, numbered, deduplicated.
 
-    python benchmarks/pipeline/recall.py [--letters 50000] [--lanes 2] [--size 1024] [--out benchmarks/pipeline/recall.jsonl]
+    python benchmarks/pipeline/recall.py [--letters 50000] [--lanes 1 2] [--size 1024] [--out benchmarks/pipeline/recall.jsonl]
 
-Needs a broker: KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else the current context's. Makes a Pulsar tenant of its own. Clock:
+Each number of lanes is an arm of its own, with the loop (one producer, into one partition) beside it; the letters lie in one
+partition of the dead letters. Needs a broker: KODOCTL_ADMIN_URL and KODOCTL_BROKER_URL, else the current context's. Makes a Pulsar tenant of its own. Clock:
 of the loop, first send until last receipt; of the recall, first intent until last receipt as the ledger has booked them, so
 without Spark's start, with reading the letters, patching their properties and every commit of the ledger. `whole` is the command
 from start to end, acknowledging included. Exact: each recall id is read back from the lanes, once.
@@ -107,34 +108,23 @@ def booked(folder: Path) -> dict[str, tuple[int, float]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--letters", type=int, default=50_000)
-    parser.add_argument("--lanes", type=int, default=2)
-    parser.add_argument("--size", type=int, default=1024)
-    parser.add_argument("--out", default=str(Path(__file__).parent / "recall.jsonl"))
-    asked = parser.parse_args()
+def arm(asked: argparse.Namespace, lanes: int) -> dict[str, Any]:
+    """One loop, then one recall into so many lanes."""
     tenant = f"bench{secrets.token_hex(3)}"
     body = json.dumps({"text": "x" * (asked.size - 12)}).encode()
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        (folder / "bench.yaml").write_text(TOPOLOGY.format(tenant=tenant, lanes=asked.lanes), encoding="utf-8")
+        (folder / "bench.yaml").write_text(TOPOLOGY.format(tenant=tenant, lanes=lanes), encoding="utf-8")
         requests.put(
             f"{CLUSTER.admin_url}/admin/v2/tenants/{tenant}", json={"allowedClusters": ["standalone"]}, timeout=30
         )
         kodoctl(folder, "apply", "--auto-approve", "bench.yaml")
         with Session(CLUSTER) as session:
             client, numbers = session.client.get(), range(asked.letters)
-            send(
-                client,
-                f"persistent://{tenant}/ns/orders-billing-DLQ-partition-0",
-                numbers,
-                body,
-                asked.lanes,
-                batching_enabled=True,
-            )
-            loop = send(client, f"persistent://{tenant}/ns/loop-partition-0", numbers, body, asked.lanes, batching_enabled=False,
+            dead = f"persistent://{tenant}/ns/orders-billing-DLQ-partition-0"
+            send(client, dead, numbers, body, lanes, batching_enabled=True)
+            loop = send(client, f"persistent://{tenant}/ns/loop-partition-0", numbers, body, lanes, batching_enabled=False,
                         producer_name="loop")  # fmt: skip
             kodoctl(folder, "pipeline", "recall", "plan", "bench.yaml", "--topic", "orders", "--subscription", "billing",
                     "--where", "true", "--limit", str(asked.letters), "--out", "p.json", "--format", "json")  # fmt: skip
@@ -142,22 +132,33 @@ def main() -> None:
             report = kodoctl(folder, "pipeline", "recall", "apply", "p.json", "--rate", "1000000/s", "--format", "json")
             whole = time.monotonic() - began
             arrived: Counter[str] = Counter()
-            for lane in range(asked.lanes):
+            for lane in range(lanes):
                 part = f"persistent://{tenant}/ns/orders-billing-RETRYING-partition-{lane}"
                 arrived.update(
                     one.properties["kodo-recall"] for one in read_stored(session.client, part, (2**62, 2**62))
                 )
-        lanes = {lane.rpartition("/")[2]: round(sent / seconds) for lane, (sent, seconds) in booked(folder).items()}
-        result = {
-            "at": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()), "letters": asked.letters, "lanes": asked.lanes, "size": asked.size,
-            "cores": os.cpu_count(), "load_before": round(load, 1), "client": pulsar.__version__,
-            "loop_per_second": round(asked.letters / loop), "lane_per_second": lanes,
-            "ratio_all_lanes_to_loop": round(sum(lanes.values()) / (asked.letters / loop), 2), "whole_seconds": round(whole, 1),
-            "exact": len(arrived) == asked.letters == arrived.total() and report["complete"],
-        }  # fmt: skip
-    print(json.dumps(result, indent=1))
-    with Path(asked.out).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(result) + "\n")
+        found = {lane.rpartition("/")[2]: round(sent / seconds) for lane, (sent, seconds) in booked(folder).items()}
+    return {
+        "at": time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime()), "letters": asked.letters, "lanes": lanes, "size": asked.size,
+        "cores": os.cpu_count(), "load_before": round(load, 1), "client": pulsar.__version__,
+        "loop_per_second": round(asked.letters / loop), "lane_per_second": found,
+        "ratio_all_lanes_to_loop": round(sum(found.values()) / (asked.letters / loop), 2), "whole_seconds": round(whole, 1),
+        "exact": len(arrived) == asked.letters == arrived.total() and report["complete"],
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--letters", type=int, default=50_000)
+    parser.add_argument("--lanes", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--size", type=int, default=1024)
+    parser.add_argument("--out", default=str(Path(__file__).parent / "recall.jsonl"))
+    asked = parser.parse_args()
+    for lanes in asked.lanes:
+        result = arm(asked, lanes)
+        print(json.dumps(result, indent=1))
+        with Path(asked.out).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result) + "\n")
 
 
 if __name__ == "__main__":

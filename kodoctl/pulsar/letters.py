@@ -16,6 +16,7 @@ _LOCK_WAIT: Final = (
     15.0  # seconds: a broker frees what a killed process held within moments, over a network within these
 )
 _AGAIN: Final = 0.25
+_PENDING: Final = 20_000  # messages without a receipt: more than any sender of ours has, so that it never waits for one
 _REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
 
 
@@ -55,7 +56,7 @@ class Holder:
         self._part = part
         self._consumer = _locked(client, part, subscription)
 
-    def letters(self, until: Place) -> Iterator[Stored]:
+    def letters(self, until: Place, only: object = None) -> Iterator[Stored]:  # noqa: ARG002 - they come all the same
         """What the subscription still has, in order, up to the entry `until`, which it must have."""
         import pulsar
 
@@ -170,7 +171,7 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
                 send_timeout_millis=0,
                 batching_enabled=False,
                 block_if_queue_full=True,
-                max_pending_messages=1000,
+                max_pending_messages=_PENDING,
             )
         except pulsar.ProducerBusy:
             if time.monotonic() >= deadline:

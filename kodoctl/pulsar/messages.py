@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -60,7 +60,9 @@ class Cursor:
 
     def has(self, place: Place) -> bool:
         """Whether an entry is acknowledged as a whole (of a batch: all of it)."""
-        return place <= self.mark or any(first <= place <= last for first, last in self.ranges)
+        if place <= self.mark:
+            return True
+        return bool(self.ranges) and any(first <= place <= last for first, last in self.ranges)
 
 
 def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
@@ -119,10 +121,16 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 def read_stored(
-    client: BrokerClient, part: str, until: Place, *, after: Place | None = None, since: int | None = None
+    client: BrokerClient,
+    part: str,
+    until: Place,
+    *,
+    after: Place | None = None,
+    since: int | None = None,
+    only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[Stored]:
     """Messages of one partition in their order, up to the entry `until`; beginning after an entry, or at a publish time
-    (`since`, ms since the epoch). What other subscriptions have is not touched.
+    (`since`, ms since the epoch); `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
     """
     import pulsar
 
@@ -136,17 +144,25 @@ def read_stored(
             if since is not None:
                 reader.seek(since)
             while reader.has_message_available():
-                found = copied(reader.read_next(READ_TIMEOUT_MS), number)
-                if (found.ledger, found.entry) > until:
+                message = reader.read_next(READ_TIMEOUT_MS)
+                token = message.message_id()
+                place = (number, token.ledger_id(), token.entry_id(), token.batch_index())
+                if place[1:3] > until:
                     return
-                yield found._replace(token=None)  # a reader's must not be used: see kodoctl.pulsar.letters.Holder
+                if only is None or place in only:
+                    yield _copied(message, None, place)  # a reader's id must not be used: kodoctl.pulsar.letters.Holder
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
 
 def copied(message: Any, partition: int) -> Stored:
     """Everything needed, so that the client's object can go."""
-    token, payload = message.message_id(), message.data()
+    token = message.message_id()
+    return _copied(message, token, (partition, token.ledger_id(), token.entry_id(), token.batch_index()))
+
+
+def _copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> Stored:
+    payload = message.data()
     try:
         properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()
         broken = ""
@@ -154,10 +170,7 @@ def copied(message: Any, partition: int) -> Stored:
         properties, key, ordering_key, broken = legible(message)
     return Stored(
         token,
-        partition,
-        token.ledger_id(),
-        token.entry_id(),
-        token.batch_index(),
+        *place,
         payload if payload or not message.has_null_value() else None,
         properties,
         key,

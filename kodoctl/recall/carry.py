@@ -7,9 +7,10 @@ Why it is exact:
    number once and answers a repeated one with "had it already".
 2. A letter is booked in the ledger as INTENT before it is sent, as SENT after its receipt, and acknowledged on the holder
    only after that. So a crash leaves each letter either untouched (not booked: send), stored (SENT: only acknowledge), or
-   in doubt (INTENT). A letter in doubt is sent again under its old number, and the broker decides. Where the broker may have
-   forgotten the name, kodoctl.recall.doubt decides from reading the lane back, or the letter is left as UNCLEAR: told,
-   neither sent nor acknowledged, never guessed.
+   in doubt (INTENT; two bundles of them, as one is begun before the receipts of the last are awaited). A letter in doubt is
+   sent again under its old number, and the broker decides. Where the broker may have forgotten the name,
+   kodoctl.recall.doubt decides from reading the lane back, or the letter is left as UNCLEAR: told, neither sent nor
+   acknowledged, never guessed.
 3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side, on
    this machine or another. What another run settled is not sent again, because the recall id is made from the place of
    the letter, which is the same in every plan.
@@ -24,6 +25,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Final
 
 from kodoctl.errors import RefusedError, error
@@ -32,15 +34,17 @@ from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
-from kodoctl.recall.letter import Position
-from kodoctl.recall.parcels import Orders, Parcel, Report
+from kodoctl.recall.letter import Position, digest
+from kodoctl.recall.parcels import Bundle, Orders, Parcel, Report
 from kodoctl.recall.plan import Action, Chosen, RecallPlan
 from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
 from kodoctl.topology import control
 
-MOST_AT_ONCE: Final = 1_000  # letters in doubt after a crash, unless the orders say otherwise
-_MOST_BYTES: Final = 64 * 1024 * 1024  # of payloads held at once
+MOST_AT_ONCE: Final = (
+    1_000  # letters booked together, unless the orders say otherwise: a crash leaves twice as many in doubt
+)
+_MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a bundle; two are held at once
 _NEVER: Final = frozenset({"MessageTooBig", "InvalidMessage"})  # the client's own words for what it did not send
 _LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
 _WAIT: Final = 0.5  # seconds between two looks at the clock while receipts are awaited
@@ -71,7 +75,6 @@ class Carrier:
         self._begins: dict[int, str] = {}
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
         self._received = threading.Condition()
-        self._on_their_way = 0  # letters sent and without a receipt
         self._done = 0
         self._met: set[Position] = set()
         self._told: set[Position] = set()
@@ -168,14 +171,13 @@ class Carrier:
     # --- one partition of dead letters, in its order
 
     def _partition(self, number: int, holder: Keeper) -> None:
-        bundle: list[Parcel] = []
-        size = 0
+        bundle, before = Bundle(), Bundle()  # what is gathered, and what is on its way meanwhile
         waiting: list[tuple[Chosen, Position, object]] = []
-        most = min(self._orders.at_once or MOST_AT_ONCE, self._orders.pace.a_second)
-        for stored in self._stored(number, holder):
+        usual = self._orders.at_once or MOST_AT_ONCE
+        most = min(usual, self._orders.pace.a_second)
+        for position, stored in self._stored(number, holder):
             if self._orders.stop.is_set():
                 break
-            position = Position(number, stored.ledger, stored.entry, stored.batch)
             if position in self._settle:
                 self._acknowledge(holder, position, stored.token)
             elif (first := self._repeats.get(position)) is not None:
@@ -183,18 +185,23 @@ class Carrier:
             elif (chosen := self._chosen.get(position)) is not None:
                 self._met.add(position)
                 if (parcel := self._parcel(chosen, stored, holder)) is not None:
-                    bundle.append(parcel)
-                    size += parcel.letter.size
-            if len(bundle) >= most or size >= _MOST_BYTES:
-                self._flush(bundle, holder)
-                bundle, size = [], 0
-        self._flush(bundle, holder)
+                    bundle.add(parcel)
+            if len(bundle.parcels) >= most or bundle.size >= _MOST_BYTES:
+                self._begin(bundle)
+                self._finish(before, holder)
+                bundle, before = Bundle(), bundle
+                if most < usual:  # the rate is what takes the time
+                    self._finish(before, holder)
+                    before = Bundle()
+        self._begin(bundle)
+        self._finish(before, holder)
+        self._finish(bundle, holder)
         for first, position, token in waiting:
             if self._settled(first):
                 self._acknowledge(holder, position, token)
         self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
 
-    def _stored(self, number: int, holder: Keeper) -> Iterator[Stored]:
+    def _stored(self, number: int, holder: Keeper) -> Iterator[tuple[Position, Stored]]:
         """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
         cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
         everything = (*self._chosen, *self._repeats, *self._settle)
@@ -202,9 +209,10 @@ class Carrier:
         if not wanted:
             return
         last = max(wanted)
-        for stored in holder.letters((last.ledger, last.entry)):
-            yield stored
-            wanted.discard(Position(number, stored.ledger, stored.entry, stored.batch))
+        for stored in holder.letters((last.ledger, last.entry), wanted):
+            position = Position(number, stored.ledger, stored.entry, stored.batch)
+            yield position, stored
+            wanted.discard(position)
             if not wanted:
                 return
 
@@ -224,11 +232,11 @@ class Carrier:
             self.report.elsewhere.append(f"{chosen.position}: its turn has passed: plan again")
             self._one_done()
             return None
-        letter = letter_of(stored, self._plan.dead_topic, None)
-        if letter.digest != chosen.digest:
+        if digest(stored.payload) != chosen.digest:
             self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")
             self._one_done()
             return None
+        letter = letter_of(stored, self._plan.dead_topic, None)
         if self._plan.action is Action.SEND and self._orders.signer is None and control.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
             raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
@@ -250,18 +258,29 @@ class Carrier:
         self._done += 1
         self._orders.tell(self._done, len(self._chosen))
 
-    # --- a bundle: book, send, book, acknowledge
+    # --- a bundle: book, send, book, acknowledge; the next one begins before the receipts of the last are awaited
 
-    def _flush(self, bundle: list[Parcel], holder: Keeper) -> None:
-        if not bundle:
+    def _begin(self, bundle: Bundle) -> None:
+        """Books and sends."""
+        if not bundle.parcels:
             return
         if self._plan.action is Action.DISCARD:
-            for parcel in bundle:
+            for parcel in bundle.parcels:
                 parcel.outcome, parcel.note = Event.DISCARDED, self._plan.because
-            self.report.discarded += len(bundle)
+            self.report.discarded += len(bundle.parcels)
         else:
             self._send_all(bundle)
-        finished = [parcel for parcel in bundle if parcel.outcome is not None]
+
+    def _finish(self, bundle: Bundle, holder: Keeper) -> None:
+        """Awaits receipts, books and acknowledges."""
+        if not bundle.parcels:
+            return
+        with self._received:
+            while bundle.on_their_way:
+                self._received.wait(_WAIT)
+        if self._plan.action is Action.SEND:
+            self._count(bundle.parcels)
+        finished = [parcel for parcel in bundle.parcels if parcel.outcome is not None]
         entries = [self._entry(parcel, parcel.outcome) for parcel in finished if parcel.outcome is not None]
         self._book(entries)
         self._known |= standings(entries)
@@ -274,21 +293,17 @@ class Carrier:
         ):  # a gap below what the broker counts: no further
             self._orders.stop.set()
 
-    def _send_all(self, bundle: list[Parcel]) -> None:
-        for parcel in bundle:
+    def _send_all(self, bundle: Bundle) -> None:
+        for parcel in bundle.parcels:
             self._patch(parcel)
-        ready = [parcel for parcel in bundle if parcel.outcome is None]
+        ready = [parcel for parcel in bundle.parcels if parcel.outcome is None]
         self._book([self._entry(parcel, Event.INTENT) for parcel in ready])
         for parcel in ready:
             if not self._orders.pace.wait(self._orders.stop):
                 break
-            self._send(parcel)
+            self._send(parcel, bundle)
             if parcel.outcome is Event.REFUSED:  # booked before a higher number goes: else its number would look stored
                 self._book([self._entry(parcel, Event.REFUSED)])
-        with self._received:
-            while self._on_their_way:
-                self._received.wait(_WAIT)
-        self._count(bundle)
 
     def _patch(self, parcel: Parcel) -> None:
         if self._edit is None:
@@ -298,7 +313,7 @@ class Carrier:
         except NotEditableError as problem:  # the schema changed since the plan
             parcel.outcome, parcel.note = Event.REFUSED, str(problem)
 
-    def _send(self, parcel: Parcel) -> None:
+    def _send(self, parcel: Parcel, bundle: Bundle) -> None:
         chosen, signer = parcel.chosen, self._orders.signer
         letter, lane = believed(parcel.letter, signer), self._plan.lanes[chosen.lane]
         subscription, again = self._plan.subscription, self._plan.again
@@ -307,19 +322,19 @@ class Carrier:
             properties = signer.signed(lane.topic, parcel.payload, properties)
         message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
         with self._received:
-            self._on_their_way += 1
+            bundle.on_their_way += 1
         try:
-            self._lanes[chosen.lane].send(chosen.number, message, lambda receipt: self._on_receipt(parcel, receipt))
+            self._lanes[chosen.lane].send(chosen.number, message, partial(self._on_receipt, parcel, bundle))
         except NeverTakenError as problem:
-            self._on_receipt(parcel, Receipt("", str(problem)), refused=True)
+            self._on_receipt(parcel, bundle, Receipt("", str(problem)), refused=True)
 
-    def _on_receipt(self, parcel: Parcel, receipt: Receipt, *, refused: bool = False) -> None:
+    def _on_receipt(self, parcel: Parcel, bundle: Bundle, receipt: Receipt, *, refused: bool = False) -> None:
         with self._received:
             parcel.receipt, parcel.note = receipt.position, receipt.problem
             refused = refused or receipt.problem in _NEVER
             parcel.outcome = Event.SENT if not receipt.problem else Event.REFUSED if refused else Event.UNCLEAR
-            self._on_their_way -= 1
-            if not self._on_their_way:
+            bundle.on_their_way -= 1
+            if not bundle.on_their_way:
                 self._received.notify_all()
 
     def _count(self, bundle: list[Parcel]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any, Protocol
 
 from kodoctl.errors import KodoctlError
@@ -17,8 +17,8 @@ from kodoctl.topology.names import TopicName
 class Keeper(Protocol):
     """Where a carrier gets its letters from: a Holder, or an Onlooker beside it."""
 
-    def letters(self, until: Place) -> Iterator[Stored]:
-        """See Holder.letters."""
+    def letters(self, until: Place, only: Container[Position]) -> Iterator[Stored]:
+        """See Holder.letters. Others than `only` these may come as well."""
 
     def acknowledge(self, token: Any) -> None:
         """See Holder.acknowledge."""
@@ -33,11 +33,11 @@ class Onlooker:
     def __init__(self, cluster: Cluster, part: str, subscription: str) -> None:
         self._cluster, self._part, self._subscription = cluster, part, subscription
 
-    def letters(self, until: Place) -> Iterator[Stored]:
-        """In order, up to the entry `until`."""
+    def letters(self, until: Place, only: Container[Position]) -> Iterator[Stored]:
+        """`only` these, in order, up to the entry `until`."""
         cursor = self._cluster.facts(self._part).cursors.get(self._subscription)
         after = cursor.mark if cursor is not None and cursor.mark[0] >= 0 else None
-        for stored in self._cluster.read(self._part, until, after):
+        for stored in self._cluster.read(self._part, until, after, only):
             if cursor is None or not cursor.has((stored.ledger, stored.entry)):
                 yield stored
 
@@ -65,9 +65,11 @@ class Cluster:
         """See read_facts."""
         return read_facts(self._session.admin, part)
 
-    def read(self, part: str, until: Place, after: Place | None = None) -> Iterator[Stored]:
+    def read(
+        self, part: str, until: Place, after: Place | None = None, only: Container[Position] | None = None
+    ) -> Iterator[Stored]:
         """See read_stored."""
-        return read_stored(self._session.client, part, until, after=after)
+        return read_stored(self._session.client, part, until, after=after, only=only)
 
     def hold(self, part: str, subscription: str) -> Holder:
         """See Holder."""

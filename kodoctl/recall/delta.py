@@ -49,8 +49,9 @@ class DeltaLedger:
 
         if not entries:
             return
-        rows = [{name: getattr(entry, name) for name in (*_COLUMNS, "payload")} for entry in entries]
-        table = pa.Table.from_pylist(rows, schema=_schema())
+        columns = dict(zip(Entry._fields, zip(*entries, strict=True), strict=True))
+        schema = _schema()
+        table = pa.table([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
         if "://" not in self.path:
             Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self._commits += 1

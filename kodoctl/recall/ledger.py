@@ -7,9 +7,8 @@ known to be in doubt. Shared by recalls with and without Spark: one table, one m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class Event(StrEnum):
@@ -27,8 +26,7 @@ SETTLED = frozenset({Event.SENT, Event.DISCARDED})
 """After these a letter need never be sent again: only the holder may still have to be told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the broker
     had it; `payload`: the old one of an edited letter.
     """
@@ -47,8 +45,7 @@ class Entry:
     payload: bytes | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """What the book says of one recall id."""
 
     run: str

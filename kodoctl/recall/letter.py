@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kodoctl.topology import control
 
@@ -20,9 +20,10 @@ class NotJsonError(ValueError):
     """A payload is no JSON document; the message says why."""
 
 
-@dataclass(frozen=True, order=True, slots=True)
-class Position:
-    """Where a message is stored, in the order of storing. `batch` -1: the message is alone in its entry."""
+class Position(NamedTuple):
+    """Where a message is stored, in the order of storing. `batch` -1: the message is alone in its entry. A tuple: a recall
+    makes and looks up several for each letter.
+    """
 
     partition: int
     ledger: int

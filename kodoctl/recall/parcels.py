@@ -41,7 +41,7 @@ class Report:
 @dataclass(frozen=True, slots=True)
 class Orders:
     """How to carry out. `clock` in ms since the epoch; `tell` gets (letters done, letters in all);
-    `signer` None: control properties are not signed; `at_once`: letters that a crash may leave in doubt, None: as many as usual; `holds` False: the
+    `signer` None: control properties are not signed; `at_once`: letters booked together, None: as many as usual; `holds` False: the
     dead letters are held by another process, which acknowledges them, too.
     """
 
@@ -66,3 +66,17 @@ class Parcel:
     outcome: Event | None = None
     receipt: str = ""
     note: str = ""
+
+
+@dataclass(slots=True)
+class Bundle:
+    """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt."""
+
+    parcels: list[Parcel] = field(default_factory=list)
+    size: int = 0
+    on_their_way: int = 0
+
+    def add(self, parcel: Parcel) -> None:
+        """One more."""
+        self.parcels.append(parcel)
+        self.size += parcel.letter.size
