@@ -162,7 +162,9 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """The same for the length of a block; ended behind it, unless it was running before. What fails in Spark is a KodoctlError."""
+    """The same for the length of a block. Behind it the session is ended, or the one that was running is the active one again.
+    What fails in Spark is a KodoctlError.
+    """
     installed()
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -178,6 +180,16 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     finally:
         if running is None:
             session.stop()
+        else:
+            _make_active(running)
+
+
+def _make_active(session: SparkSession) -> None:
+    """Spark looks a source up in the active session, whoever asks; a session becomes that whenever a frame of rows is made in it.
+    Left to ours, the sources of its maker's own would be unknown, and ours could not be registered there.
+    """
+    with contextlib.suppress(Exception):  # its context was ended meanwhile
+        session.createDataFrame([], "n int")
 
 
 def running_tasks(session: SparkSession) -> tuple[int, int]:

@@ -5,20 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.landing import FEW, Landing, Manifest, Part
 from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
 from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, configuration_of, open_session, spark_session
+from kodoctl.pipeline.source.spark import PulsarSource
 from tests.cluster import run_main
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 LOUD = """
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.session import SparkSettings, open_session
@@ -49,6 +46,22 @@ def test_a_session_that_runs_is_used_and_left_as_it_is(spark: SparkSession) -> N
         assert spark.conf.get("spark.sql.session.timeZone") == "Asia/Tokyo"
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_a_session_of_ours_is_not_the_active_one_any_more_when_it_is_done_with(spark: SparkSession) -> None:
+    class Again(PulsarSource):
+        """Registered in no other test."""
+
+        @classmethod
+        def name(cls) -> str:
+            return "pulsar-again"
+
+    with spark_session() as ours:
+        ours.dataSource.register(Again)
+        ours.createDataFrame([], "n int")  # makes a session the active one, in which Spark looks sources up
+    assert SparkSession.getActiveSession() is spark
+    spark.dataSource.register(Again)
+    assert spark.read.format(Again.name()).load().columns == MESSAGES.names
 
 
 def test_a_light_session_compiles_nothing_and_only_on_this_machine() -> None:
