@@ -16,6 +16,7 @@ from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
 from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, configuration_of, open_session, spark_session
 from kodoctl.pipeline.source.spark import PulsarSource
 from tests.cluster import run_main
+
 LOUD = """
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.session import SparkSettings, open_session

@@ -6,7 +6,7 @@ The loop costs a few microseconds a message; nothing in it may be done that an e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +15,7 @@ from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
 from kodoctl.pipeline.source.options import Options
-from kodoctl.pipeline.source.ranges import START, Place, Split
+from kodoctl.pipeline.source.ranges import START, Split
 from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BATCH_SIZE_FIELD: Final = 6  # of the serialised id: the Python client tells it nowhere else
 _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
-_BATCH: Final = 32 * 1024 * 1024  # bytes of an Arrow batch, as stored; Arrow itself ends at 2 GiB of payloads
+_BATCH: Final = 32 * 1024 * 1024  # bytes of an Arrow batch; Arrow itself ends at 2 GiB of payloads
 
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
@@ -82,8 +82,7 @@ def queue_size(split: Split) -> int:
 def _loop(reader: Any, split: Split, options: Options, coverage: Coverage) -> Iterator[pa.RecordBatch]:
     import pulsar
 
-    columns, last, most = Columns(split, payload=options.payload), split.last, batch_rows(split, options.rows)
-    at: Place = START
+    columns, last, at = Columns(split, options.rows, payload=options.payload), split.last, START
     try:
         for ledger, entry, index, messages in runs(reader.read_next, options.timeout):
             if (ledger, entry) != at:
@@ -93,7 +92,7 @@ def _loop(reader: Any, split: Split, options: Options, coverage: Coverage) -> It
                     break
                 coverage.entry(ledger, entry)
             columns.add(ledger, entry, index, messages)
-            if columns.rows >= most:
+            if columns.full:
                 coverage.rows += columns.rows
                 yield columns.batch()
             if at == last and (index < 0 or index + len(messages) >= batch_size(messages[-1].message_id())):
@@ -104,11 +103,6 @@ def _loop(reader: Any, split: Split, options: Options, coverage: Coverage) -> It
     if columns.rows:
         coverage.rows += columns.rows
         yield columns.batch()
-
-
-def batch_rows(split: Split, rows: int) -> int:
-    """Rows of an Arrow batch: as many as were asked for, fewer where messages are so large that they would not fit in one."""
-    return max(1, min(rows, _BATCH * split.entries // max(1, split.size)))
 
 
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
@@ -143,10 +137,11 @@ def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, i
 
 
 class Columns:
-    """Gathers messages, and turns them into Arrow column by column."""
+    """Gathers messages, and turns them into Arrow column by column: `most` of them, fewer where they are large."""
 
-    def __init__(self, split: Split, *, payload: bool) -> None:
-        self._split, self._payload = split, payload
+    def __init__(self, split: Split, most: int, *, payload: bool) -> None:
+        self._split, self._most, self._payload = split, most, payload
+        self._each = split.size // max(1, split.entries)
         self._schema = MESSAGES.arrow()
         self._begin()
 
@@ -156,15 +151,28 @@ class Columns:
         self._entries: list[int] = []
         self._indexes: list[int] = []
         self._published: list[int] = []
+        self._payloads: list[bytes] = []
+        self._size = 0
 
     @property
     def rows(self) -> int:
         """Messages gathered."""
         return len(self._messages)
 
+    @property
+    def full(self) -> bool:
+        """Whether it is time for a batch."""
+        return len(self._messages) >= self._most or self._size >= _BATCH
+
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
         """Consecutive messages of an entry, the first of them at `index`."""
         number = len(messages)
+        if self._payload:
+            found = [one.data() for one in messages]
+            self._payloads += found
+            self._size += max(sum(map(len, found)), self._each)
+        else:
+            self._size += self._each
         self._messages += messages
         self._ledgers += [ledger] * number
         self._entries += [entry] * number
@@ -188,7 +196,11 @@ class Columns:
             pa.array(list(chain.from_iterable(told)), strings),
             pa.array(list(chain.from_iterable(map(dict.values, told))), strings),
         )
-        payload = pa.array(_payloads(messages), pa.binary()) if self._payload else pa.nulls(number, pa.binary())
+        payload = (
+            pa.array(_nullable(self._payloads, messages), pa.binary())
+            if self._payload
+            else pa.nulls(number, pa.binary())
+        )
         sizes = pc.binary_length(payload).cast(pa.int64())
         made = pa.RecordBatch.from_arrays(
             [
@@ -214,8 +226,8 @@ class Columns:
         return made
 
 
-def _payloads(messages: list[Any]) -> list[bytes | None]:
-    found = [one.data() for one in messages]
+def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]:
+    """Payloads, None for those of messages that have none."""
     if all(found):
         return found
     return [one if one or not message.has_null_value() else None for one, message in zip(found, messages, strict=True)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from kodoctl.pipeline.source.ranges import Piece, Split
-from kodoctl.pipeline.source.reading import batch_rows, queue_size, runs
+from kodoctl.pipeline.source.reading import Columns, queue_size, runs
 
 Found = list[tuple[int, int, int, int]]
 
@@ -91,11 +91,44 @@ def test_a_batch_that_begins_in_its_middle_is_looked_at_message_by_message() -> 
     assert taken([*entry(6, 4)[2:], *entry(7, 2)])[0] == [(3, 6, 2, 1), (3, 6, 3, 1), (3, 7, 0, 2)]
 
 
+class Stored(NamedTuple):
+    """As much of a message as is looked at before a batch is made."""
+
+    size: int
+
+    def data(self) -> bytes:
+        return bytes(self.size)
+
+    def publish_timestamp(self) -> int:
+        return 1
+
+
 @pytest.mark.parametrize(
-    ("size", "entries", "rows"), [(10, 1, 5_000), (10**9, 10**6, 5_000), (10**9, 1_000, 33), (10**9, 10, 1)]
+    ("size", "together", "payload", "rows"),
+    [
+        (1_024, 100, True, 5_000),
+        (2**20, 1, True, 32),
+        (2**20, 1, False, 32),
+        (2**18, 4, True, 128),
+        (2**18, 4, False, 128),
+    ],
 )
-def test_a_batch_has_room_for_large_messages(size: int, entries: int, rows: int) -> None:
-    assert batch_rows(Split("persistent://a/b/c", 0, (Piece(1, 0, entries - 1, size),)), 5_000) == rows
+def test_an_arrow_batch_is_full_by_rows_and_by_bytes(size: int, together: int, payload: bool, rows: int) -> None:
+    split = Split("persistent://a/b/c", 0, (Piece(1, 0, 9_999, 10_000 * size * together),))
+    columns = Columns(split, 5_000, payload=payload)
+    for entry in range(10_000):
+        columns.add(1, entry, 0, [Stored(size)] * together)
+        if columns.full:
+            break
+    assert columns.rows == rows
+
+
+def test_an_arrow_batch_has_room_for_some_that_are_larger_than_all_on_average() -> None:
+    columns = Columns(Split("persistent://a/b/c", 0, (Piece(1, 0, 999_999, 10**9),)), 5_000, payload=True)
+    for entry in range(5):
+        assert not columns.full
+        columns.add(1, entry, -1, [Stored(7 * 2**20)])
+    assert columns.full
 
 
 @pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])
