@@ -35,9 +35,9 @@ class DeltaLedger:
         """An empty table where there is none."""
         import deltalake
 
-        if "://" not in self.path:
-            Path(self.path).mkdir(parents=True, exist_ok=True)
         try:
+            if "://" not in self.path:
+                Path(self.path).mkdir(parents=True, exist_ok=True)
             deltalake.DeltaTable.create(self.path, _schema(), mode="ignore", name=_NAME, storage_options=_STORE)
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
@@ -52,11 +52,11 @@ class DeltaLedger:
         columns = dict(zip(Entry._fields, zip(*entries, strict=True), strict=True))
         schema = _schema()
         table = pa.table([pa.array(columns[one.name], one.type) for one in schema], schema=schema)
-        if "://" not in self.path:
-            Path(self.path).parent.mkdir(parents=True, exist_ok=True)
         self._commits += 1
         numbered = deltalake.CommitProperties(app_transactions=[deltalake.Transaction(self._writer, self._commits)])
         try:
+            if "://" not in self.path:
+                Path(self.path).parent.mkdir(parents=True, exist_ok=True)
             deltalake.write_deltalake(
                 self.path, table, mode="append", name=_NAME, commit_properties=numbered, storage_options=_STORE
             )

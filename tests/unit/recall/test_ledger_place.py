@@ -1,0 +1,22 @@
+"""Where a ledger cannot be, that is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kodoctl.errors import KodoctlError
+from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall.ledger import Entry, Event
+
+ENTRY = Entry("run", Event.INTENT, "r" * 32, "persistent://a/b/c-DLQ", "1:0:0:-1", 1, "lane", 1)
+
+
+@pytest.mark.parametrize("place", ["/proc/nowhere/ledger", "{}/file/below/ledger"])
+def test_a_ledger_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").touch()
+    ledger = DeltaLedger(place.format(tmp_path))
+    for write in (ledger.create, lambda: ledger.append([ENTRY])):
+        with pytest.raises(KodoctlError, match="K557"):
+            write()
