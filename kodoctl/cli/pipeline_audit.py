@@ -49,15 +49,17 @@ def audit(
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.judging import judge_landing
-    from kodoctl.pipeline.landing import Landing, must_hold
+    from kodoctl.pipeline.landing import Landing, must_hold, read_at
     from kodoctl.pipeline.told import EXIT_CODES, lines
     from kodoctl.pipeline.verdict import Outcome
     from kodoctl.pulsar.admin_http import HttpAdmin
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))
+    at = read_at(place.manifests())
     with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
-        found = {"run": run, **judge_landing(spark, place, expansion, admin, ledger)}
+        judged = judge_landing(spark, place, expansion, admin, ledger)
+    found = {"run": run, "read_at": at, **judged}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))
     else:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
+from kodoctl.pipeline.counting import moment
 from kodoctl.pipeline.harm import CALM, Move
 from kodoctl.plan.figures import many
 from kodoctl.render.plan_text import Line
@@ -77,7 +77,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
 
 def _why(move: Mapping[str, Any], goal: Duration, width: int) -> str:
     count = len(move["windows"])
-    span = f"{many(count, 'window')} from {_moment(move['windows'][0])} to {_moment(move['windows'][-1] + width)} UTC"
+    span = f"{many(count, 'window')} from {moment(move['windows'][0])} to {moment(move['windows'][-1] + width)} UTC"
     if move["action"] == "upgrade":
         return f"calm: {move['share']:.1%} of all messages in {span}, and less than {CALM:.1%} in each"
     late, other = move["others_late"], move["others_late_else"]
@@ -100,7 +100,3 @@ def _table(victims: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
     for row in (heads, *rows):
         numbers = "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
         yield Line(f"  {row[0]:<{widths[0]}}{numbers}", "dim" if row is heads else "")
-
-
-def _moment(ms: int) -> str:
-    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M}"

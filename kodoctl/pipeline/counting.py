@@ -86,7 +86,7 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
     """For people: a table of lanes for each topic and subscription, then one of tenants for each topic."""
     width = Duration(document["window_ms"])
     yield Line(
-        f"{many(document['windows'], 'window')} of {width}, {_moment(document['since'])} to {_moment(document['until'])} UTC"
+        f"{many(document['windows'], 'window')} of {width}, {moment(document['since'])} to {moment(document['until'])} UTC"
     )
     for (topic, subscription), lanes in _groups(document["lanes"]).items():
         yield Line()
@@ -149,5 +149,6 @@ def _number(value: float | None) -> str:
     return f"{value / 1e6:,.1f}M" if value >= 1e7 else f"{value:,.0f}"
 
 
-def _moment(ms: int) -> str:
+def moment(ms: int) -> str:
+    """UTC, to the minute, without saying so."""
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M}"

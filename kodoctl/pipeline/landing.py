@@ -228,6 +228,12 @@ def finished(manifests: list[Manifest]) -> list[str]:
     return sorted(run for run, at in begun.items() if at <= last)
 
 
+def read_at(manifests: list[Manifest]) -> int:
+    """When the last run that ended by itself began, ms since the epoch; 0: none did."""
+    runs = finished(manifests)
+    return max((one.at for one in manifests if one.batch is None and one.run in runs), default=0)
+
+
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
     """Raises UsageError when no run has ended by itself, or (`messages`: that is all that is asked) no message has landed: a typo
     in --landing or --env must not look like an empty cluster. `typed`: what kodoctl.pipeline.typed says of it. Starts no

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kodoctl.pipeline.counting import moment
 from kodoctl.pipeline.verdict import Evidence, Fate, Outcome, Part, Verdict
 
 FORMAT_VERSION: Final = 1
@@ -88,6 +89,8 @@ def lines(document: Mapping[str, Any]) -> Iterator[str]:
     planned = sum(part["entries_planned"] for part in document["coverage"])
     seen = sum(part["entries_seen"] for part in document["coverage"])
     yield f"coverage: {seen:,} of {planned:,} entries of {len(document['coverage'])} partitions"
+    if "read_at" in document:
+        yield f"read at {moment(document['read_at'])} UTC: what came later is not judged"
     yield from _samples(document["findings"])
     for query in document["sql"]:
         yield f"sql: {query}"

@@ -9,7 +9,7 @@ import pytest
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import State
-from tests.spark.traffic import Traffic
+from tests.spark.traffic import BEGIN, Traffic
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 TOPICS = "orders: {partitions: 1, subscriptions: {billing: {states: [retrying], audit: true}}}"
@@ -47,6 +47,7 @@ def test_loss_and_doubt_are_exit_codes_and_every_run_has_its_id(spark, workspace
     found = judge.audits(lambda traffic: traffic.store(3, "cleo"), 5, "--format", "json").json()
     assert (found["verdict"], found["findings"][0]["fate"]) == ("loss", "lost")
     assert found["run"]
+    assert found["read_at"] == round((BEGIN.timestamp() + 60) * 1000), "the run that read, not this one"
     told = judge.audits(_one_record_less, 6)
     run = told.err.split()[1].rstrip(":")
     assert told.out.splitlines()[-1] == f"run: {run}"

@@ -58,4 +58,5 @@ def test_exit_codes_tell_the_verdicts_apart():
 
 
 def test_the_run_is_told_last():
-    assert list(lines({**told(), "run": "20260102-030405-9f86d081"}))[-1] == "run: 20260102-030405-9f86d081"
+    text = list(lines({**told(), "read_at": 1_767_322_980_000, "run": "20260102-030405-9f86d081"}))
+    assert text[-2:] == ["read at 2026-01-02 03:03 UTC: what came later is not judged", "run: 20260102-030405-9f86d081"]
