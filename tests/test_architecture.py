@@ -105,6 +105,13 @@ def test_every_library_that_is_imported_is_declared_and_every_declared_one_is_im
     assert not runtime - used - not_yet, "declared, and nobody imports it"
 
 
+def test_sessions_of_spark_are_made_in_one_place() -> None:
+    """Elsewhere they would say what Spark says, and answer in the machine's own time zone."""
+    made = ("SparkSession.builder", "SparkContext(")
+    found = {_name(path) for path in SOURCES if any(one in path.read_text(encoding="utf-8") for one in made)}
+    assert found == {"kodoctl/pipeline/session.py"}
+
+
 def test_spark_runs_our_python_where_few_rows_pass_and_nowhere_else() -> None:
     """A row that goes through Python costs more than all else that is done with it. The source itself is Python, in Arrow batches."""
     ours = {"udf", "pandas_udf", "arrow_udf", "applyInPandas", "applyInArrow", "mapInPandas", "mapInArrow", "toPandas", "rdd",

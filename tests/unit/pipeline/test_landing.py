@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.failing import failed
-from kodoctl.pipeline.landing import Landing, Manifest
+from kodoctl.pipeline.landing import Landing, Manifest, Part
 
 
 @pytest.mark.parametrize(
@@ -44,3 +44,14 @@ def test_a_folder_that_is_gone_is_told_as_such() -> None:
     found = failed(said, error("K577", "Spark failed", said))
     assert str(found).startswith("K573")
     assert "file:/land/trade/base/events/000000001-r.1 is gone, and a manifest names it" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "touched"),
+    [(None, None, True), (10, 20, True), (5, 10, False), (5, 11, True), (20, 30, True), (21, 30, False)],
+)
+def test_batches_are_passed_over_by_the_bounds_of_their_times(
+    since: int | None, until: int | None, *, touched: bool
+) -> None:
+    assert Part("events/1", 3, 10, 20).touches(since, until) is touched
+    assert Part("cursors/1", 3).touches(since, until), "no bounds: nobody knows"
