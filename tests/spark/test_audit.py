@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
-from kodoctl.pipeline.transforms.audit import findings, judged, messages, tallied
-from kodoctl.pipeline.transforms.places import LANES, places
+from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.transforms.places import LANES, hops, places
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps
 from kodoctl.pipeline.verdict import Evidence, Fate, judge
 from tests.spark import disasters, world
@@ -25,7 +25,8 @@ def found(spark):
     settled = [(m.topic, 0, m.ledger, m.entry, -1, how) for w in worlds for m, how in w.letters]
     letters = spark.createDataFrame(settled, world.LETTERS)
     lanes = spark.createDataFrame([row for w in worlds for row in w.lanes()], LANES)
-    known = judged(places(events, transitions, letters, lanes).persist(), lanes).persist()
+    came = outcomes(places(events, transitions, letters, lanes), lanes).persist()
+    known = judged(came, hops(events, lanes)).persist()
     fates = defaultdict(dict)
     for row in tallied(messages(known)).collect():
         fates[row.family][FATES[row["rank"]]] = row.messages

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 
-from kodoctl.pipeline.transforms.numbers import counted, holes
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
 
 CASES = {
     "none": [1, 2, 3],
@@ -27,25 +29,36 @@ def missing(numbers):
     return found
 
 
+def repeats(numbers):
+    known = [number for number in numbers if number >= 1]
+    return len(known) - len(set(known))
+
+
 def test_holes_are_those_of_a_set(spark):
     chosen = random.Random(7)
     some = [number for number in range(1, 2_000) if chosen.random() < 0.9]
     cases = {**CASES, "random": some * 2}
     rows = [(name, number) for name, numbers in cases.items() for number in numbers]
     chosen.shuffle(rows)
-    ranges = counted(spark.createDataFrame(rows, "run string, number bigint"), ["run"], "number")
+    told = spark.createDataFrame(rows, "run string, number bigint").withColumn("of", F.col("number") % 2)
+    ranges = counted(told, ["run"], "number")
     found = {name: [] for name in cases}
-    for row in holes(ranges, ["run"]).collect():
-        found[row.run].append((row.first, row.last))
+    for row in holes(ranges, ["run"]).where("`from` IS NOT NULL").collect():
+        found[row.run].append((row["from"], row["to"]))
     assert {name: sorted(one) for name, one in found.items()} == {name: missing(one) for name, one in cases.items()}
     seen = {row.run: row.seen for row in ranges.groupBy("run").agg({"rows": "sum"}).toDF("run", "seen").collect()}
     assert seen == {name: sum(number >= 1 for number in numbers) for name, numbers in cases.items()}
+    sums = {
+        row.run: (row.missing, row.repeats, row.of)
+        for row in summed(worded(told, ["run", "of"], "number"), ["run"], "of").collect()
+    }
+    assert sums == {name: (sum(b - a + 1 for a, b in missing(one)), repeats(one), 1) for name, one in cases.items()}
 
 
 def test_a_range_that_only_says_how_far_it_went(spark):
     rows = [("r", 1, 3), ("r", 11, 10), ("s", 1, 0), ("t", 5, 4), ("t", 2, 3)]
     ranges = spark.createDataFrame(rows, "run string, first bigint, last bigint")
-    found = sorted(tuple(row) for row in holes(ranges, ["run"]).collect())
+    found = sorted((row.run, row["from"], row["to"]) for row in holes(ranges, ["run"]).collect() if row["from"])
     assert found == [("r", 4, 10), ("t", 1, 1), ("t", 4, 4)]
 
 

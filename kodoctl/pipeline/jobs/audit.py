@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
 from kodoctl.pipeline.told import SAMPLES, Finding, document
-from kodoctl.pipeline.transforms.audit import findings, judged, messages, tallied
-from kodoctl.pipeline.transforms.places import LANES, places
+from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.transforms.places import LANES, hops, places
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps
 from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Tally, judge
 from kodoctl.topology.expand import Expansion
@@ -77,12 +77,10 @@ def judging(
     ground = _surveyed(tables, expansion, stored_from or {})
     lanes = spark.createDataFrame(ground.lanes, LANES)
     settled = spark.createDataFrame(list(letters), _LETTERS)
-    known = places(tables.events, tables.transitions, settled, lanes).persist()
-    verdicts = judged(known, lanes).persist()
+    known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
-        yield Judged(tables, ground, lanes, verdicts)
+        yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))
     finally:
-        verdicts.unpersist()
         known.unpersist()
 
 

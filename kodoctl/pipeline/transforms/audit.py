@@ -13,6 +13,7 @@ from kodoctl.topology.audit import Event
 
 CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
 FINDINGS: Final = (Fate.OVERDUE, Fate.UNPROVED, Fate.UNKNOWN, Fate.LOST)
+_CAUSES: Final = 100  # rank and cause in one number: a struct is not compared, and costs more than the judgement
 _AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
 _LANE: Final = (
     "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "started_ledger", "started_entry",
@@ -20,35 +21,48 @@ _LANE: Final = (
 )  # fmt: skip
 
 
-def judged(places: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, rank, cause, deeds, published) of every place that was read; `rank` is of
-    kodoctl.pipeline.verdict.RANKS, `cause` of CAUSES, null where there is none. `places` is read twice: persist it.
+def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(PLACE, family, identity, next, deeds, published, alone, followed) of every place: what it comes to if no next hop was
+    stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads it twice: persist it.
     """
     known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn("gone", _gone())
-    # A next place in the same chain of hops shows that a message was moved even where no record says so.
-    chained = (
-        known.where(F.col("stored") & F.col("meant") & (F.col("hop") > 0))
-        .select("family", F.col("here").alias("next"))
-        .distinct()
-        .withColumn("followed", F.lit(True))
+    return known.select(
+        *PLACE,
+        "family",
+        "identity",
+        "next",
+        "deeds",
+        "published",
+        _judgement(followed=False).alias("alone"),
+        _judgement(followed=True).alias("followed"),
     )
-    doubtful = F.col("gone") | F.col("astray")
-    settled = known.where(~doubtful).withColumn("followed", F.lit(None).cast("boolean"))
+
+
+def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
+    """(PLACE, family, identity, rank, cause, deeds, published) of every place that was read; `rank` is of
+    kodoctl.pipeline.verdict.RANKS, `cause` of CAUSES, null where there is none. `hops`: kodoctl.pipeline.transforms.places.hops.
+    """
+    doubtful = F.col("alone") != F.col("followed")
+    decided = outcomes.where(~doubtful).withColumn("came", F.col("alone"))
+    asked = (
+        outcomes.where(doubtful)
+        .join(hops.withColumn("found", F.lit(True)), ["family", "next"], how="left")
+        .withColumn("came", F.when(F.col("found"), F.col("followed")).otherwise(F.col("alone")))
+    )
+    columns = (*PLACE, "family", "identity", "deeds", "published", "came")
     return (
-        known.where(doubtful)
-        .join(chained, ["family", "next"], how="left")
-        .unionByName(settled)
-        .withColumn("judgement", _judgement())
+        asked.select(*columns)
+        .unionByName(decided.select(*columns))
+        .where(F.col("came") != _AWAY)
         .select(
             *PLACE,
             "family",
             "identity",
-            F.col("judgement.rank").alias("rank"),
-            F.col("judgement.cause").alias("cause"),
+            F.expr(f"came div {_CAUSES}").cast("int").alias("rank"),
+            F.nullif(F.col("came") % _CAUSES, F.lit(0)).alias("cause"),
             "deeds",
             "published",
         )
-        .where(F.col("rank") != _AWAY)
     )
 
 
@@ -113,63 +127,61 @@ def _acknowledged() -> Column:
 
 def _gone() -> Column:
     """Stored for the subscription, acknowledged by it, and no record says why."""
-    mine = F.col("stored") & F.col("meant") & (F.col("state") != "dead") & F.col("weight").isNull()
+    mine = F.col("stored") & F.col("meant") & (F.col("state") != "dead") & (F.col("weight") == 0)
     return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
 
 
 def _is(fate: Fate, cause: Cause | None = None) -> Column:
-    why = F.lit(CAUSES[cause] if cause else None).cast("int")
-    return F.struct(F.lit(RANKS[fate]).alias("rank"), why.alias("cause"))
+    return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
 
 
-def _judgement() -> Column:
-    away = F.struct(F.lit(_AWAY).alias("rank"), F.lit(None).cast("int").alias("cause"))
+def _judgement(*, followed: bool) -> Column:
     absent = F.col("mark_ledger").isNull()
     return (
-        F.when(~F.col("stored"), _of_absent(away))
+        F.when(~F.col("stored"), _of_absent())
         .when(~F.col("meant"), _is(Fate.NOT_FOR_ME))
         .when(F.col("state") == "dead", _of_dead(absent))
-        .when(F.col("weight").isNotNull(), _of_recorded(absent))
+        .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
-        .when(F.col("gone"), _of_gone())
+        .when(F.col("gone"), _of_gone(followed=followed))
         .when(F.col("read_at") - F.col("published") > F.col("horizon"), _is(Fate.OVERDUE))
         .when(F.col("state") == "ready", _is(Fate.OPEN))
         .otherwise(_is(Fate.WAITING))
     )
 
 
-def _of_absent(away: Column) -> Column:
+def _of_absent() -> Column:
     """Somebody says that a message is (or was) here, and none was read."""
     outside = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False)) | ~F.coalesce(
         _at_most("last_ledger", "last_entry"), F.lit(False)
     )
     return (
         F.when(outside & F.col("named"), _is(Fate.MOVING))
-        .when(outside, away)
+        .when(outside, _AWAY)
         .when(~F.col("covered"), _is(Fate.UNPROVED, Cause.UNCOVERED))
-        .when(F.col("weight").isNotNull(), _is(Fate.UNKNOWN))
+        .when(F.col("weight") > 0, _is(Fate.UNKNOWN))
         .when(F.col("named"), _is(Fate.LOST, Cause.VANISHED))
-        .otherwise(away)
+        .otherwise(_AWAY)
     )
 
 
 def _of_dead(absent: Column) -> Column:
     return (
-        F.when(F.col("settled") == 2, _is(Fate.MOVING))
-        .when(F.col("settled") == 1, _is(Fate.DISCARDED))
+        F.when(F.col("sent"), _is(Fate.MOVING))
+        .when(F.col("discarded"), _is(Fate.DISCARDED))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
         .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
         .otherwise(_is(Fate.DEAD))
     )
 
 
-def _of_recorded(absent: Column) -> Column:
+def _of_recorded(absent: Column, *, followed: bool) -> Column:
     weight = F.col("weight")
     return (
         F.when(weight >= WEIGHTS[Event.REPEATED], _is(Fate.DONE))
         .when(weight == WEIGHTS[Event.DISCARDED], _is(Fate.DISCARDED))
         .when(weight == WEIGHTS[Event.SKIPPED], _is(Fate.NOT_FOR_ME))
-        .when(F.col("followed") | ~F.col("astray"), _is(Fate.MOVING))
+        .when(F.lit(followed) | ~F.col("astray"), _is(Fate.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
         .when(_acknowledged(), _is(Fate.UNPROVED, Cause.NOWHERE))
@@ -177,12 +189,12 @@ def _of_recorded(absent: Column) -> Column:
     )
 
 
-def _of_gone() -> Column:
+def _of_gone(*, followed: bool) -> Column:
+    if followed:
+        return F.when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNRECORDED)).otherwise(_is(Fate.MOVING))
     begun = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
     return (
-        F.when(F.col("followed") & F.col("recorded"), _is(Fate.UNPROVED, Cause.UNRECORDED))
-        .when(F.col("followed"), _is(Fate.MOVING))
-        .when(begun, _is(Fate.UNPROVED, Cause.BEFORE))
+        F.when(begun, _is(Fate.UNPROVED, Cause.BEFORE))
         .when(F.col("proved"), _is(Fate.LOST, Cause.GONE))
         .when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNCOVERED))
         .otherwise(_is(Fate.UNPROVED, Cause.NO_RECORDS))

@@ -16,16 +16,7 @@ _WORD = 64
 
 def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left out."""
-    words = (
-        numbers.where(F.col(number) >= 1)
-        .select(
-            *keys,
-            F.expr(f"`{number}` div {_WORD}").alias("word"),
-            F.expr(f"shiftleft(1L, cast(`{number}` % {_WORD} as int))").alias("bit"),
-        )
-        .groupBy(*keys, "word")
-        .agg(F.bit_or("bit").alias("bits"), F.count("*").alias("rows"))
-    )
+    words = worded(numbers, keys, number)
     whole = words.where(F.bit_count("bits") == _WORD).select(
         *keys,
         (F.col("word") * _WORD).alias("first"),
@@ -33,6 +24,32 @@ def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
         "rows",
     )
     return whole.unionByName(_single(words, keys))
+
+
+def summed(words: DataFrame, keys: Sequence[str], greatest: str) -> DataFrame:
+    """(keys, missing, repeats, greatest): how many numbers from 1 up to the highest one no row has, how many rows have a number
+    that another one has, and the greatest value of the column of that name. `words`: as `worded` makes them, perhaps several
+    of one number.
+    """
+    own = F.max(greatest).alias(greatest)
+    distinct = F.sum(F.bit_count("bits"))
+    return (
+        words.groupBy(*keys, "word")
+        .agg(F.bit_or("bits").alias("bits"), F.sum("rows").alias("rows"), F.max("highest").alias("highest"), own)
+        .groupBy(*keys)
+        .agg((F.max("highest") - distinct).alias("missing"), (F.sum("rows") - distinct).alias("repeats"), own)
+    )
+
+
+def worded(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
+    """(keys, word, bits, rows, highest) of the words that hold any number. Numbers below 1 are left out."""
+    return (
+        numbers.where(F.col(number) >= 1)
+        .withColumn("word", F.expr(f"`{number}` div {_WORD}"))
+        .withColumn("bit", F.expr(f"shiftleft(1L, cast(`{number}` % {_WORD} as int))"))
+        .groupBy(*keys, "word")
+        .agg(F.bit_or("bit").alias("bits"), F.count("*").alias("rows"), F.max(number).alias("highest"))
+    )
 
 
 def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
@@ -51,13 +68,15 @@ def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """(keys, first, last) of every run of numbers from 1 up to the highest `last` that no range has. `ranges`: (keys, first,
-    last), which may overlap; one with `last` below `first` only says that its key is there.
+    """The ranges, each with the hole before it, if there is one: `from` and `to` of the numbers from 1 up to its `first` that no
+    range has, else null. `ranges`: (keys, first, last, …), which may overlap; one with `last` below `first` only says that its
+    key is there.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
+    hole = F.col("first") > F.col("known") + 1
     return (
-        ranges.select(*keys, "first", "last")
-        .withColumn("known", F.coalesce(F.max("last").over(before), F.lit(0)))
-        .where(F.col("first") > F.col("known") + 1)
-        .select(*keys, (F.col("known") + 1).alias("first"), (F.col("first") - 1).alias("last"))
+        ranges.withColumn("known", F.coalesce(F.max("last").over(before), F.lit(0)))
+        .withColumn("from", F.when(hole, F.col("known") + 1))
+        .withColumn("to", F.when(hole, F.col("first") - 1))
+        .drop("known")
     )

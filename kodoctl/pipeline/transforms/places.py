@@ -8,6 +8,7 @@ place; no join of facts decides anything.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -36,60 +37,85 @@ WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leav
 }  # fmt: skip
 _ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
 _DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
-_KINDS: Final = {
-    "stored": "boolean", "meant": "boolean", "published": "bigint", "identity": "bigint", "here": "bigint", "next": "bigint",
-    "hop": "int", "weight": "int", "deed": "bigint", "named": "boolean", "astray": "boolean", "settled": "string",
-}  # fmt: skip
+_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT = (1 << bit for bit in range(6))
+_RECORDED: Final = 6  # bits from here on: a record of that weight
+_COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", "next": "bigint", "deed": "bigint"}
 
 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """One row a place: (PLACE, stored, meant, published, identity, here, next, hop, weight, deeds, named, astray, settled).
+    """One row a place: (PLACE, stored, meant, published, identity, next, weight, deeds, named, astray, sent, discarded).
 
-    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, settled) of the ledger of recalls. `identity`, `here`
-    and `next` are hashes: of what names the message over all hops, of its place in its own chain of hops, and of the next
-    one. `deeds`: how often it was done, 2 = more than once. `named`: a record says that the next hop is here. `astray`: its
-    own record names a next hop that cannot have been read.
+    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, settled) of the ledger of recalls. `identity` and `next`
+    are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `weight`: of the
+    heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record says that the
+    next hop is here. `astray`: its own record names a next hop that cannot have been read. `sent`, `discarded`: a recall's
+    ledger says so.
     """
-    return (
+    # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
+    facts = (
         _stored(events, lanes)
         .unionByName(_recorded(transitions, lanes))
         .unionByName(_named(transitions, lanes))
         .unionByName(_settled(letters, lanes))
         .groupBy(*PLACE)
         .agg(
-            F.max("stored").alias("stored"),
-            F.max("meant").alias("meant"),
+            F.bit_or("facts").alias("facts"),
             F.max("published").alias("published"),
             F.max("identity").alias("identity"),
-            F.max("here").alias("here"),
             F.max("next").alias("next"),
-            F.max("hop").alias("hop"),
-            F.max("weight").alias("weight"),
             F.min("deed").alias("first_deed"),
             F.max("deed").alias("last_deed"),
-            F.max("named").alias("named"),
-            F.max("astray").alias("astray"),
-            F.max(F.when(F.col("settled") == "sent", 2).when(F.col("settled") == "discarded", 1)).alias("settled"),
-        )
-        .select(
-            *PLACE,
-            F.coalesce("stored", F.lit(False)).alias("stored"),
-            "meant",
-            "published",
-            "identity",
-            "here",
-            "next",
-            "hop",
-            "weight",
-            F.when(F.col("first_deed").isNull(), 0)
-            .when(F.col("first_deed") == F.col("last_deed"), 1)
-            .otherwise(2)
-            .alias("deeds"),
-            F.coalesce("named", F.lit(False)).alias("named"),
-            F.coalesce("astray", F.lit(False)).alias("astray"),
-            "settled",
         )
     )
+    heavy = sorted(set(WEIGHTS.values()), reverse=True)
+    return facts.select(
+        *PLACE,
+        _has(_STORED).alias("stored"),
+        _has(_MEANT).alias("meant"),
+        "published",
+        "identity",
+        "next",
+        F.coalesce(*(F.when(_has(_of_weight(one)), one) for one in heavy), F.lit(0)).alias("weight"),
+        F.when(F.col("first_deed").isNull(), 0)
+        .when(F.col("first_deed") == F.col("last_deed"), 1)
+        .otherwise(2)
+        .alias("deeds"),
+        _has(_NAMED).alias("named"),
+        _has(_ASTRAY).alias("astray"),
+        _has(_SENT).alias("sent"),
+        _has(_DISCARDED).alias("discarded"),
+    )
+
+
+def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, next): the places of stored messages that were moved, as `places` has them: a message whose `next` is here was
+    moved, even where no record says so.
+    """
+    readers = lanes.select("family", "msg_topic", "msg_partition", F.col("subscription").alias("reader"))
+    return (
+        events.where(F.col("hop") > 0)
+        .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
+        .where(_is_meant())
+        .select("family", F.xxhash64("mid", "hop").alias("next"))
+        .distinct()
+    )
+
+
+def _is_meant() -> Column:
+    return F.coalesce(F.col("for_subscription") == F.col("reader"), F.lit(True))
+
+
+def _of_weight(weight: int) -> int:
+    return 1 << (_RECORDED + weight)
+
+
+def _has(bit: int) -> Column:
+    return F.col("facts").bitwiseAND(F.lit(bit)) != 0
+
+
+def _facts(*given: tuple[Column, int]) -> Column:
+    """Bits of what is so; a condition that is null is not."""
+    return reduce(Column.bitwiseOR, (F.when(condition, bit).otherwise(0) for condition, bit in given))
 
 
 def identified(identity: str, mid: str) -> Column:
@@ -98,13 +124,10 @@ def identified(identity: str, mid: str) -> Column:
 
 
 def _row(**columns: Column) -> list[Column]:
-    """The columns of a tagged row; those not given are null."""
+    """The columns of a row that is put together with others of its place; those not given are null."""
     return [
-        F.col("lane"),
-        F.col("ledger"),
-        F.col("entry"),
-        F.col("batch"),
-        *(columns.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _KINDS.items()),
+        *(F.col(name) for name in PLACE),
+        *(columns.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()),
     ]
 
 
@@ -118,13 +141,13 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
         .join(readers, ["msg_topic", "msg_partition"], how="inner")
         .select(
             *_row(
-                stored=F.lit(True),
-                meant=F.coalesce(F.col("for_subscription") == F.col("reader"), F.lit(True)),
+                facts=_facts(
+                    (F.lit(True), _STORED),
+                    (_is_meant(), _MEANT),
+                ),
                 published=F.unix_millis("publish_ts"),
                 identity=identified("kodo_id", "mid"),
-                here=F.xxhash64("mid", "hop"),
                 next=F.xxhash64("mid", F.col("hop") + 1),
-                hop=F.col("hop"),
             )
         )
     )  # fmt: skip
@@ -148,10 +171,12 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
         .join(F.broadcast(ends), ["target_topic", "target_part", "subscription"], how="left")
         .select(
             *_row(
+                facts=_facts(
+                    *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
+                    (event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False)), _ASTRAY),
+                ),
                 identity=F.xxhash64("identity"),
-                weight=F.coalesce(*(F.when(event == name.value, weight) for name, weight in WEIGHTS.items())),
                 deed=F.when(event.isin(*_DOES), F.xxhash64("worker_run", "number")),
-                astray=event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False)),
             )
         )
     )
@@ -164,8 +189,8 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     )
     moved = _split(transitions.where(F.col("event").isin(*_ONWARD)), "target_id", "")
     handed = _split(transitions.where(F.col("event") == Event.TRANSFERRED.value), "target_id", "")
-    row = _row(named=F.lit(True), identity=F.xxhash64("identity"))
-    other = _row(named=F.lit(True))
+    row = _row(facts=F.lit(_NAMED), identity=F.xxhash64("identity"))
+    other = _row(facts=F.lit(_NAMED))
     return (
         moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
         .select(*row)
@@ -180,13 +205,13 @@ def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     return (
         letters.withColumnRenamed("batch_index", "batch")
         .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
-        .select(*_row(settled=F.col("settled")))
+        .select(*_row(facts=_facts((F.col("settled") == "sent", _SENT), (F.col("settled") == "discarded", _DISCARDED))))
     )
 
 
 def _split(records: DataFrame, place: str, prefix: str) -> DataFrame:
     """`ledger:entry:partition:batch index` as four columns; null where it is none."""
-    parts = F.split(place, ":")
+    parts = F.split(F.nullif(F.col(place), F.lit("")), ":")  # casting no number to one costs ten times a number
     numbers = {
         f"{prefix}{name}": F.try_element_at(parts, F.lit(at + 1)).try_cast(kind)
         for at, (name, kind) in enumerate(

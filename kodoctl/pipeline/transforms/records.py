@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
-from kodoctl.pipeline.transforms.numbers import counted, holes
+from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
 
 _KEY: Final = ("msg_topic", "seq_partition", "seq_run")
 _SAID: Final = (
@@ -22,21 +22,15 @@ def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
-    of = (
-        runs.join(F.broadcast(families), ["topic", "subscription"], how="inner")
-        .groupBy("run")
-        .agg(F.max("family").alias("family"))
-    )
-    ranges = counted(runs, ["run"], "number")
-    gone = holes(ranges, ["run"]).groupBy("run").agg(F.sum(F.expr("last - first + 1")).alias("missing"))
-    again = ranges.groupBy("run").agg(F.sum(F.expr("`rows` - (last - first + 1)")).alias("repeats"))
+    words = worded(runs, ["run", "topic", "subscription"], "number")
+    of = words.join(F.broadcast(families), ["topic", "subscription"], how="left")
     holed = F.when(F.col("missing") > 0, F.col("run"))
     return (
-        again.join(gone, "run", how="left")
-        .join(of, "run", how="inner")
+        summed(of, ["run"], "family")
+        .where(F.col("family").isNotNull())
         .groupBy("family")
         .agg(
-            F.coalesce(F.sum("missing"), F.lit(0)).alias("missing"),
+            F.sum("missing").alias("missing"),
             F.sum("repeats").alias("repeats"),
             F.slice(F.array_sort(F.collect_set(holed)), 1, _SOME).alias("runs"),
         )
@@ -68,21 +62,24 @@ def producer_gaps(events: DataFrame) -> DataFrame:
     """
     first = _first_hops(events).where(F.col("seq_run").isNotNull())
     marks = first.where(F.col("seq_high").isNotNull())
-    ranges = counted(first.where(F.col("seq_number").isNotNull()), _KEY, "seq_number")
+    own = F.expr("`rows` - (last - first + 1)").alias("repeats")
+    ranges = counted(first.where(F.col("seq_number").isNotNull()), _KEY, "seq_number").select(
+        *_KEY, "first", "last", own
+    )
     void = marks.select(*_KEY, F.explode("seq_void").alias("void")).select(*_KEY, "void.first", "void.last")
     high = marks.select(*_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
-    seen = ranges.select(*_KEY, "first", "last").unionByName(void).unionByName(high)
-    told = F.greatest(F.lit(0), F.expr("least(last, coalesce(until, 0)) - first + 1"))
-    gone = (
-        holes(seen, _KEY)
+    said = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
+    missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
+    told = F.greatest(F.lit(0), F.least("to", F.coalesce("until", F.lit(0))) - F.col("from") + 1)
+    return (
+        holes(ranges.unionByName(said), _KEY)
         .join(F.broadcast(_told(marks)), list(_KEY), how="left")
         .groupBy(*_KEY)
-        .agg(F.sum(F.expr("last - first + 1")).alias("missing"), F.sum(told).alias("told"))
-    )
-    again = ranges.groupBy(*_KEY).agg(F.sum(F.expr("`rows` - (last - first + 1)")).alias("repeats"))
-    return (
-        again.join(gone, list(_KEY), how="full")
-        .select(*_KEY, *(F.coalesce(name, F.lit(0)).alias(name) for name in ("missing", "told", "repeats")))
+        .agg(
+            F.sum(missing).alias("missing"),
+            F.sum(F.when(F.col("from").isNull(), 0).otherwise(told)).alias("told"),
+            F.sum("repeats").alias("repeats"),
+        )
         .where((F.col("missing") > 0) | (F.col("repeats") > 0))
     )
 
