@@ -3,9 +3,11 @@
     python benchmarks/pipeline/ingest.py [--messages 400000] [--partitions 4] [--size 1024] [--rounds 3]
 
 Needs a broker (kodoctl dev up --use). Arms, in random order in each round, one warm session for both of Spark's: `ingest` (a
-topology's topics into a new landing: events, coverage, cursors, manifests, checkpoint), `source` (spark.read of the ready
-topic, written as Parquet: no canonical events, nothing that could be resumed), `pyarrow` (Reader loops in as many processes as
-cores, Parquet by pyarrow: what a user writes without Spark). `peak`: MiB of Python, Java and workers together.
+topology's topics into a new landing: events, coverage, cursors, manifests, checkpoint), `sketch` (the bar: our source as a plain
+stream, AvailableNow, by foreachBatch into a folder of Parquet a batch, in batches of the same bytes; it could be resumed, its rows
+are as read, nothing is proved), `source` (spark.read of the ready topic, written as Parquet: no canonical events, nothing that
+could be resumed), `pyarrow` (Reader loops in as many processes as cores, Parquet by pyarrow: what a user writes without Spark).
+`peak`: MiB of Python, Java and workers together.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ namespace: ns
 topics:
   flow: {{partitions: {partitions}, fair_by: uid, subscriptions: {{s: {{audit: true}}}}}}
 """
-ARMS = ("ingest", "source", "pyarrow")
+ARMS = ("ingest", "sketch", "source", "pyarrow")
+MAX_BYTES = 256 * 2**20  # of a batch
 
 
 def main() -> None:
@@ -70,17 +73,27 @@ def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> li
         spark.dataSource.register(PulsarSource)
 
         def ingested(folder: Path) -> tuple[int, float]:
-            request = job.Request(expansion, where, Landing(str(folder), "bench", None), "bench-0", 256 * 2**20)
+            request = job.Request(expansion, where, Landing(str(folder), "bench", None), "bench-0", MAX_BYTES)
             present, _ = job.present(request)
             took, done = timed(lambda: job.ingest(request, present, spark, lambda _: None))
             return sum(one.events for one in done), took
 
+        options = {
+            "topic": f"persistent://{space}/flow",
+            "adminUrl": where.admin_url,
+            "serviceUrl": where.broker_url,
+        }
+
+        def sketched(folder: Path) -> tuple[int, float]:
+            def land(rows: Any, batch: int) -> None:
+                rows.write.mode("overwrite").parquet(f"{folder}/rows/batch_id={batch}")
+
+            read = spark.readStream.format("pulsar").options(**options, maxBytesPerTrigger=str(MAX_BYTES)).load()
+            stream = read.writeStream.foreachBatch(land).option("checkpointLocation", str(folder / "checkpoint"))
+            took, _ = timed(lambda: stream.trigger(availableNow=True).start().awaitTermination())
+            return spark.read.parquet(str(folder / "rows")).count(), took
+
         def copied(folder: Path) -> tuple[int, float]:
-            options = {
-                "topic": f"persistent://{space}/flow",
-                "adminUrl": where.admin_url,
-                "serviceUrl": where.broker_url,
-            }
             rows = str(folder / "rows")
             took, _ = timed(lambda: spark.read.format("pulsar").options(**options).load().write.parquet(rows))
             return spark.read.parquet(rows).count(), took
@@ -88,7 +101,7 @@ def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> li
         def written(folder: Path) -> tuple[int, float]:
             return Readers(where, topics, min(CORES, asked.partitions), folder).run()
 
-        does = {"ingest": ingested, "source": copied, "pyarrow": written}
+        does = {"ingest": ingested, "sketch": sketched, "source": copied, "pyarrow": written}
         for number in range(-1, asked.rounds):  # the first round warms Spark, and is thrown away
             for name in random.sample(asked.arms, len(asked.arms)):
                 with tempfile.TemporaryDirectory() as folder, Memory() as memory:
@@ -103,13 +116,13 @@ def measure(asked: argparse.Namespace, where: Any, space: str, file: Path) -> li
 
 
 def table(runs: list[dict[str, Any]]) -> list[str]:
-    lines = ["| arm | messages/s | of the source alone | peak MiB |", "|---|---|---|---|"]
+    lines = ["| arm | messages/s | of the sketch | of the source alone | peak MiB |", "|---|---|---|---|---|"]
     by = {name: [run for run in runs if run["arm"] == name] for name in dict.fromkeys(run["arm"] for run in runs)}
     rate = {name: statistics.median(run["rate"] for run in found) for name, found in by.items()}
     for name, found in by.items():
-        ratio = f"{rate[name] / rate['source']:.0%}" if "source" in rate else ""
+        ratios = " | ".join(f"{rate[name] / rate[one]:.0%}" if one in rate else "" for one in ("sketch", "source"))
         lines.append(
-            f"| {name} | {cell([run['rate'] for run in found])} | {ratio} | {cell([run['peak_mib'] for run in found])} |"
+            f"| {name} | {cell([run['rate'] for run in found])} | {ratios} | {cell([run['peak_mib'] for run in found])} |"
         )
     return lines
 
