@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
-_STARTS: Final = 4
+_STARTS: Final = 10
 _SLOW_START: Final = "Python worker failed to connect back"
-"""Spark's words when the process that plans our stream was not up within 10 s, which no setting changes: a busy machine."""
+"""Spark's words when the process that plans our stream was not up within 10 s: half a second of the processor for Spark's own
+modules, on a busy machine. No setting changes that (PythonWorkerFactory waits so long whatever it is told); to try again does.
+"""
 
 
 @dataclass(frozen=True, slots=True)
