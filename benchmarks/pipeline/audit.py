@@ -257,12 +257,14 @@ def _cursors(messages: int) -> Any:
     from datetime import UTC, datetime
 
     for partition in range(PARTITIONS):
-        yield {
-            "msg_topic": READY, "msg_partition": partition, "topic": "flow", "subscription": "s", "mark_ledger": 100 + partition,
-            "mark_entry": (messages - 1 - partition) // PARTITIONS, "acknowledged": [], "ttl_ms": None,
-            "first_ledger": 100 + partition, "ingest_run": "r1",
-            "taken_ts": datetime.fromtimestamp((START + messages * SPACING) / 1e6, UTC),
-        }  # fmt: skip
+        last = (messages - 1 - partition) // PARTITIONS
+        for topic, name, ledger, mark in ((READY, "s", 100 + partition, last), (AUDIT, "", 200 + partition, -1)):
+            yield {
+                "msg_topic": topic, "msg_partition": partition, "topic": "flow", "subscription": name, "mark_ledger": ledger,
+                "mark_entry": mark, "acknowledged": [], "ttl_ms": None, "first_ledger": ledger, "created_ts": None,
+                "rewrites": 0, "ingest_run": "r1",
+                "taken_ts": datetime.fromtimestamp((START + messages * SPACING) / 1e6, UTC),
+            }  # fmt: skip
 
 
 def _installed(folder: Path) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
@@ -39,7 +40,7 @@ class Range(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A row of `cursors`, as far as it is needed here. `taken`: ms since the epoch."""
+    """A row of `cursors`, as far as it is needed here. `taken`: ms since the epoch. `created`, `rewrites` None: unknown."""
 
     subscription: str
     mark: Place
@@ -48,6 +49,8 @@ class Mark(NamedTuple):
     first_ledger: int
     taken: int
     run: str
+    created: datetime | None = None
+    rewrites: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,11 @@ class Reading:
     def at(self, taken: int) -> dict[str, Mark]:
         """The cursors of one look."""
         return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """When each run looked, in order."""
+        return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +135,8 @@ def read_tables(
                 row["first_ledger"],
                 taken,
                 row["ingest_run"],
+                row["created_ts"],
+                row["rewrites"],
             )
         )
     return {
@@ -145,18 +155,27 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
         )
     }
     proved = {key for key, family in families.items() if family.mode == "wait"}
+    unheard: dict[tuple[str, str], set[str]] = defaultdict(set)
     parts, lanes = [], []
+    there: dict[str, int] = defaultdict(int)  # a topic may have more partitions than the file says
+    for name, number in readings:
+        there[name] = max(there[name], number + 1)
     topics = sorted(expansion.topics, key=lambda one: one.state is not None)  # audit topics first
     for topic in topics:
-        for number in range(topic.resource.partitions or 1):
-            key = (topic.name.full, number)
-            reading = readings.get(key, Reading())
+        for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
+            reading = readings.get((topic.name.full, number), Reading())
             part, covered = _part(expansion, topic, number, reading)
             parts.append(part)
-            if topic.state is None and not (covered and part.read):
-                proved.discard((topic.ground, topic.subscription or ""))
+            if topic.state is None:
+                whose = (topic.ground, topic.subscription or "")
+                if not (covered and part.read):
+                    proved.discard(whose)
+                unheard[whose] |= _unheard(reading)
             lanes += [
-                _lane(expansion, topic, families[topic.ground, name], number, reading, part) | {"covered": covered}
+                _lane(
+                    expansion, topic, families[topic.ground, name], number, reading, part, unheard[topic.ground, name]
+                )
+                | {"covered": covered}
                 for name in (_answering(expansion, topic) if topic.state is not None else ())
             ]
     for at, lane in enumerate(lanes):
@@ -194,6 +213,8 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
         if not one.full
     )
     short += ("entries were gone before they were read",) if reading.holed else ()
+    if len({mark.created for mark in reading.marks} - {None}) > 1:
+        short += ("it was deleted and made again between two readings, or is another cluster's",)
     apart = tuple(
         f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
@@ -213,6 +234,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
         read=bool(reading.ranges or reading.marks or reading.holed)
         or (topic.state is None and reading.stored_from is not None),
         whole=not ready or _whole(reading),
+        lags=_lags(reading, there.values()),
         ttl=max((mark.ttl for mark in there.values()), default=0),
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         without=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
@@ -244,50 +266,103 @@ def _kept(reading: Reading, run: str, behind: Place) -> bool:
 
 
 def _whole(reading: Reading) -> bool:
-    """Whether it was read from its creation on: at the first look nobody had acknowledged anything yet, and the first range
+    """Whether it was read from its creation on: at the first look no ledger had ever been deleted, and the first range
     continues that.
     """
-    if not reading.marks:
+    looks = sorted(
+        {(one.taken, one.run, one.first_ledger, one.rewrites) for one in reading.marks}, key=lambda one: one[0]
+    )
+    if not looks or not _nothing_deleted(0, looks[0][3]):
         return False
-    looks = reading.looks
-    first = list(reading.at(looks[0]).values())
-    begin = (first[0].first_ledger, -1)
-    if any(mark.mark > begin for mark in first):
+    begin = (looks[0][2], -1)
+    start = reading.ranges[0] if reading.ranges else None
+    if start is not None and start.first[1] != 0:
         return False
-    if not reading.ranges:
+    if (start is not None and start.first[0] == begin[0]) or (
+        reading.stored_from is not None and reading.stored_from <= begin[0]
+    ):
         return True
-    start = reading.ranges[0]
-    if start.first[1] != 0:
-        return False
-    if start.first[0] == begin[0] or (reading.stored_from is not None and reading.stored_from <= begin[0]):
+    run = start.run if start is not None else looks[-1][1]
+    if _kept(reading, run, begin):
         return True
-    return _kept(reading, start.run, begin)
+    until = next((at for at, look in enumerate(looks) if look[1] == run), None)
+    if until is None or (start is not None and start.first[0] != looks[until][2]):
+        return False
+    return all(_nothing_deleted(one[3], other[3]) for one, other in pairwise(looks[: until + 1]))
+
+
+def _nothing_deleted(before: int | None, after: int | None) -> bool:
+    """By how often the partition's metadata was rewritten: once may be for a ledger that was empty."""
+    return before is not None and after is not None and after - before <= 1
+
+
+def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
+    """Whether something is acknowledged behind the end of what was read: ends are fixed later than cursors are asked, so part
+    of what was read is missing here.
+    """
+    end = reading.ranges[-1].last if reading.ranges else (-1, -1)
+    return any(
+        place > end and place[1] >= 0 and place[0] >= mark.first_ledger
+        for mark in marks
+        for place in (mark.mark, *((ledger, first) for ledger, first, _ in mark.acknowledged))
+    )
+
+
+def _unheard(reading: Reading) -> set[str]:
+    """Of an audit topic that is not known from its creation on: runs up to the one that read it first. Records of what they
+    read elsewhere may have been deleted unread.
+    """
+    if _whole(reading):
+        return set()
+    runs = list(reading.runs)
+    first = reading.ranges[0].run if reading.ranges else None
+    return {*runs[: runs.index(first) + 1]} if first in runs else {*runs, *(one.run for one in reading.ranges)}
 
 
 def _lane(  # what a row is made of
-    expansion: Expansion, topic: FamilyTopic, family: Family, number: int, reading: Reading, part: Part
+    expansion: Expansion,
+    topic: FamilyTopic,
+    family: Family,
+    number: int,
+    reading: Reading,
+    part: Part,
+    unheard: set[str],
 ) -> dict[str, Any]:
     spec = expansion.topology.spec.topics[topic.ground]
     subscription = spec.subscriptions[family.subscription]
     name = _cursor_name(topic, family.subscription)
     looks = reading.looks
     mark = reading.at(looks[-1]).get(name) if looks else None
-    started = _started(topic, subscription, name, reading)
+    begun = [one.last for one in reading.ranges if one.run in unheard]
+    started = max((_started(topic, subscription, name, reading), *begun), key=lambda at: at or (-1, -1), default=None)
     known = part.whole if topic.state is State.READY else _whole(reading)
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None
     horizon = settings.horizon(spec, subscription) + settings.JITTER + GRACE
+    aged = _aged(reading, int(horizon))
     return {
         "lane": 0, "family": family.number, "topic": topic.ground, "msg_topic": topic.name.full, "msg_partition": number,
         "subscription": family.subscription, "state": topic.state.value if topic.state else "",
         "mark_ledger": mark.mark[0] if mark else None, "mark_entry": mark.mark[1] if mark else None,
         "acknowledged": [dict(zip(("ledger", "first", "last"), one, strict=True)) for one in mark.acknowledged] if mark else None,
+        "aged_ledger": aged[0] if aged else None, "aged_entry": aged[1] if aged else None,
         "started_ledger": started[0] if started else None, "started_entry": started[1] if started else None,
         "first_ledger": first[0] if first else None, "first_entry": first[1] if first else None,
         "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
         "covered": False, "proved": False, "recorded": family.mode == "wait", "horizon": int(horizon),
         "read_at": mark.taken if mark else 0,
     }  # fmt: skip
+
+
+def _aged(reading: Reading, horizon: int) -> Place | None:
+    """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a run read
+    was stored when the next one looked.
+    """
+    runs, looks = reading.runs, reading.looks
+    following = {run: next((look for look in looks if look > taken), looks[-1]) for run, taken in runs.items()}
+    return max(
+        (one.last for one in reading.ranges if looks[-1:] > [following.get(one.run, looks[-1]) + horizon]), default=None
+    )
 
 
 def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: Reading) -> Place | None:

@@ -204,12 +204,21 @@ CURSORS: Final = Table(
         Column("msg_topic", "string", "full name of the topic"),
         Column("msg_partition", "int", "number of the partition"),
         Column("topic", "string", "ground topic, by its name in the topology file"),
-        Column("subscription", "string", "name of the subscription"),
+        Column(
+            "subscription", "string", "name of the subscription; empty on audit topics, which nobody need subscribe to"
+        ),
         Column("mark_ledger", "bigint", "everything up to and with this entry is acknowledged"),
         Column("mark_entry", "bigint", "entry in that ledger; -1: nothing of it"),
         Column("acknowledged", PLACES, "whole entries acknowledged beyond the mark, both ends included"),
         Column("ttl_ms", "bigint", "message TTL in force; null: none", null=True),
         Column("first_ledger", "bigint", "first ledger that still was stored"),
+        Column("created_ts", "timestamp", "when the partition was made; null: the broker does not tell", null=True),
+        Column(
+            "rewrites",
+            "bigint",
+            "how often the partition's metadata was written, less its ledgers: deleting some adds two or more; null: as above",
+            null=True,
+        ),
         Column("taken_ts", "timestamp", "when it was asked"),
         Column("ingest_run", "string", "run that asked"),
     ),

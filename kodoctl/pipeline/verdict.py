@@ -58,7 +58,8 @@ class Cause(StrEnum):
     UNRECORDED = "the next place is stored, the record of the move is missing"
     NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
     UNCOVERED = "what would prove it was not read completely"
-    BEFORE = "the subscription may have begun behind it"
+    BEFORE = "the subscription, or what is known of its records, may have begun behind it"
+    MISTAKEN = "what its record calls it is not what it is called"
 
 
 @dataclass(frozen=True, slots=True)

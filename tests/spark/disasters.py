@@ -153,6 +153,19 @@ def stuck(w):
     w.unacknowledged("ready", w.store(age=11 * MINUTE))
 
 
+@case("stuck, and its producer's clock is a day ahead", DOUBT, "longer than the horizon", overdue=1)
+def stuck_in_the_future(w):
+    message = w.store(age=-DAY)
+    w.unacknowledged("ready", message)
+    w.lane = {"ready": {"aged_ledger": message.ledger, "aged_entry": message.entry}}
+
+
+@case("a name that is too long to be one, and a record by its place", CLEAN, done=2)
+def long_name(w):
+    message = w.store(kodo_id="n" * 201)
+    w.record(message, identity=message.mid)
+
+
 @case("a forged origin: a lost message hides behind one that is done", LOSS, "1 message lost", lost=1)
 def forged_origin(w):
     done = w.done()
@@ -174,6 +187,11 @@ def forged_target(w):
 @case("a forged next hop in the future of an acknowledged message", DOUBT, "not proved done", unproved=1)
 def forged_future(w):
     w.record(w.store(), "moved", target_topic=w.topic("retrying"), target_id="999999999:7:0:-1")
+
+
+@case("a forged record calls the message what it is not called", DOUBT, "not proved done", unproved=1)
+def forged_name(w):
+    w.record(w.store(), identity="order-9")
 
 
 @case("a forged record of a message that never was", DOUBT, "no topic has", unknown=1)

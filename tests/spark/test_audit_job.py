@@ -54,10 +54,10 @@ def record(number, topic, entry, kind="done", target=None, **columns):
 def looks():
     for run, entry in (("r1", -1), ("r2", 2)):
         taken = SOME_TIME.replace(minute=int(run[1]))
-        for topic, name in ((READY, "billing"), (RETRYING, "billing"), (DEAD, HOLDER)):
+        for topic, name in ((READY, "billing"), (RETRYING, "billing"), (DEAD, HOLDER), (AUDIT, "")):
             yield {
                 "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": LEDGERS[topic],
-                "mark_entry": -1 if topic == DEAD and run == "r1" else entry, "acknowledged": [],
+                "mark_entry": -1 if topic == AUDIT or (topic == DEAD and run == "r1") else entry, "acknowledged": [], "rewrites": 0,
                 "first_ledger": LEDGERS[topic], "taken_ts": taken, "ingest_run": run,
             }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.spark.test_audit_real import fates_of, judged
+from tests.spark.judged import fates_of, judged
 
 __all__ = ["judged"]
 

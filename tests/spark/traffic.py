@@ -108,7 +108,14 @@ class Traffic:
 
     def _cursors(self, run: str, now: datetime):
         for topic in self.expansion.topics:
-            if topic.state is not None:
+            fixed = {"created_ts": BEGIN, "rewrites": 0, "taken_ts": now, "ingest_run": run}
+            if topic.state is None:
+                yield {
+                    "msg_topic": topic.name.full, "msg_partition": 0, "topic": topic.ground, "subscription": "",
+                    "mark_ledger": self.ledger(topic), "mark_entry": -1, "acknowledged": [],
+                    "first_ledger": self.ledger(topic),
+                } | fixed  # fmt: skip
+            else:
                 ledger, last = self.ledger(topic), self.entries[topic.name.full] - 1
                 held = self.open.get(topic.name.full, set()) if run == "r2" else set(range(last + 1))
                 mark = min(held, default=last + 1) - 1
@@ -116,8 +123,8 @@ class Traffic:
                     "msg_topic": topic.name.full, "msg_partition": 0, "topic": topic.ground,
                     "subscription": HOLDER if topic.state is State.DEAD else self.subscription, "mark_ledger": ledger,
                     "mark_entry": mark, "acknowledged": list(_ranges(ledger, set(range(mark + 1, last + 1)) - held)),
-                    "first_ledger": ledger, "taken_ts": now, "ingest_run": run,
-                }  # fmt: skip
+                    "first_ledger": ledger,
+                } | fixed  # fmt: skip
 
     def _coverage(self, run: str):
         for topic in self.expansion.topics:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
@@ -13,18 +13,22 @@ from kodoctl.pulsar.messages import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
 
+_NOBODY: Final = ""  # stands where an audit topic has no subscription of its own
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]
 
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
-    """Rows of the table `cursors`: declared subscriptions of every partition that is there. `now`: ms since the epoch."""
+    """Rows of the table `cursors`: declared subscriptions of every partition that is there, and of audit topics what is
+    stored. `now`: ms since the epoch.
+    """
     rows: list[Row] = []
     for topic in expansion.topics:
         names = _declared(expansion, topic)
-        found = internal_stats(admin, topic.name) if names else None
+        found = internal_stats(admin, topic.name)
         if not found:
             continue
+        histories = _histories(admin, topic, found)
         fixed = {
             "msg_topic": topic.name.full,
             "topic": topic.ground,
@@ -32,14 +36,16 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
             "taken_ts": datetime.fromtimestamp(now / 1000, UTC),
             "ingest_run": run,
         }
-        rows += [{**fixed, **row} for number, stats in found.items() for row in _of_partition(number, stats, names)]
+        for number, stats in found.items():
+            own = {**fixed, **histories[number]}
+            rows += [{**own, **row} for row in _of_partition(number, stats, names)]
     return rows
 
 
 def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
     match topic.state:
         case None:
-            return ()
+            return (_NOBODY,)
         case State.READY:
             return list(expansion.topology.spec.topics[topic.ground].subscriptions)
         case State.DEAD:
@@ -50,7 +56,11 @@ def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
 
 def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -> Iterator[Row]:
     ledgers = sorted(int(one["ledgerId"]) for one in stats.get("ledgers") or ())
-    for name, data in (stats.get("cursors") or {}).items():
+    cursors = stats.get("cursors") or {}
+    if _NOBODY in names:
+        mark = {"markDeletePosition": f"{ledgers[0] if ledgers else -1}:-1"}
+        cursors = {_NOBODY: mark}
+    for name, data in cursors.items():
         if name not in names:
             continue
         cursor = cursor_of(data)
@@ -62,6 +72,26 @@ def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -
             "acknowledged": [one for first, last in cursor.ranges for one in _by_ledger(first, last, ledgers)],
             "first_ledger": ledgers[0] if ledgers else -1,
         }
+
+
+def _histories(admin: Admin, topic: FamilyTopic, parts: Iterable[int]) -> dict[int, Row]:
+    """Of each partition whether it is the one it was, and whether ledgers of it may have been deleted."""
+    reply = admin.call("GET", f"{topic_path(topic.name)}/internal-info")
+    told = reply.data if reply.ok and isinstance(reply.data, dict) else {}
+    each = told.get("partitions") or {}
+    return {part: _history(told if part < 0 else each.get(topic.name.partition(part)) or {}) for part in parts}
+
+
+def _history(info: Mapping[str, Any]) -> Row:
+    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a ledger
+    that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty ledger: one
+    writing more only.
+    """
+    try:
+        made = datetime.fromisoformat(info["creationDate"])
+        return {"created_ts": made, "rewrites": int(info["version"]) - len(info["ledgers"])}
+    except (KeyError, TypeError, ValueError):
+        return {"created_ts": None, "rewrites": None}
 
 
 def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[int]) -> Iterator[Row]:

@@ -16,7 +16,8 @@ FINDINGS: Final = (Fate.OVERDUE, Fate.UNPROVED, Fate.UNKNOWN, Fate.LOST)
 _CAUSES: Final = 100  # rank and cause in one number: a struct is not compared, and costs more than the judgement
 _AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
 _LANE: Final = (
-    "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "started_ledger", "started_entry",
+    "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "aged_ledger", "aged_entry", "started_ledger",
+    "started_entry",
     "first_ledger", "first_entry", "last_ledger", "last_entry", "covered", "proved", "recorded", "horizon", "read_at",
 )  # fmt: skip
 
@@ -131,6 +132,12 @@ def _gone() -> Column:
     return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
 
 
+def _overdue() -> Column:
+    """By its publish time, which is its producer's clock, or by when it was read."""
+    old = F.col("read_at") - F.col("published") > F.col("horizon")
+    return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
+
+
 def _is(fate: Fate, cause: Cause | None = None) -> Column:
     return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
 
@@ -144,7 +151,7 @@ def _judgement(*, followed: bool) -> Column:
         .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
         .when(F.col("gone"), _of_gone(followed=followed))
-        .when(F.col("read_at") - F.col("published") > F.col("horizon"), _is(Fate.OVERDUE))
+        .when(_overdue(), _is(Fate.OVERDUE))
         .when(F.col("state") == "ready", _is(Fate.OPEN))
         .otherwise(_is(Fate.WAITING))
     )
@@ -178,7 +185,8 @@ def _of_dead(absent: Column) -> Column:
 def _of_recorded(absent: Column, *, followed: bool) -> Column:
     weight = F.col("weight")
     return (
-        F.when(weight >= WEIGHTS[Event.REPEATED], _is(Fate.DONE))
+        F.when(F.col("mixed"), _is(Fate.UNPROVED, Cause.MISTAKEN))
+        .when(weight >= WEIGHTS[Event.REPEATED], _is(Fate.DONE))
         .when(weight == WEIGHTS[Event.DISCARDED], _is(Fate.DISCARDED))
         .when(weight == WEIGHTS[Event.SKIPPED], _is(Fate.NOT_FOR_ME))
         .when(F.lit(followed) | ~F.col("astray"), _is(Fate.MOVING))

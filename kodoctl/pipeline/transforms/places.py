@@ -19,15 +19,15 @@ from kodoctl.topology.audit import MAX_TEXT, Event
 PLACE: Final = ("lane", "ledger", "entry", "batch")
 LANES: Final = """
   lane int, family int, topic string, msg_topic string, msg_partition int, subscription string, state string,
-  mark_ledger bigint, mark_entry bigint,
+  mark_ledger bigint, mark_entry bigint, aged_ledger bigint, aged_entry bigint,
   acknowledged array<struct<ledger:bigint,first:bigint,last:bigint>>,
   started_ledger bigint, started_entry bigint,
   first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint,
   covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
 """
 """A row for each lane. `family`: number of (ground topic, subscription). `mark_*` and `acknowledged`: as in the
-table of cursors; null: the subscription is not on the partition. `started_*`: acknowledged when the cursor was first
-seen, where the subscription may have begun behind that; else null. `first_*` (null: its creation) and `last_*`: what was
+table of cursors; null: the subscription is not on the partition. `aged_*`: what was read longer ago than the horizon, null:
+nothing. `started_*`: what the subscription may have begun behind, or what is known of its records; else null. `first_*` (null: its creation) and `last_*`: what was
 read. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has recorded; `proved`: and those
 records were all read. `horizon` in ms; `read_at`: when the cursor was read, ms since the epoch.
 """
@@ -43,10 +43,11 @@ _COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", 
 
 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """One row a place: (PLACE, stored, meant, published, identity, next, weight, deeds, named, astray, sent, discarded).
+    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, sent, discarded).
 
     `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, settled) of the ledger of recalls. `identity` and `next`
-    are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `weight`: of the
+    are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
+    who speak of the place do not mean one message. `weight`: of the
     heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record says that the
     next hop is here. `astray`: its own record names a next hop that cannot have been read. `sent`, `discarded`: a recall's
     ledger says so.
@@ -62,6 +63,7 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
             F.bit_or("facts").alias("facts"),
             F.max("published").alias("published"),
             F.max("identity").alias("identity"),
+            F.min("identity").alias("another"),
             F.max("next").alias("next"),
             F.min("deed").alias("first_deed"),
             F.max("deed").alias("last_deed"),
@@ -73,7 +75,8 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
         _has(_STORED).alias("stored"),
         _has(_MEANT).alias("meant"),
         "published",
-        "identity",
+        F.coalesce("identity", F.xxhash64(*PLACE)).alias("identity"),
+        (F.col("another") != F.col("identity")).alias("mixed"),
         "next",
         F.coalesce(*(F.when(_has(_of_weight(one)), one) for one in heavy), F.lit(0)).alias("weight"),
         F.when(F.col("first_deed").isNull(), 0)
@@ -120,7 +123,8 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 def identified(identity: str, mid: str) -> Column:
     """What names a message over all its hops, as a worker's records have it."""
-    return F.xxhash64(F.substring(F.coalesce(identity, mid), 1, MAX_TEXT))
+    given = F.when(F.length(identity).between(1, MAX_TEXT), F.col(identity))
+    return F.xxhash64(F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT))
 
 
 def _row(**columns: Column) -> list[Column]:
@@ -175,7 +179,8 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
                     *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
                     (event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False)), _ASTRAY),
                 ),
-                identity=F.xxhash64("identity"),
+                # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
+                identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),
                 deed=F.when(event.isin(*_DOES), F.xxhash64("worker_run", "number")),
             )
         )

@@ -39,8 +39,8 @@ def span(first, last, *, run="r1", full=True, seen=None):
     return Range(first, last, entries, entries if seen is None else seen, full, "complete" if full else "timeout", run)
 
 
-def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing"):
-    return Mark(name, place, (), 0, first_ledger, taken, run)
+def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing", rewrites=0, acknowledged=()):
+    return Mark(name, place, acknowledged, 0, first_ledger, taken, run, None, rewrites)
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,25 @@ def test_what_continues_what(one, other, marks, stored_from, expected):
     assert _continues(Reading((one, other), marks, stored_from), one, other) is expected
 
 
+def second(place, *, rewrites):
+    return mark(place, first_ledger=8, run="r2", taken=AT + 1, rewrites=rewrites)
+
+
 @pytest.mark.parametrize(
     ("ranges", "marks", "stored_from", "expected"),
     [
         ((), (), None, False),
         ((), (mark((7, -1)),), None, True),
-        ((), (mark((7, 3)),), None, False),
+        ((), (mark((7, 3)),), None, True),  # what is acknowledged is still there
+        ((), (mark((7, -1), rewrites=1),), None, True),  # an empty ledger was replaced
+        ((), (mark((7, -1), rewrites=2),), None, False),  # one may have been deleted before the first look
+        ((), (mark((7, -1), rewrites=None),), None, False),
+        ((), (mark((7, -1)), second((8, -1), rewrites=1)), None, True),
+        ((), (mark((7, -1)), second((8, -1), rewrites=2)), None, False),  # all that came was deleted before the second
+        ((), (mark((7, -1)), second((8, -1), rewrites=None)), None, False),
+        ((span((8, 0), (8, 9), run="r2"),), (mark((7, -1)), second((8, -1), rewrites=1)), None, True),
+        ((span((9, 0), (9, 9), run="r2"),), (mark((7, -1)), second((8, -1), rewrites=1)), None, False),
+        ((span((8, 0), (8, 9), run="r9"),), (mark((7, -1)), second((8, -1), rewrites=1)), None, False),
         ((span((7, 0), (7, 9)),), (mark((7, -1)),), None, True),
         ((span((7, 2), (7, 9)),), (mark((7, -1)),), None, False),
         ((span((8, 0), (8, 9)),), (mark((7, -1)),), 7, True),
@@ -87,7 +100,7 @@ def test_what_continues_what(one, other, marks, stored_from, expected):
         ),
         (
             (span((8, 0), (8, 9), run="r2"),),
-            (mark((7, -1)), mark((8, 2), first_ledger=8, run="r2", taken=AT + 1)),
+            (mark((7, -1)), mark((8, 2), first_ledger=8, run="r2", taken=AT + 1, rewrites=2)),
             None,
             False,
         ),
@@ -107,7 +120,7 @@ def covered(topic, first="7:0", last="7:9", run="r1", **changes):
 def cursor(topic, name, place=(7, -1), run="r1", taken=AT, **changes):
     return {
         "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": place[0], "mark_entry": place[1],
-        "acknowledged": [], "ttl_ms": None, "first_ledger": 7, "ingest_run": run,
+        "acknowledged": [], "ttl_ms": None, "first_ledger": 7, "ingest_run": run, "created_ts": None, "rewrites": 0,
         "taken_ts": datetime.fromtimestamp(taken / 1000, UTC),
     } | changes  # fmt: skip
 
@@ -122,6 +135,12 @@ def everything(expansion):
         for name, topic in names.items()
         if topic.state is not None
         for reader in (["billing", "mailing", "looking"] if name == READY else ["kodoctl-holder", "billing"])
+    ]
+    cursors += [
+        cursor(name, "", (7, -1), run, taken)
+        for run, taken in (("r1", AT), ("r2", AT + 60_000))
+        for name, topic in names.items()
+        if topic.state is None
     ]
     return coverage, cursors
 

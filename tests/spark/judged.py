@@ -1,0 +1,190 @@
+"""A consumer's traffic on the real broker, and what the pipeline makes of it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from contextlib import closing
+
+import pulsar
+import pytest
+
+from kodoctl.pipeline.jobs.ingest import Request, ingest, present
+from kodoctl.pipeline.jobs.judging import judge_landing
+from kodoctl.pipeline.landing import Landing
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.audit import Event, Record, decode, encode
+from kodoctl.topology.expand import expand
+from kodoctl.topology.load import load_topology
+from tests.broker.test_consumer_process import TOPOLOGY, Setting
+from tests.support import create_topics, eventually
+
+AUDITED = TOPOLOGY.replace("work: {{", "work: {{audit: true, ").replace(
+    "topics:", "defaults: {{partitions: 1}}\ntopics:", 1
+)
+SENDER = """
+import sys
+
+from consumer import Producer
+
+file, admin, broker, count = sys.argv[1:]
+with Producer.load(file, topic="jobs", admin_url=admin, broker_url=broker, environ={}) as producer:
+    for number in range(int(count)):
+        producer.post(b"1", properties={"uid": "u1"})
+"""
+
+
+class Judged(Setting):
+    """A consumer's traffic, and what the pipeline makes of it. Begun by a reading before the first message, unless told not to."""
+
+    def __init__(self, spark, broker, tenant, folder, *, look=True):
+        super().__init__(broker, tenant, folder)
+        self.spark, self.namespace = spark, f"{tenant}/ns"
+        self.declare(AUDITED.format(tenant=tenant))
+        create_topics(broker, str(self.file))
+        self.landing = Landing(str(folder / "landing"), self.expansion.name, None)
+        self.part = f"persistent/{self.namespace}/jobs-partition-0"
+        self.runs = 0
+        if look:
+            self.read()
+
+    def declare(self, text):
+        """The topology file."""
+        self.file.write_text(text, encoding="utf-8")
+        self.expansion = expand(load_topology(str(self.file)))
+
+    def client(self):
+        return closing(pulsar.Client(self.broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)))
+
+    def read(self, *, accept_holes=False):
+        """One ingest."""
+        connection = Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url)
+        run, self.runs = f"r{self.runs}", self.runs + 1
+        request = Request(self.expansion, connection, self.landing, run, 1 << 28, accept_holes)
+        ingest(request, present(request)[0], self.spark, lambda _: None)
+
+    def verdict(self):
+        admin = HttpAdmin(Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url))
+        try:
+            return judge_landing(self.spark, self.landing, self.expansion, admin, str(self.folder / "recalls"))
+        finally:
+            admin.close()
+
+    def work(self, count):
+        """So many messages more, and every one done."""
+        before = sum(self.done().values())
+        with self.run():
+            self.send(count)
+            eventually(lambda: sum(self.done().values()) >= before + count and self.left() == 0, within=120)
+
+    def finish(self, count):
+        """A worker runs until that many different ones are done, and nothing is left."""
+        with self.run():
+            eventually(lambda: len(self.done()) == count and self.left() == 0, within=120)
+
+    def send_apart(self, count):
+        """So many messages by a process of its own, with the clock that it has."""
+        addresses = [str(self.file), self.broker.admin_url, self.broker.broker_url, str(count)]
+        subprocess.run([sys.executable, "-c", SENDER, *addresses], check=True, timeout=120)
+
+    def skipped_is_lost(self):
+        """Three more, and their cursor set behind them: just those are lost."""
+        self.skip(3)
+        return self.lost(3)
+
+    def records(self):
+        """What the audit topic has."""
+        with self.client() as client:
+            reader = client.create_reader(f"{self.topic}-work-AUDIT-partition-0", pulsar.MessageId.earliest)
+            found = []
+            while reader.has_message_available():
+                found += decode(reader.read_next(5_000).data())
+            return found
+
+    def removed_and_forged(self, **columns):
+        """A message removed behind our back, and somebody's record that it was done; `columns` of it are not as they should be."""
+        self.publish()
+        self.told("POST", "/subscription/work/skip_all")
+        place = self.stored()[-1].message_id()
+        identity = f"{place.ledger_id()}:{place.entry_id()}:0:-1"
+        told = {
+            "run": f"forged-{time.time_ns()}", "subscription": "work", "number": 1, "at": int(time.time() * 1000),
+            "topic": self.topic, "id": identity, "identity": identity, "hop": 0, "event": Event.DONE, "rule": "done",
+        } | columns  # fmt: skip
+        made = encode([Record(**told)])
+        with self.client() as client:
+            client.create_producer(f"{self.topic}-work-AUDIT").send(
+                made.payload, properties=dict(made.properties), partition_key=made.key
+            )
+
+    def told(self, method, what, body=None, **params):
+        """A call of the admin API about the ground topic."""
+        answer = self.broker.admin(method, f"persistent/{self.namespace}/jobs{what}", body, **params)
+        assert answer.ok, answer.text
+
+    def skip(self, count):
+        """So many messages, and their cursor set behind them."""
+        self.send(count)
+        self.told("POST", "/subscription/work/skip_all")
+
+    def expire(self, count):
+        """The same by age."""
+        self.send(count)
+
+        def expired():
+            told = self.broker.admin("POST", f"{self.part}/subscription/work/expireMessages/1")
+            assert told.ok or told.status_code == 409, told.text  # 409: it is still at the last one
+            return self.left() == 0
+
+        eventually(expired, every=0.5)
+
+    def reset(self, count):
+        """The same by resetting the cursor to a moment."""
+        self.send(count)
+        time.sleep(0.01)
+        self.told("POST", f"/subscription/work/resetcursor/{int(time.time() * 1000)}")
+
+    def forge(self, count):
+        """Messages that say they are one that is done, skipped."""
+        (first,) = [one for one in self.stored() if one.properties().get("kodo-id") == "order-1"]
+        ledger, entry = first.message_id().ledger_id(), first.message_id().entry_id()
+        for _ in range(count):
+            self.publish(**{"kodo-id": "order-1", "kodo-origin-id": f"{ledger}:{entry}:0:-1", "kodo-hop": "0"})
+        self.told("POST", "/subscription/work/skip_all")
+
+    def publish(self, **properties):
+        """One message by somebody else's producer."""
+        with self.client() as client:
+            client.create_producer(self.topic, batching_enabled=False).send(
+                b"7", properties={"uid": "u1", **properties}
+            )
+
+    def stored(self):
+        """What the topic has."""
+        with self.client() as client:
+            reader = client.create_reader(f"{self.topic}-partition-0", pulsar.MessageId.earliest)
+            found = []
+            while reader.has_message_available():
+                found.append(reader.read_next(5_000))
+            return found
+
+    def lost(self, count):
+        """So many, and nothing else, are found lost now."""
+        self.read()
+        found = self.verdict()
+        assert found["verdict"] == "loss", found["reasons"]
+        assert [one["fate"] for one in found["findings"]] == ["lost"] * count
+        return found
+
+
+def fates_of(found):
+    """Of messages; producers' own marks are nobody's."""
+    return {fate: count for fate, count in found["subscriptions"][0]["messages"].items() if fate != "not for me"}
+
+
+@pytest.fixture
+def judged(spark, broker, tenant, tmp_path):
+    """Looked at, and nothing stored yet."""
+    return Judged(spark, broker, tenant, tmp_path)

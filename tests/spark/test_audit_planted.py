@@ -1,0 +1,299 @@
+"""Disasters on the real broker around what the verdict goes by: records, clocks, kills, what was there before it was read."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from kodoctl.errors import KodoctlError
+from kodoctl.pipeline.jobs import ingest as ingesting
+from kodoctl.pipeline.verdict import Cause
+from tests.broker.test_consumer_process import APP
+from tests.spark.judged import Judged, fates_of, judged
+from tests.spark.skewed import COMPILER, skewed
+from tests.support import EARLIEST, LATEST, eventually, unload
+
+__all__ = ["judged"]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
+DYING = """
+import os, signal
+
+from consumer.engine.audit import Recorder
+
+
+def around(name, step, nth, concerns):
+    '''The process dies before its nth call that concerns us.'''
+    original, seen = getattr(Recorder, name), []
+
+    def patched(*arguments, **named):
+        if os.environ.get("KILL_AT") == step and concerns(arguments, named):
+            seen.append(1)
+            if len(seen) == nth:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **named)
+
+    setattr(Recorder, name, patched)
+
+
+around("add", "stored", 3, lambda arguments, _: len(arguments) > 5 and arguments[5])
+around("stored", "recorded", 1, lambda *_: True)
+"""
+LAGGING = """
+import os
+
+from consumer.engine import audit
+
+audit.GATHER = float(os.environ.get("GATHER", audit.GATHER))
+"""
+
+
+def outcome(found):
+    return found["verdict"], {one["kind"] for one in found["reasons"]}
+
+
+def trimmed(judged):
+    """Nothing that is acknowledged is kept, and the ledger it was in is closed."""
+    judged.told("POST", "/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    unload(judged.broker, judged.topic)
+
+    def gone():
+        judged.broker.admin("POST", f"persistent/{judged.namespace}/jobs/trim")
+        return judged.broker.admin("GET", f"{judged.part}/internalStats").json()["numberOfEntries"] == 0
+
+    eventually(gone, within=120, every=0.3)
+
+
+# --- clocks and what was never seen: each of these was "no loss" once
+
+
+def test_neither_a_clock_set_back_nor_an_added_partition_hides_a_loss(judged, monkeypatch):
+    real = time.time
+    monkeypatch.setattr(ingesting.time, "time", lambda: real() + 300)
+    judged.work(10)
+    judged.read()
+    monkeypatch.undo()
+    judged.skipped_is_lost()
+    judged.told("POST", "/partitions", 2)
+    with judged.client() as client:
+        producer = client.create_producer(f"{judged.topic}-partition-1", batching_enabled=False)
+        for _ in range(3):
+            producer.send(b"7", properties={"uid": "u1"})
+    judged.told("POST", "/subscription/work/skip_all")
+    judged.lost(6)
+
+
+@pytest.mark.full
+def test_what_is_deleted_before_the_second_reading_is_never_no_loss(judged):
+    judged.publish()
+    judged.told("POST", "/subscription/work/skip_all")
+    trimmed(judged)
+    judged.read()
+    assert outcome(judged.verdict()) == ("inconclusive", {"beginning"})
+
+
+# --- workers killed, and late with their records
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("step", ["stored", "recorded"])
+def test_a_worker_killed_between_publish_and_acknowledge_loses_nothing(judged, monkeypatch, step):
+    (judged.folder / "app.py").write_text(DYING + APP, encoding="utf-8")
+    monkeypatch.setenv("KILL_AT", step)
+    judged.send(60)
+    with judged.run() as process:
+        assert process.wait(60) == -signal.SIGKILL
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("no loss", set()), found["reasons"]
+    assert fates_of(found).get("open", 0) > 0
+    monkeypatch.delenv("KILL_AT")
+    judged.finish(60)
+    judged.read()
+    found = judged.verdict()
+    fates = fates_of(found)
+    assert outcome(found) == ("no loss", set()), found["reasons"]
+    assert fates.get("done", 0) + fates.get("done twice", 0) == 60, fates
+    assert fates.get("done twice", 0) <= 60
+    judged.skipped_is_lost()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("mode", ["wait", "best_effort"])
+def test_records_that_were_not_yet_sent_at_one_reading_are_found_by_the_next(judged, monkeypatch, mode):
+    if mode == "best_effort":
+        text = judged.file.read_text(encoding="utf-8").replace("audit: true", "audit: best_effort")
+        judged.declare(text)
+    (judged.folder / "app.py").write_text(LAGGING + APP, encoding="utf-8")
+    monkeypatch.setenv("GATHER", "600")
+    judged.send(9)
+    with judged.run() as process:
+        eventually(lambda: len(judged.done()) == 8)  # one of them waits for its second attempt
+        judged.read()
+        found = judged.verdict()
+        if mode == "wait":
+            assert outcome(found) == ("no loss", set())
+            assert fates_of(found) == {"open": 9}
+        else:
+            assert outcome(found) == ("inconclusive", {"best effort", "unproved"})
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    monkeypatch.delenv("GATHER")
+    judged.finish(9)
+    judged.read()
+    found = judged.verdict()
+    assert fates_of(found) == {"done": 9}
+    assert outcome(found) == (("no loss", set()) if mode == "wait" else ("inconclusive", {"best effort"}))
+
+
+# --- clocks of workers and producers
+
+
+@pytest.mark.full
+@pytest.mark.skipif(COMPILER is None, reason="no compiler, and without one no process has another clock")
+@pytest.mark.parametrize("hours", [7, -7])
+def test_a_workers_clock_changes_no_verdict(judged, hours):
+    judged.send_apart(20)
+    with skewed(judged.folder, hours), judged.run():
+        eventually(lambda: sum(judged.done().values()) == 20 and judged.left() == 0, within=60)
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("no loss", set()), found["reasons"]
+    assert fates_of(found) == {"done": 20}
+    judged.skipped_is_lost()
+
+
+@pytest.mark.full
+@pytest.mark.skipif(COMPILER is None, reason="no compiler, and without one no process has another clock")
+@pytest.mark.parametrize(("hours", "kind"), [(7, "clock"), (-7, "overdue")])
+def test_a_producers_clock_hides_no_loss(judged, monkeypatch, hours, kind):
+    judged.work(10)
+    with skewed(judged.folder, hours):
+        judged.send_apart(3)
+    judged.read()
+    assert outcome(judged.verdict()) == ("inconclusive", {kind}), "they wait, and nobody knows for how long"
+    if hours > 0:  # later, when no clock seems wrong any more: their time has come, but they wait since long ago
+        judged.read()
+        real = time.time
+        monkeypatch.setattr(ingesting.time, "time", lambda: real() + hours * 3_600 + 30)
+        judged.read()
+        assert outcome(judged.verdict()) == ("inconclusive", {"overdue"})
+        monkeypatch.undo()
+    judged.told("POST", "/subscription/work/skip_all")
+    judged.lost(3)
+
+
+# --- records that no worker wrote
+
+
+@pytest.mark.full
+def test_forged_records_are_told_where_that_can_be_told(judged):
+    judged.work(10)
+    known = set()
+    for what, kind in (
+        ({"identity": "order-9"}, "unproved"),  # a name that the message does not have
+        ({"run": judged.records()[0].run}, "forged records"),  # a number that a worker's record has
+        ({"id": "999999999:1:0:-1"}, "lost"),  # of a message that never was: the removed one stays without
+        ({"number": 7}, "records"),  # a number beyond a run's beginning
+    ):
+        judged.removed_and_forged(**what)
+        judged.read()
+        found = judged.verdict()
+        kinds = {one["kind"] for one in found["reasons"]}
+        assert found["verdict"] != "no loss", what
+        assert kind in kinds - known, (what, found["reasons"])
+        known = kinds
+
+
+@pytest.mark.full
+def test_a_forgery_without_a_flaw_is_believed_as_the_page_says(judged):
+    judged.work(10)
+    judged.removed_and_forged()
+    judged.read()
+    assert outcome(judged.verdict()) == ("no loss", set())
+    page = (Path(__file__).parents[2] / "docs/explanation/audit.md").read_text(encoding="utf-8")
+    assert "Whoever may write to the audit topic can have a removed message taken for done" in page
+
+
+# --- topics of which something is gone
+
+
+@pytest.mark.full
+def test_what_was_deleted_before_the_first_reading_is_never_no_loss(spark, broker, tenant, tmp_path):
+    judged = Judged(spark, broker, tenant, tmp_path, look=False)
+    judged.publish()
+    judged.told("POST", "/subscription/work/skip_all")
+    trimmed(judged)
+    judged.read()
+    judged.work(5)
+    judged.read()
+    assert outcome(judged.verdict()) == ("inconclusive", {"beginning"})
+
+
+@pytest.mark.full
+def test_records_that_are_deleted_before_they_are_read_prove_nothing(judged):
+    judged.work(10)
+    audit = f"{judged.topic}-work-AUDIT"
+    unload(judged.broker, audit)
+    assert judged.broker.admin("DELETE", f"{audit.replace('://', '/')}/truncate").ok
+    judged.work(10)
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("inconclusive", {"unproved"}), found["reasons"]
+    assert {one["cause"] for one in found["findings"]} == {Cause.BEFORE.value, Cause.UNRECORDED.value}
+    judged.skip(3)  # what came later has records that cannot be missed
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)["lost"]) == ("loss", 3)
+
+
+@pytest.mark.full
+def test_records_that_are_deleted_between_two_readings_stop_the_ingest(judged):
+    judged.work(10)
+    judged.read()
+    judged.work(10)
+    audit = f"{judged.topic}-work-AUDIT"
+    unload(judged.broker, audit)
+    assert judged.broker.admin("DELETE", f"{audit.replace('://', '/')}/truncate").ok
+    with pytest.raises(KodoctlError, match="K574"):
+        judged.read()
+    judged.read(accept_holes=True)
+    found = judged.verdict()
+    assert outcome(found) == ("inconclusive", {"coverage", "unproved"}), found["reasons"]
+
+
+@pytest.mark.full
+def test_a_subscription_made_again_at_the_latest_message_has_lost_what_it_skipped(judged):
+    judged.work(10)
+    judged.send(3)
+    judged.told("DELETE", "/subscription/work", force="true")
+    judged.told("PUT", "/subscription/work", LATEST)
+    judged.work(5)
+    found = judged.lost(3)
+    assert fates_of(found) == {"done": 15, "lost": 3}
+
+
+@pytest.mark.full
+def test_a_topic_made_again_is_not_the_one_that_was_read(judged):
+    judged.publish()
+    path = judged.part.removesuffix("-partition-0")
+    assert judged.broker.admin("DELETE", f"{path}/partitions", force="true").ok
+    assert judged.broker.admin("PUT", f"{path}/partitions", 1).ok
+    judged.told("PUT", "/subscription/work", EARLIEST)
+    judged.work(5)
+    judged.read()
+    found = judged.verdict()
+    assert found["verdict"] == "inconclusive"
+    assert "made again" in found["reasons"][0]["text"], found["reasons"]
+
+
+@pytest.mark.full
+def test_a_landing_whose_last_batch_somebody_took_away_lags(judged):
+    judged.work(10)
+    judged.read()
+    judged.skipped_is_lost()
+    last = max(Path(judged.landing.root.uri).glob("_manifests/batch-*.json"))
+    last.unlink()
+    assert outcome(judged.verdict()) == ("inconclusive", {"lag"})
