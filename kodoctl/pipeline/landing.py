@@ -148,12 +148,19 @@ class Landing:
         return Part(below, len(rows))
 
     def read(
-        self, spark: SparkSession, table: Table, *, since: int | None = None, until: int | None = None
+        self,
+        spark: SparkSession,
+        table: Table,
+        *,
+        since: int | None = None,
+        until: int | None = None,
+        named: Sequence[Manifest] | None = None,
     ) -> DataFrame:
         """Everything committed, of batches that touch the time (ms of `publish_ts`, `until` excluded); their rows are not
-        filtered. No rows where nothing is.
+        filtered. No rows where nothing is. `named`: the manifests that count, where several tables are to be of one moment.
         """
-        parts = [one.tables[table.name] for one in self.manifests() if table.name in one.tables]
+        manifests = self.manifests() if named is None else named
+        parts = [one.tables[table.name] for one in manifests if table.name in one.tables]
         folders = [f"{self.root.uri}/{part.folder}" for part in parts if part.rows and part.touches(since, until)]
         if not folders:
             return spark.createDataFrame([], table.spark())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
+from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.jobs.audit import Judged, Letter, Tables, judging
-from kodoctl.pipeline.landing import Landing, finished
+from kodoctl.pipeline.landing import Landing, Manifest, finished
 from kodoctl.pipeline.lanes import Key
-from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pulsar.admin import Admin
 from kodoctl.recall.delta import DeltaLedger
@@ -19,7 +21,7 @@ from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import State
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 _SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
 
@@ -38,16 +40,33 @@ def judged_landing(
     """What became of everything that landed. Cursors count up to the last run that read everything behind them: a run that was
     cut short has cursors whose messages it never read.
     """
-    runs = finished(landing.manifests())
-    cursors = landing.read(spark, CURSORS)
-    tables = Tables(
-        events=landing.read(spark, EVENTS),
-        transitions=landing.read(spark, TRANSITIONS),
-        coverage=landing.read(spark, COVERAGE),
-        cursors=cursors.where(cursors["ingest_run"].isin(runs)),
-    )
+    manifests = landing.manifests()
+    runs = finished(manifests)
+    read = {table: landing.read(spark, table, named=manifests) for table in TABLES}
+    _check_whole(landing, manifests, read)
+    events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
+    tables = Tables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)))
     letters = _letters(expansion, ledger)
     return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion))
+
+
+def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Table, DataFrame]) -> None:
+    """Raises KodoctlError where files of the landing are gone: what stood in them would be missed by nobody."""
+    marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
+    counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
+    there = {row["name"]: row["count"] for row in counted}
+    told = {table.name: _rows(manifests, table) for table in tables}
+    short = [f"{name}: {there.get(name, 0):,} of {rows:,} rows are there" for name, rows in told.items()
+             if there.get(name, 0) != rows]  # fmt: skip
+    if short:
+        detail = "\n".join(
+            [f"{landing.root.uri} is not as it was written", *short, "bring its files back, or land elsewhere"]
+        )
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+
+def _rows(manifests: list[Manifest], table: Table) -> int:
+    return sum(one.tables[table.name].rows for one in manifests if table.name in one.tables)
 
 
 def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
