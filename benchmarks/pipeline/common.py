@@ -189,13 +189,17 @@ class _Keeper:
 
 
 class Memory:
-    """Peak of the resident memory of this process and everything below it, MiB, in all (`peak`) and by program (`peaks`); a look
-    each 100 ms. `spent`: seconds of the processor that they took meanwhile, by program.
+    """Peak of the resident memory of this process (not with `own` False) and everything below it, MiB, in all (`peak`) and by program (`peaks`); a look
+    each 100 ms. What processes share is counted for each: `largest` is that of a single one, `most` how many there were at once.
+    `spent`: seconds of the processor that they took meanwhile, by program.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, own: bool = True) -> None:
+        self._without = -1 if own else os.getpid()
         self.peak = 0.0
         self.peaks: Counter[str] = Counter()
+        self.largest: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
         self.spent: dict[str, float] = {}
         self._seconds: dict[int, tuple[str, float]] = {}
         self._begun: dict[int, float] = {}
@@ -203,7 +207,7 @@ class Memory:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
-        self._begun = {pid: one.seconds for pid, one in _tree(os.getpid()).items()}
+        self._begun = {pid: one.seconds for pid, one in self._there().items()}
         self._thread.start()
         return self
 
@@ -220,13 +224,19 @@ class Memory:
         while not self._over.wait(0.1):
             self._look()
 
+    def _there(self) -> dict[int, _Process]:
+        return {pid: one for pid, one in _tree(os.getpid()).items() if pid != self._without}
+
     def _look(self) -> None:
         now: Counter[str] = Counter()
-        for pid, one in _tree(os.getpid()).items():
+        there = self._there()
+        for pid, one in there.items():
             now[one.program] += one.resident  # type: ignore[assignment]
+            self.largest[one.program] = max(self.largest[one.program], one.resident)  # type: ignore[assignment]
             self._seconds[pid] = (one.program, one.seconds)
         self.peak = max(self.peak, now.total())
         self.peaks |= now
+        self.most |= Counter(one.program for one in there.values())
 
 
 class _Process(NamedTuple):
