@@ -256,6 +256,8 @@ def _tree(pid: int) -> dict[int, _Process]:
             fields = rest.split()
             seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             program = "java" if head.endswith("(java") else "python"
+            if program == "python" and Path(f"/proc/{one}/exe").readlink().name == "java":
+                continue  # on its way to what Java starts: its memory is Java's own, looked at twice
             found[one] = _Process(program, seconds, int(fields[21]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
             for thread in Path(f"/proc/{one}/task").iterdir():
                 waiting += map(int, (thread / "children").read_text().split())
