@@ -141,6 +141,15 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
+class Stray:
+    """Messages that a producer meant for a subscription which the file does not have on that topic."""
+
+    topic: str
+    subscription: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Everything the verdict is made from. `skew`: ms that the newest message is ahead of the pipeline's clock."""
 
@@ -150,6 +159,7 @@ class Evidence:
     skew: int = 0
     unnumbered: int = 0  # first hops without a producer's number
     numbered_twice: int = 0  # producers' numbers that two messages have
+    strays: tuple[Stray, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +187,7 @@ def judge(evidence: Evidence) -> Verdict:
         *_short(_expired(evidence.parts)),
         *(reason for tally in evidence.tallies for reason in _of_tally(tally)),
         *_short(_of_gaps(evidence.gaps)),
+        *_short(_astray(evidence.strays)),
         *_clocks(evidence),
     ]
     if not evidence.parts:
@@ -265,6 +276,14 @@ def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
         if rest := gap.missing - gap.told:
             text = f"{where}: {rest:,} numbers are missing that the producer may still give up, or died over"
             yield _doubt("producer", text)
+
+
+def _astray(strays: Iterable[Stray]) -> Iterator[Reason]:
+    for one in sorted(strays, key=lambda stray: (stray.topic, stray.subscription)):
+        text = "which the file does not have: every worker acknowledges such a message unhandled"
+        yield _doubt(
+            "addressee", f"{one.topic}: {many(one.messages, 'message')} for subscription {one.subscription!r}, {text}"
+        )
 
 
 def _clocks(evidence: Evidence) -> Iterator[Reason]:

@@ -60,6 +60,14 @@ def handed_on(w):
 
 @case("a message meant for another subscription, acknowledged unhandled", CLEAN, not_for_me=1)
 def for_another(w):
+    w.others = ("shipping",)
+    w.store(for_subscription="shipping")
+
+
+@case(
+    "a message meant for a subscription that the file does not have", DOUBT, "1 message for subscription", not_for_me=1
+)
+def for_nobody(w):
     w.store(for_subscription="shipping")
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.transforms.places import LANES, hops, places
-from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps
-from kodoctl.pipeline.verdict import Evidence, Fate, judge
+from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
+from kodoctl.pipeline.verdict import Evidence, Fate, Stray, judge
 from tests.spark import disasters, world
 
 FATES = list(Fate)
@@ -35,6 +35,9 @@ def found(spark):
     gaps = defaultdict(list)
     for row in producer_gaps(events).collect():
         gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.told))
+    astray = defaultdict(list)
+    for row in strays(events, lanes).collect():
+        astray[row.msg_topic].append(Stray(*row))
     places_of = defaultdict(list)
     for row in findings(known, lanes).collect():
         places_of[row.topic].append(row)
@@ -42,7 +45,7 @@ def found(spark):
     for one in worlds:
         tally = one.tally(fates[one.family], missing.get(one.family, 0), forged.get(one.family, 0))
         own = tuple(one.gap(*gap) for gap in gaps[one.topic("ready")])
-        verdict = judge(Evidence(tuple(one.parts), (tally,), own, one.skew))
+        verdict = judge(Evidence(tuple(one.parts), (tally,), own, one.skew, strays=tuple(astray[one.topic("ready")])))
         verdicts[one.name] = (verdict, tally, places_of[one.name])
     return verdicts
 

@@ -45,6 +45,7 @@ class World:
     marks: dict = field(default_factory=dict)  # state -> (mark, ranges); None: no cursor
     lane: dict = field(default_factory=dict)  # state -> other columns of its lane
     parts: list = field(default_factory=list)
+    others: tuple = ()  # further subscriptions of the ready topic
     firm: bool = True
     skew: int = 0
 
@@ -135,6 +136,10 @@ class World:
                 "recorded": self.mode == "wait", "horizon": 10 * MINUTE, "read_at": NOW,
             }  # fmt: skip
             yield row | self.lane.get(state, {})
+            if state == "ready":
+                for number, name in enumerate(self.others):
+                    family = 1_000 * (number + 1) + self.family
+                    yield row | {"subscription": name, "family": family, "lane": 3 * family}
 
     def tally(self, fates, missing, contradictions):
         return Tally(self.name, "billing", self.mode, fates, missing, contradictions)

@@ -12,8 +12,8 @@ from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
 from kodoctl.pipeline.told import SAMPLES, Finding, document
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.transforms.places import LANES, hops, places
-from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps
-from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Tally, judge
+from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
+from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Stray, Tally, judge
 from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:
@@ -144,6 +144,7 @@ def _evidence(tables: Tables, ground: Ground, lanes: DataFrame, verdicts: DataFr
         skew=max(0, (newest or 0) - read_at) if read_at else 0,
         unnumbered=unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
+        strays=tuple(Stray(*row) for row in strays(tables.events, lanes).collect()),
     )
 
 

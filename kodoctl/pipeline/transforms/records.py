@@ -8,12 +8,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
+from kodoctl.topology.numbering import NOBODY
 
 _KEY: Final = ("msg_topic", "seq_partition", "seq_run")
 _SAID: Final = (
     "topic", "subscription", "msg_topic", "id", "identity", "hop", "event", "rule", "target_topic", "target_id",
 )  # fmt: skip
 _SOME: Final = 3  # runs that are named
+_IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
@@ -86,15 +88,30 @@ def producer_gaps(events: DataFrame) -> DataFrame:
 
 def overview(events: DataFrame) -> DataFrame:
     """One row: (newest, unnumbered): publish time of the newest message in ms since the epoch; first hops without a number."""
-    lone = (F.col("state") == "ready") & (F.col("hop") == 0) & F.col("recall").isNull() & F.col("seq_run").isNull()
+    lone = F.expr(_IS_FIRST) & F.col("seq_run").isNull()
     return events.agg(F.max(F.unix_millis("publish_ts")).alias("newest"), F.count_if(lone).alias("unnumbered")).select(
         "newest", "unnumbered"
     )
 
 
+def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does not have, by the
+    file. What workers moved for one is their business, which may be gone from the file since.
+    """
+    meant = events.where(_IS_FIRST).where(F.col("for_subscription") != NOBODY)
+    named = meant.select("msg_topic", F.col("for_subscription").alias("subscription"))
+    readers = lanes.select("msg_topic", "subscription").distinct()
+    return (
+        named.groupBy("msg_topic", "subscription")
+        .agg(F.count("*").alias("messages"))
+        .join(F.broadcast(readers), ["msg_topic", "subscription"], how="left_anti")
+        .select("msg_topic", "subscription", "messages")
+    )
+
+
 def _first_hops(events: DataFrame) -> DataFrame:
     """What was moved or recalled keeps its number, and is no second message."""
-    return events.where((F.col("state") == "ready") & (F.col("hop") == 0) & F.col("recall").isNull()).select(
+    return events.where(_IS_FIRST).select(
         *_KEY, "seq_number", "seq_high", "seq_void", "seq_end", "ledger", "entry", "batch_index"
     )
 
