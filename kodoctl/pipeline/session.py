@@ -172,6 +172,8 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
 
     running = SparkSession.getActiveSession()
     session = open_session(settings)
+    if running is not None:
+        _make_active(session)
     try:
         yield session
     except (PySparkException, Py4JError) as problem:
@@ -185,8 +187,9 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
 
 
 def _make_active(session: SparkSession) -> None:
-    """Spark looks a source up in the active session, whoever asks; a session becomes that whenever a frame of rows is made in it.
-    Left to ours, the sources of its maker's own would be unknown, and ours could not be registered there.
+    """Spark looks a source up in the active session, whoever asks and registers; a session becomes that whenever a frame of rows
+    is made in it. So ours is while it is in use, else sources of its maker's would stand in the way of ours, and not behind
+    that, else its maker's would be unknown.
     """
     with contextlib.suppress(Exception):  # its context was ended meanwhile
         session.createDataFrame([], "n int")

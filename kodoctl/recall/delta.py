@@ -42,6 +42,15 @@ class DeltaLedger:
         except (deltalake.exceptions.DeltaError, OSError) as problem:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
+    def exists(self) -> bool:
+        """Whether anything was ever booked here."""
+        import deltalake
+
+        try:
+            return deltalake.DeltaTable.is_deltatable(self.path, storage_options=_STORE)
+        except (deltalake.exceptions.DeltaError, OSError) as problem:
+            raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
+
     def append(self, entries: Sequence[Entry]) -> None:
         """See Ledger: one commit, numbered as an application's transaction, so that one whose answer was lost is known again."""
         import deltalake

@@ -108,7 +108,7 @@ def test_a_worker_killed_between_publish_and_acknowledge_loses_nothing(judged, m
     judged.read()
     found = judged.verdict()
     assert outcome(found) == ("no loss", set()), found["reasons"]
-    assert fates_of(found).get("open", 0) > 0
+    assert fates_of(found).get("done", 0) < 60, "it was killed before the last was done"
     monkeypatch.delenv("KILL_AT")
     judged.finish(60)
     judged.read()
@@ -131,6 +131,8 @@ def test_records_that_were_not_yet_sent_at_one_reading_are_found_by_the_next(jud
     judged.send(9)
     with judged.run() as process:
         eventually(lambda: len(judged.done()) == 8)  # one of them waits for its second attempt
+        if mode == "best_effort":  # they are acknowledged without their records, a moment after they are done
+            eventually(lambda: judged.left() <= 1)
         judged.read()
         found = judged.verdict()
         if mode == "wait":

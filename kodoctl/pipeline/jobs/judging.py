@@ -13,6 +13,7 @@ from kodoctl.pipeline.landing import Landing, Manifest, finished
 from kodoctl.pipeline.lanes import Key
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.asking import internal_stats
+from kodoctl.pipeline.verdict import Cause
 from kodoctl.pulsar.admin import Admin
 from kodoctl.recall.delta import DeltaLedger
 from kodoctl.recall.ledger import Event, standings
@@ -30,8 +31,17 @@ def judge_landing(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str
 ) -> dict[str, Any]:
     """The document of kodoctl.pipeline.told."""
-    with judged_landing(spark, landing, expansion, admin, ledger) as found:
-        return found.document()
+    with judged_landing(spark, landing, expansion, admin, ledger) as judged:
+        return told(judged, ledger)
+
+
+def told(judged: Judged, ledger: str) -> dict[str, Any]:
+    """The document, with a note where letters were let go and no ledger of recalls is there to say why."""
+    found = judged.document()
+    if any(one["cause"] == Cause.LET_GO for one in found["findings"]) and not DeltaLedger(ledger).exists():
+        text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
+        found["notes"].append(text)
+    return found
 
 
 def judged_landing(
