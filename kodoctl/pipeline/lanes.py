@@ -334,7 +334,7 @@ def _lane(  # what a row is made of
     looks = reading.looks
     mark = reading.at(looks[-1]).get(name) if looks else None
     begun = [one.last for one in reading.ranges if one.run in unheard]
-    started = max((_started(topic, subscription, name, reading), *begun), key=lambda at: at or (-1, -1), default=None)
+    started = max((_started(topic, subscription, name, reading), *begun), key=lambda at: at or (-1, -1))
     known = part.whole if topic.state is State.READY else _whole(reading)
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None

@@ -187,7 +187,7 @@ def judge(evidence: Evidence) -> Verdict:
         *_short(_expired(evidence.parts)),
         *(reason for tally in evidence.tallies for reason in _of_tally(tally)),
         *_short(_of_gaps(evidence.gaps)),
-        *_short(_astray(evidence.strays)),
+        *_short(_of_strays(evidence.strays)),
         *_clocks(evidence),
     ]
     if not evidence.parts:
@@ -278,7 +278,7 @@ def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
             yield _doubt("producer", text)
 
 
-def _astray(strays: Iterable[Stray]) -> Iterator[Reason]:
+def _of_strays(strays: Iterable[Stray]) -> Iterator[Reason]:
     for one in sorted(strays, key=lambda stray: (stray.topic, stray.subscription)):
         text = "which the file does not have: every worker acknowledges such a message unhandled"
         yield _doubt(

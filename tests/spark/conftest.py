@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from kodoctl.pipeline.session import SparkSettings, open_session
 from tests.closed import closed, guarded
 from tests.cluster import workspace
+from tests.spark.standalone import Cluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,3 +34,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     session = open_session(SparkSettings(master="local[2]", extra=extra, light=light))
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A standalone cluster for one file."""
+    with ExitStack() as stack:
+        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,12 +20,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
 LAUNCHER = "from kodoctl.cli.main import main\n\nmain()\n"  # as docs/how-to/pipeline.md has it
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -18,12 +16,6 @@ from tests.spark.standalone import ENVIRON, WORKERS, Cluster
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(3_600)]
 TOPICS = "orders:\n  partitions: 2\n  subscriptions:\n    billing: {states: [retrying]}\n"
 NAMED = ("topologies", "--topic", "orders", "--subscription", "billing", "--where", "true")
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with ExitStack() as stack:
-        yield Cluster(tmp_path_factory.mktemp("cluster"), stack)
 
 
 @pytest.fixture

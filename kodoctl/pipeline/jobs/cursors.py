@@ -13,7 +13,7 @@ from kodoctl.pulsar.messages import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
 
-_NOBODY: Final = ""  # stands where an audit topic has no subscription of its own
+_NAMELESS: Final = ""  # stands where an audit topic has no subscription of its own
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]
 
@@ -45,7 +45,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
     match topic.state:
         case None:
-            return (_NOBODY,)
+            return (_NAMELESS,)
         case State.READY:
             return list(expansion.topology.spec.topics[topic.ground].subscriptions)
         case State.DEAD:
@@ -57,9 +57,9 @@ def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
 def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -> Iterator[Row]:
     ledgers = sorted(int(one["ledgerId"]) for one in stats.get("ledgers") or ())
     cursors = stats.get("cursors") or {}
-    if _NOBODY in names:
+    if _NAMELESS in names:
         mark = {"markDeletePosition": f"{ledgers[0] if ledgers else -1}:-1"}
-        cursors = {_NOBODY: mark}
+        cursors = {_NAMELESS: mark}
     for name, data in cursors.items():
         if name not in names:
             continue

@@ -32,10 +32,10 @@ def judge_landing(
 ) -> dict[str, Any]:
     """The document of kodoctl.pipeline.told."""
     with judged_landing(spark, landing, expansion, admin, ledger) as judged:
-        return told(judged, ledger)
+        return documented(judged, ledger)
 
 
-def told(judged: Judged, ledger: str) -> dict[str, Any]:
+def documented(judged: Judged, ledger: str) -> dict[str, Any]:
     """The document, with a note where letters were let go and no ledger of recalls is there to say why."""
     found = judged.document()
     if any(one["cause"] == Cause.LET_GO for one in found["findings"]) and not DeltaLedger(ledger).exists():

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from kodoctl.pipeline.jobs.judging import judged_landing, told
+from kodoctl.pipeline.jobs.judging import documented, judged_landing
 from kodoctl.pipeline.jobs.rollup import Book, counted
 from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.report import Facts, coarser, fitting
@@ -38,7 +38,7 @@ def gather(spark: SparkSession, landing: Landing, expansion: Expansion, admin: A
         document = summary(known.rollup, known.latencies, known.width)
         width = coarser(document["until"] - document["since"], known.width)
         return Facts(
-            audit=told(found, ledger),
+            audit=documented(found, ledger),
             counted=document,
             waiting=waiting,
             failures=failures,

@@ -70,7 +70,7 @@ def broker(connection: Connection) -> BrokerClient:
 
 
 @cache
-def spare_collecting() -> None:
+def _spare_collecting() -> None:
     """Called behind a split, when all that reading needs is loaded. After each task Spark has its Python process look for
     garbage among everything there is: 40 ms for the modules alone, in which some thousand messages are read.
     """
@@ -79,7 +79,7 @@ def spare_collecting() -> None:
 
 def _read(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
     yield from read_split(split, options, broker(options.connection))
-    spare_collecting()
+    _spare_collecting()
 
 
 class _Planner:

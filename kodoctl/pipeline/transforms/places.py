@@ -216,7 +216,8 @@ def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
 
 def _split(records: DataFrame, place: str, prefix: str) -> DataFrame:
     """`ledger:entry:partition:batch index` as four columns; null where it is none."""
-    parts = F.split(F.nullif(F.col(place), F.lit("")), ":")  # casting no number to one costs ten times a number
+    # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
+    parts = F.split(F.nullif(F.col(place), F.lit("")), ":")
     numbers = {
         f"{prefix}{name}": F.try_element_at(parts, F.lit(at + 1)).try_cast(kind)
         for at, (name, kind) in enumerate(

@@ -63,9 +63,7 @@ def _arrived(events: DataFrame, window: str) -> DataFrame:
 
 def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
     event, rule = F.col("event"), F.col("rule")
-    told = transitions.where(
-        event != Event.SKIPPED.value
-    )  # it was nothing for the subscription, so nothing happened to it
+    told = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
     return _placed(told, topics, window).select(
         *KEYS,
         *_counts(

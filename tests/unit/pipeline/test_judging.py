@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.pipeline.jobs.judging import told
+from kodoctl.pipeline.jobs.judging import documented
 from kodoctl.pipeline.verdict import Cause
 from kodoctl.recall.delta import DeltaLedger
 
@@ -29,6 +29,6 @@ def test_letters_let_go_without_a_ledger_are_told_so(tmp_path: Path, cause: str,
     place = str(tmp_path / "recalls")
     if booked:
         DeltaLedger(place).create()
-    found = told(Found(cause), place)["notes"]  # type: ignore[arg-type]
+    found = documented(Found(cause), place)["notes"]  # type: ignore[arg-type]
     assert len(found) == notes
     assert notes == 1 or place in found[1]
