@@ -1,7 +1,7 @@
 """For which rows a condition in Spark SQL may not mean what evaluation means: there, evaluation itself has to decide.
 
-Few rows, mostly none. Spark reads JSON leniently (single quotes, anything behind the end, the first of two equal keys), prints
-broken numbers as Java does, and other libraries make letters beyond ASCII small. Pure: texts only.
+Few rows, mostly none. Spark reads JSON leniently (single quotes, anything behind the end, the first of two equal keys), a null
+in a list as a text, prints broken numbers as Java does, and other libraries make letters beyond ASCII small. Pure: texts only.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ def doubt_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | Non
 def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterator[str]:
     """`as_text`: whether the value's very characters count."""
     match node:
-        case Json():
+        case Json(path=path):
             payload = columns.get("payload", "`payload`")
             yield f"({payload} IS NOT NULL AND NOT {_strict(payload)})"
+            if isinstance(path[-1], int):  # of an object Spark reads a null as NULL, of a list as the text 'null'
+                yield f"coalesce({to_spark_sql(node, columns)} = 'null', false)"
             if as_text:
                 yield f"coalesce({to_spark_sql(node, columns)} RLIKE {quoted(_UNLIKE)}, false)"
         case Cast(part=part, kind=kind):

@@ -39,6 +39,7 @@ def test_spark_sql_says_the_same_in_its_own_words() -> None:
         ("lower(key) = 'x' or upper(reason) = 'Y'", ["`key`", "`reason`"]),
         ("payload.a > 1", ["json_array_length(concat('[', `payload`, ']')) = 1", "try_parse_json"]),
         ("payload.a is null or not payload.b", ["try_parse_json"]),
+        ("payload.a[0] is null", ["= 'null'"]),
         ("payload.a = '1.5' or coalesce(payload.b, 'x') in ('y')", ["u0027a", "RLIKE"]),
     ],
 )
