@@ -118,11 +118,12 @@ class Readers:
 
 def _read(url: str, topics: list[str], go: Any, told: Any, parquet: Path | None) -> None:
     with_broker = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with_broker.get_topic_partitions(topics[0])  # connects; a reader would fetch its first 10,000 before the clock runs
+    go.wait(120)
     readers = [
         (topic, with_broker.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=10_000))
         for topic in topics
     ]
-    go.wait(120)
     read = 0
     for topic, reader in readers:
         keep = _Keeper(parquet, topic) if parquet else None
