@@ -40,6 +40,7 @@ _CONTEXT: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
+    "spark.sql.codegen.cache.maxEntries": "2000",  # an audit has more than Spark's 100, and each would be compiled every time
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 _LOCAL: Final = {
