@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import pulsar
+
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
@@ -35,6 +37,22 @@ def backlog(broker: Broker, topic: str, subscription: str) -> int:
     """Entries a subscription has not acknowledged; 0 means that nothing is left."""
     answer = broker.admin("GET", f"{_path(topic)}/partitioned-stats", perPartition="false", getPreciseBacklog="true")
     return int(answer.json()["subscriptions"][subscription]["msgBacklog"])
+
+
+def messages(broker: Broker, topic: str) -> list[pulsar.Message]:
+    """Everything in a topic, partition by partition: a reader over all of them may end before a last message without payload,
+    as a producer's mark is one.
+    """
+    client = pulsar.Client(broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    found = []
+    try:
+        for part in client.get_topic_partitions(topic):
+            reader = client.create_reader(part, pulsar.MessageId.earliest)
+            while reader.has_message_available():
+                found.append(reader.read_next(5_000))
+    finally:
+        client.close()
+    return found
 
 
 def unload(broker: Broker, topic: str) -> None:

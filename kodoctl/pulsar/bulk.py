@@ -6,6 +6,7 @@ from "false". The schema list is asked first, so that a plan creates nothing: op
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Mapping
@@ -85,26 +86,27 @@ def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:
 
 
 def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tuple[int, bytes]]:
-    """Key -> (schema version, payload) of the last event of each key. The end is exact: the broker is asked for it."""
+    """Key -> (schema version, payload) of the last event of each key. The end is exact: the broker is asked for it.
+
+    Partition by partition, where auto-creation made the system topic a partitioned one: a reader over several may
+    end before a last message without payload (seen with pulsar-client 3.13), and "all policies deleted" is such an event.
+    """
     import pulsar
 
     topic = f"persistent://{namespace}/{SYSTEM_TOPIC}"
     last: dict[str, tuple[int, bytes]] = {}
     try:
-        reader = client.get().create_reader(
-            topic, pulsar.MessageId.earliest, is_read_compacted=True, receiver_queue_size=1000
-        )
+        for part in client.get().get_topic_partitions(topic):
+            reader = client.get().create_reader(
+                part, pulsar.MessageId.earliest, is_read_compacted=True, receiver_queue_size=1000
+            )
+            with contextlib.closing(reader):
+                while reader.has_message_available():
+                    message = reader.read_next(READ_TIMEOUT_MS)
+                    version = int.from_bytes((message.schema_version() or "").encode(), "big")
+                    last[message.partition_key()] = (version, message.data())
     except pulsar.PulsarException as problem:
         raise BulkUnavailableError(f"{topic}: {problem}") from None
-    try:
-        while reader.has_message_available():
-            message = reader.read_next(READ_TIMEOUT_MS)
-            version = int.from_bytes((message.schema_version() or "").encode(), "big")
-            last[message.partition_key()] = (version, message.data())
-    except pulsar.PulsarException as problem:
-        raise BulkUnavailableError(f"{topic}: {problem}") from None
-    finally:
-        reader.close()
     return last
 
 

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import pulsar
 import pytest
 
 from kodoctl.topology.audit import COUNT_PROPERTY, FIRST_PROPERTY, Event, Record, decode
 from tests.broker.test_consumer_process import TOPOLOGY, Setting
 from tests.conftest import Broker
-from tests.support import create_topics, eventually
+from tests.support import create_topics, eventually, messages
 
 pytestmark = pytest.mark.broker
 MESSAGES = 800
@@ -139,20 +138,13 @@ def _number(stored: dict[str, dict[str, int]], setting: Setting, topic: str, pos
 
 
 def _stored(broker: Broker, topic: str) -> Iterator[tuple[str, int]]:
-    """(position, number in the payload) of everything in a topic."""
-    with_ids = _read(broker, topic)
-    return ((str(message.message_id()).strip("()").replace(",", ":"), int(message.data())) for message in with_ids)
+    """(position, number in the payload) of every message in a topic; a producer's marks have no payload."""
+    return (
+        (str(message.message_id()).strip("()").replace(",", ":"), int(message.data()))
+        for message in messages(broker, topic)
+        if message.data()
+    )
 
 
 def _messages(broker: Broker, topic: str) -> list[tuple[dict[str, str], bytes, str]]:
-    return [(message.properties(), message.data(), message.partition_key()) for message in _read(broker, topic)]
-
-
-def _read(broker: Broker, topic: str) -> list[pulsar.Message]:
-    client = pulsar.Client(broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    found = []
-    while reader.has_message_available():
-        found.append(reader.read_next(5_000))
-    client.close()
-    return found
+    return [(one.properties(), one.data(), one.partition_key()) for one in messages(broker, topic)]

@@ -7,16 +7,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
-import pulsar
 import pytest
 
 from consumer import Consumer, Message, Producer
 from consumer.scheduling.held import RECENT_SECONDS
 from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually, unload
+from tests.support import backlog, create_topics, eventually, messages, unload
 
 pytestmark = pytest.mark.broker
 MESSAGES = 50_000
@@ -84,16 +82,6 @@ class Ledger:
         return sum(max(0, runs - min(_failures(number) + 1, RUNS_BEFORE_DEATH)) for number, runs in self.runs.items())
 
 
-def _dead(broker: Broker, topic: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Everything in the dead letters, by number."""
-    client = pulsar.Client(broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    while reader.has_message_available():
-        message = reader.read_next(5_000)
-        yield int(message.data()), message.properties()
-    client.close()
-
-
 @pytest.mark.timeout(600)
 def test_nothing_is_lost_and_subscriptions_do_not_meet(broker: Broker, tenant: str, tmp_path: Path) -> None:
     assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
@@ -146,7 +134,8 @@ def _left(broker: Broker, consumer: Consumer) -> int:
 def _check(broker: Broker, name: str, consumer: Consumer, ledger: Ledger, held: int) -> None:
     assert consumer.policy.dead_letter is not None
     dead = Counter[int]()
-    for number, properties in _dead(broker, f"{consumer.policy.dead_letter.topic}-partition-0"):
+    for letter in messages(broker, consumer.policy.dead_letter.topic):
+        number, properties = int(letter.data()), letter.properties()
         dead[number] += 1
         assert (properties["kodo-reason"], properties["kodo-level"]) == ("ValueError", "B1")
         assert (properties["uid"], properties["kodo-id"]) == (f"u{number % TENANTS}", str(number))

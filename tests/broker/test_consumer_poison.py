@@ -14,13 +14,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pulsar
 import pytest
 
 from consumer import Producer
 from tests.broker.test_consumer_process import Setting
 from tests.conftest import Broker
-from tests.support import backlog, create_topics, eventually
+from tests.support import backlog, create_topics, eventually, messages
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """
@@ -96,14 +95,8 @@ class Supervised(Setting):
 
     def dead(self) -> dict[str, str]:
         """Name and reason of every dead letter."""
-        client = pulsar.Client(self.broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        reader = client.create_reader(f"{self.topic}-work-DLQ-partition-0", pulsar.MessageId.earliest)
-        found = {}
-        while reader.has_message_available():
-            message = reader.read_next(5_000)
-            found[message.data().decode()] = message.properties()["kodo-reason"]
-        client.close()
-        return found
+        letters = messages(self.broker, f"{self.topic}-work-DLQ")
+        return {letter.data().decode(): letter.properties()["kodo-reason"] for letter in letters}
 
     def all_gone(self) -> bool:
         return not any(backlog(self.broker, self.topic + suffix, "work") for suffix in ("", "-work-RETRYING"))

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
-import pulsar
 import pytest
 
 from consumer import Message, Retry
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
-from tests.support import backlog, eventually, unload
+from tests.support import backlog, eventually, messages, unload
 
 pytestmark = pytest.mark.broker
 STRING = {"type": "STRING", "schema": "", "properties": {}}
@@ -24,14 +22,10 @@ def setting(broker: Broker, tenant: str, tmp_path: Path) -> Setting:
     return Setting(broker, tenant, tmp_path)
 
 
-def _dead(setting: Setting) -> Iterator[tuple[int, str]]:
+def _dead(setting: Setting) -> list[tuple[int, str]]:
     """Size and reason of every dead letter."""
-    client = pulsar.Client(setting.broker.broker_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    reader = client.create_reader(f"{setting.topic('-s-DLQ')}-partition-0", pulsar.MessageId.earliest)
-    while reader.has_message_available():
-        message = reader.read_next(5_000)
-        yield len(message.data()), message.properties()["kodo-reason"]
-    client.close()
+    letters = messages(setting.broker, setting.topic("-s-DLQ"))
+    return [(len(letter.data()), letter.properties()["kodo-reason"]) for letter in letters]
 
 
 def _cap(setting: Setting, suffix: str, size: int) -> None:
@@ -59,7 +53,7 @@ def test_what_is_too_big_for_a_state_dies_and_the_next_ones_are_moved(setting: S
             producer.send(b"x" * size, properties={"uid": "u"})
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"))
         eventually(lambda: sorted(size for size, state in seen if state == "retrying") == [10, 66_000])
-    assert list(_dead(setting)) == [(70_000, "refused by its target: too big")]
+    assert _dead(setting) == [(70_000, "refused by its target: too big")]
 
 
 def test_many_that_fit_one_by_one_are_not_too_big_together(setting: Setting) -> None:
@@ -77,7 +71,7 @@ def test_many_that_fit_one_by_one_are_not_too_big_together(setting: Setting) -> 
             producer.post(b"x" * 20_000, properties={"uid": "u"})
     with setting.worker(handle):
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=40)
-    assert list(_dead(setting)) == [(20_000, "ValueError")] * 60
+    assert _dead(setting) == [(20_000, "ValueError")] * 60
 
 
 def test_what_a_states_schema_refuses_dies_and_comes_back_no_more(setting: Setting) -> None:
@@ -102,4 +96,4 @@ def test_what_a_states_schema_refuses_dies_and_comes_back_no_more(setting: Setti
         time.sleep(0.5)
         producer.send(b"bad", properties={"uid": "u"})
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
-    assert list(_dead(setting)) == [(3, "refused by its target: its schema does not fit")]
+    assert _dead(setting) == [(3, "refused by its target: its schema does not fit")]
