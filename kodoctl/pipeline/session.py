@@ -10,16 +10,16 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, TYPE_CHECKING, Any, Final, cast
 
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.pipeline.failing import failed, words
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     Session = SparkSession
     """For who may not import Spark."""
@@ -41,6 +41,7 @@ _CONTEXT: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
     "spark.sql.codegen.cache.maxEntries": "2000",  # an audit has more than Spark's 100, and each would be compiled every time
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java four things for each expression of a plan
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 _LOCAL: Final = {
@@ -194,6 +195,19 @@ def _make_active(session: SparkSession) -> None:
     """
     with contextlib.suppress(Exception):  # its context was ended meanwhile
         session.createDataFrame([], "n int")
+
+
+def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequence[Any]], schema: str) -> DataFrame:
+    """A table of these rows, by name or in the order of its columns, that is part of the plan (Spark's LocalRelation): a list
+    would become a data set in Java, and each join with it a job of its own.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    kind = cast("StructType", StructType.fromDDL(schema))
+    named = [row if isinstance(row, Mapping) else dict(zip(kind.names, row, strict=True)) for row in rows]
+    return session.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(kind)), kind)
 
 
 def running_tasks(session: SparkSession) -> tuple[int, int]:

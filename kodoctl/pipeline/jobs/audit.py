@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
+from kodoctl.pipeline.session import small_table
 from kodoctl.pipeline.told import SAMPLES, Finding, document
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.transforms.places import LANES, hops, places
@@ -75,8 +76,8 @@ def judging(
     other for certain while it is not behind them.
     """
     ground = _surveyed(tables, expansion, stored_from or {})
-    lanes = spark.createDataFrame(ground.lanes, LANES)
-    settled = spark.createDataFrame(list(letters), _LETTERS)
+    lanes = small_table(spark, ground.lanes, LANES)
+    settled = small_table(spark, letters, _LETTERS)
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
         yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))

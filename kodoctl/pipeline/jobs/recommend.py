@@ -13,6 +13,7 @@ from kodoctl.pipeline.events import NOBODY
 from kodoctl.pipeline.harm import CALM, RECENT, Case, Load, Move, Slice, decide, unmovable
 from kodoctl.pipeline.jobs.rollup import Tables
 from kodoctl.pipeline.patching import Ours, others, ours
+from kodoctl.pipeline.session import small_table
 from kodoctl.pipeline.transforms.histogram import BASE, percentiles
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.model import KEY
@@ -149,9 +150,9 @@ def _loads(spark: SparkSession, tables: Tables, places: Sequence[Place], goal: i
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
-    pairs = spark.createDataFrame([(one.topic, one.subscription) for one in places], _PAIRS)
+    pairs = small_table(spark, [(one.topic, one.subscription) for one in places], _PAIRS)
     listed = [(one.topic, one.subscription, tenant, to) for one in places for tenant, to in one.routed.items()]
-    routed = f.broadcast(spark.createDataFrame(listed, _ROUTED))
+    routed = f.broadcast(small_table(spark, listed, _ROUTED))
     keys = ["topic", "subscription", "window", "tenant"]
     events = _of_readers(tables.rollup, pairs).join(routed, ["topic", "subscription", "tenant"], "left")
     newest = events.groupBy("topic").agg(f.max("window").alias("newest"))
@@ -216,11 +217,11 @@ def _victims(spark: SparkSession, tables: Tables, moves: Sequence[Move], goal: i
     from pyspark.sql import functions as f
 
     blamed = [(one.topic, one.subscription, one.tenant, at) for one in moves for at in one.windows]
-    movers = spark.createDataFrame([row[:3] for row in blamed], f"{_PAIRS}, mover string").distinct()
+    movers = small_table(spark, [row[:3] for row in blamed], f"{_PAIRS}, mover string").distinct()
     keys = ["topic", "subscription", "mover", "tenant"]
     rows = tables.latencies.withColumn("window", f.unix_millis("window_ts")).join(f.broadcast(movers), keys[:2])
     marked = rows.where(f.col("tenant") != f.col("mover")).join(
-        f.broadcast(spark.createDataFrame(blamed, _BLAMED).withColumn("then", f.lit(True))),
+        f.broadcast(small_table(spark, blamed, _BLAMED).withColumn("then", f.lit(True))),
         [*keys[:3], "window"],
         "left",
     )

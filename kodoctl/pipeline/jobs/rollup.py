@@ -18,6 +18,7 @@ from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.counting import WINDOW
 from kodoctl.pipeline.landing import Landing, Manifest, Part, must_hold
 from kodoctl.pipeline.schema import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
+from kodoctl.pipeline.session import small_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,7 +218,7 @@ def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
     from kodoctl.pipeline.transforms import rollup
 
     listed = [(name, level, state) for name, (level, state) in places.items()]
-    topics = spark.createDataFrame(listed, "msg_topic string, level string, state string")
+    topics = small_table(spark, listed, "msg_topic string, level string, state string")
     events = _of_days(spark, landing, EVENTS, parts[EVENTS], days)
     transitions = _of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)
     made: dict[str, dict[str, str]] = {}
