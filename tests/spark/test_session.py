@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from kodoctl.errors import UsageError
 from kodoctl.pipeline.landing import FEW, Landing, Manifest, Part
 from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
-from kodoctl.pipeline.session import JAVA_OPTIONS, SparkSettings, configuration_of, open_session, spark_session
+from kodoctl.pipeline.session import (
+    JAVA_OPTIONS,
+    SparkSettings,
+    configuration_of,
+    open_session,
+    small_table,
+    spark_session,
+)
 from kodoctl.pipeline.source.spark import PulsarSource
 from tests.cluster import run_main
 
@@ -98,6 +107,19 @@ def test_a_table_means_the_same_to_arrow_and_spark(table: Table) -> None:
     assert all(column.about for column in table.columns)
 
 
+def test_a_small_table_is_part_of_the_plan_and_a_list_is_not(spark: SparkSession) -> None:
+    columns = "name string, at bigint, there boolean, acknowledged array<struct<ledger:bigint,first:bigint>>"
+    rows = [("a", 1, True, [{"ledger": 7, "first": 0}]), ("b", None, False, None)]
+    names = ("name", "at", "there", "acknowledged")
+    for given in (rows, [dict(zip(reversed(names), reversed(row), strict=True)) for row in rows], []):
+        made = small_table(spark, given, columns)
+        assert [row.asDict(recursive=True) for row in made.collect()] == [
+            dict(zip(names, row, strict=True)) for row in (rows if given else [])
+        ]
+        assert "LocalTableScan" in _plan(made)
+    assert "LocalTableScan" not in _plan(spark.createDataFrame(rows, columns))
+
+
 def test_the_way_into_a_store_is_the_environment_s() -> None:
     environ = {
         "AWS_DEFAULT_REGION": "eu-central-1", "AWS_ENDPOINT_URL": "https://minio:9000", "AWS_SECRET_ACCESS_KEY": "secret",
@@ -137,3 +159,10 @@ def test_beside_spark_submit_settings_are_refused(monkeypatch: pytest.MonkeyPatc
 def test_a_store_that_spark_has_no_connector_for_is_told(scheme: str, spark: SparkSession) -> None:
     with pytest.raises(UsageError, match=f"K579.*{scheme}:// is unknown"), spark_session() as session:
         session.read.parquet(f"{scheme}://kodo/landing")
+
+
+def _plan(table: DataFrame) -> str:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        table.explain()
+    return said.getvalue()
