@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,25 @@ def test_a_light_session_compiles_nothing_and_only_on_this_machine() -> None:
     assert (submitted.at, submitted.configuration) == (None, {})
 
 
+@pytest.mark.parametrize("light", [False, True])
+def test_a_collector_that_the_user_names_is_the_only_one(light: bool) -> None:
+    java, own = "spark.driver.extraJavaOptions", "-XX:+UseSerialGC" if light else "-XX:+UseParallelGC"
+    assert own in SparkSettings(light=light).configuration[java].split()
+    named = {java: "-Da=b -XX:+UseG1GC"}
+    assert SparkSettings(light=light, extra=named).configuration[java].count("-XX:+Use") == 1
+    said = SparkSettings(light=light, environ={"JAVA_TOOL_OPTIONS": "-XX:+UseZGC"}).configuration[java]
+    assert "-XX:+Use" not in said, "Java refuses two"
+    assert SparkSettings("spark://cluster:7077").configuration[java] == JAVA_OPTIONS, "a cluster's is its owner's"
+
+
+def test_java_starts_beside_a_collector_of_the_environment(tmp_path: Path) -> None:
+    asked = "import os; from kodoctl.pipeline.session import *\n"
+    asked += "with spark_session(SparkSettings(light=True, environ=dict(os.environ))) as s: print(s.range(3).count())"
+    environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}
+    done = subprocess.run([sys.executable, "-c", asked], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "3", done.stderr
+
+
 def test_what_a_landing_holds_says_whether_a_light_session_is_enough(tmp_path: Path) -> None:
     landing = Landing(str(tmp_path), "trade", None)
     assert landing.is_small()
@@ -142,7 +162,7 @@ def test_settings_are_spark_s_and_leave_alone_what_answers_rest_on() -> None:
     java = "spark.driver.extraJavaOptions"
     found = configuration_of(["spark.executor.memory = 4g", f"{java}=-Da=b"])
     assert found == {"spark.executor.memory": "4g", java: "-Da=b"}
-    assert SparkSettings(extra=found).configuration[java] == f"{JAVA_OPTIONS} -Da=b"
+    assert SparkSettings("spark://cluster:7077", extra=found).configuration[java] == f"{JAVA_OPTIONS} -Da=b"
     with pytest.raises(UsageError) as told:
         configuration_of(["fs.s3a.secret.key=hidden", "spark.executor.cores", "spark.sql.session.timeZone=Asia/Tokyo"])
     assert str(told.value).count("K578") == 3
