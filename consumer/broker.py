@@ -148,7 +148,8 @@ class LaneStats:
     `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
     over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
     `properties`: the subscription's own. `dispatched`: messages sent to consumers since a moment the broker chose; `permits`: how
-    many more they have room for. `partitions` of the topic.
+    many more they have room for. `partitions` of the topic. `told_at`: ms since the epoch when it said so by its own clock, cut to
+    whole seconds, within the `took` seconds that asking it took; None: it does not say.
     """
 
     workers: frozenset[str] = frozenset()
@@ -163,6 +164,8 @@ class LaneStats:
     dispatched: int = 0
     permits: int = 0
     partitions: int = 1
+    told_at: int | None = field(default=None, compare=False)
+    took: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

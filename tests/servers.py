@@ -110,7 +110,8 @@ class Server:
             handler.close_connection = True
             handler.connection.close()
             return
-        handler.send_response(answer.status)
+        send = handler.send_response_only if "Date" in answer.headers else handler.send_response  # which says its own
+        send(answer.status)
         for name, value in answer.headers.items():
             handler.send_header(name, value)
         handler.send_header("Content-Length", str(len(answer.body)))

@@ -15,6 +15,7 @@ from consumer.engine.allowance import Allowance, allowance, beyond, within
 from consumer.engine.reach import UNLIMITED, starved, unacked_limits
 from consumer.engine.worker import Worker
 from consumer.live.sharing import Sharers
+from consumer.live.skew import Skew
 from consumer.live.standstill import StandStill
 from consumer.live.stats import LOOK_EVERY, StatsReader
 from consumer.live.steering import Orders
@@ -63,12 +64,15 @@ class Service:
         self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
         self.stats: StatsReader | None = None
         self.still: StandStill | None = None
+        self.skew: Skew | None = None
         self._orders: Orders | None = None
         if cluster is not None:
             self.stats = StatsReader(worker.policy, cluster)
             self._orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
             self.still = StandStill(worker.clock, worker.engine.dues, self.stats.closely, self._reconnect, worker.alarm)
+            self.skew = Skew(worker.clock, worker.alarm)
             self.stats.listeners += [
+                self.skew,
                 self._count_partitions,
                 self._share_limits,
                 self._say_blocked,

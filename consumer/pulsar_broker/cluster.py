@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from consumer.broker import LaneStats, UnackedLimits
@@ -50,7 +51,10 @@ class AdminCluster:
         """See Cluster."""
         path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
         reply = self._looking.call("GET", path, query=_PER_PARTITION)
-        return None if reply.missing else lane_stats(must(reply, f"reading {topic}"), subscription)
+        if reply.missing:
+            return None
+        found = lane_stats(must(reply, f"reading {topic}"), subscription)
+        return found and replace(found, told_at=reply.told_at, took=reply.took)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """See Cluster. Reading policies is more than `consume` rights allow; then the stats have to tell."""

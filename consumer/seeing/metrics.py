@@ -137,6 +137,8 @@ EXPORTED: Final = (
     gauge("standing_still", "1 while delayed messages of a lane are due and the broker delivers none.", LANE,
            lambda sight: [((lane.level.value, lane.state.value), float(lane in sight.standing_still))
                           for lane, _ in sight.lanes]),
+    gauge("clock_ahead_seconds", "Seconds that this worker's clock is certainly ahead of the broker's; negative: behind.", (),
+           lambda sight: () if sight.clock_ahead is None else (((), sight.clock_ahead),)),
     # what came and what became of it
     counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
     counter("started", "Handler runs started.", LANE, of_lane(lambda held: held.started)),

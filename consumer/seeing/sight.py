@@ -95,6 +95,11 @@ class Sight:
         return [lane for lane, _ in self.lanes if still is not None and lane.index in still.lanes]
 
     @property
+    def clock_ahead(self) -> float | None:
+        """Seconds, by consumer.live.skew.Skew; None: the broker's clock is not known."""
+        return None if self.service.skew is None else self.service.skew.ahead
+
+    @property
     def held_back(self) -> list[str]:
         """Topics of which the broker sends this worker nothing more."""
         stats = self.service.stats

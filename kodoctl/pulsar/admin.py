@@ -16,13 +16,18 @@ NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its words for a refusal."""
+    """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its words for a refusal.
+    `told_at`: ms since the epoch by the server's clock, cut to whole seconds, between asking and answer, which were `took` seconds
+    apart; None: it did not say.
+    """
 
     method: str
     path: str
     status: int
     data: Any = None
     reason: str = ""
+    told_at: int | None = None
+    took: float = 0.0
 
     @property
     def ok(self) -> bool:

@@ -10,6 +10,8 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
@@ -114,13 +116,17 @@ class HttpAdmin:
         if query:
             url = f"{url}?{urlencode(query)}"
         for _ in range(_MAX_REDIRECTS + 1):
-            token = self._presented.token()
+            token, asked = self._presented.token(), time.monotonic()
             answer = self._once(method, path, url, data, content_type, token)
             if _token_refused(answer) and (other := self._presented.after_refusal(token)) is not None:
-                token = other  # the first one ended early, or was withdrawn: nothing was done with it
+                token, asked = (
+                    other,
+                    time.monotonic(),
+                )  # the first one ended early, or was withdrawn: nothing was done with it
                 answer = self._once(method, path, url, data, content_type, token)
             if answer.status not in (307, 308):
-                return self._read(method, path, answer, token)
+                took = time.monotonic() - asked
+                return replace(self._read(method, path, answer, token), told_at=_told_at(answer), took=took)
             url = self._redirected(url, answer.headers.get("Location", ""))
         raise ClusterError(
             error("K512", "redirected in circles", f"{method} {path}: more than {_MAX_REDIRECTS} redirects")
@@ -207,6 +213,13 @@ class HttpAdmin:
 
 def _bearer(token: Secret | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {token.reveal()}"} if token else {}
+
+
+def _told_at(answer: urllib3.BaseHTTPResponse) -> int | None:
+    try:
+        return round(parsedate_to_datetime(answer.headers.get("Date", "")).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return None
 
 
 def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:

@@ -12,8 +12,8 @@ from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.jobs import ingest as ingesting
 from kodoctl.pipeline.verdict import Cause
 from tests.broker.test_consumer_process import APP
+from tests.skewed import COMPILER, skewed
 from tests.spark.judged import Judged, fates_of, judged
-from tests.spark.skewed import COMPILER, skewed
 from tests.support import EARLIEST, LATEST, eventually, unload
 
 __all__ = ["judged"]

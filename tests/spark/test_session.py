@@ -102,7 +102,9 @@ def test_java_starts_beside_a_collector_of_the_environment(tmp_path: Path) -> No
     asked = "import os; from kodoctl.pipeline.session import *\n"
     asked += "with spark_session(SparkSettings(light=True, environ=dict(os.environ))) as s: print(s.range(3).count())"
     environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}
-    done = subprocess.run([sys.executable, "-c", asked], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", asked], env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.stdout.strip() == "3", done.stderr
 
 

@@ -58,7 +58,9 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
         .unionByName(_recorded(transitions, lanes))
         .unionByName(_named(transitions, lanes))
         .unionByName(_settled(letters, lanes))
-        .repartition(*PLACE)  # a place has few rows, which are seldom together: what is grouped before them stays as long
+        .repartition(
+            *PLACE
+        )  # a place has few rows, which are seldom together: what is grouped before them stays as long
         .groupBy(*PLACE)
         .agg(
             F.bit_or("facts").alias("facts"),

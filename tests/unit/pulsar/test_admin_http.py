@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -328,3 +329,31 @@ def test_who_asks_again_soon_anyway_tries_a_read_once() -> None:
         assert admin.call("GET", "tenants").status == 503
         assert pauses == []
         assert admin.call("GET", "tenants").ok
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ("Thu, 01 Jan 2026 00:00:07 GMT", 1_767_225_607_000),
+        ("Thu, 01 Jan 2026 02:00:07 +0200", 1_767_225_607_000),
+        ("yesterday", None),
+        ("Thu, 99 Jan 2026 00:00:07 GMT", None),
+        ("", None),
+    ],
+)
+def test_an_answer_tells_the_server_s_clock_where_it_is_one(said: str, read: int | None) -> None:
+    with serving(lambda _: answer_json([], Date=said)) as server, _admin(server.url) as (admin, _):
+        reply = admin.call("GET", "clusters")
+    assert (reply.told_at, reply.data) == (read, [])
+    assert reply.took >= 0
+
+
+def test_how_long_an_answer_took_is_that_of_the_last_try() -> None:
+    def slow_then_busy(request: Request) -> Answer:
+        if request.number == 1:
+            time.sleep(0.3)
+            return Answer(503)
+        return FINE
+
+    with serving(slow_then_busy) as server, _admin(server.url) as (admin, _):
+        assert admin.call("GET", "clusters").took < 0.3
