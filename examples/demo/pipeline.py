@@ -56,7 +56,8 @@ def show(folder: Path, admin_url: str, kept: Path) -> None:
     run("kodoctl pipeline ingest shop.yaml")
     run("kodoctl pipeline audit shop.yaml", expect=5)
     tell("Exit code 5: just these three, with their places and the queries that show them.")
-    more()
+    title("Who harms whom?")
+    run("kodoctl pipeline recommend shop.yaml")
     title("And a page for people who would rather look than read")
     run(f"kodoctl pipeline report shop.yaml --out {kept / 'shop.html'} --png {kept / 'pictures'}")
     title("What the page says to do about the dead letters")
@@ -77,13 +78,6 @@ def skip(admin_url: str) -> None:
     print(f"# by hand: POST …/{path}", flush=True)
     request = Request(f"{admin_url}/admin/v2/persistent/kodo/shop/{path}", method="POST")
     urlopen(request, timeout=30).close()
-
-
-def more() -> None:
-    """What else the pipeline can do by now."""
-    if "  recommend " in run("kodoctl pipeline --help", quiet=True):
-        title("Who harms whom?")
-        run("kodoctl pipeline recommend shop.yaml")
 
 
 def desktop() -> bool:
