@@ -35,7 +35,6 @@ _SQL: Final = {
     "spark.sql.adaptive.enabled": "true",
     "spark.sql.codegen.hugeMethodLimit": "8000",  # Java never compiles a longer method: our wide rows would be interpreted
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.inMemoryColumnarStorage.compressed": "false",  # what we keep is hashes and numbers: 0.6 of 2.1 µs a row, for nothing
 }
 """What our plans rely on: set in a session of our own, whoever made the context."""
 _CONTEXT: Final = {
