@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 BIN = Path(sys.executable).parent
 NAME = f"demo-{os.getpid()}"
 CONSUMER_SECONDS = 15
+WORKER_LOG = "worker.log"
 
 
 def title(text: str) -> None:
@@ -89,10 +90,11 @@ def send_orders() -> None:
 def consume(log: Path) -> None:
     """The reference consumer as a user runs it, ended by SIGTERM as a scheduler would."""
     command = "kodo-consumer run shop.yaml --topic orders --subscription billing --handler billing:bill"
-    print(f"\n$ {command} &", flush=True)
+    print(f"\n$ {command} 2> {WORKER_LOG} &", flush=True)
     program, *arguments = shlex.split(command)
     environ = {**os.environ, "DEMO_LOG": str(log), "PYTHONPATH": os.getcwd()}
-    worker = subprocess.Popen([str(BIN / program), *arguments], env=environ)
+    with Path(WORKER_LOG).open("wb") as said:
+        worker = subprocess.Popen([str(BIN / program), *arguments], env=environ, stderr=said)
     try:
         wait_until_it_consumes(worker)
         send_orders()
@@ -100,9 +102,12 @@ def consume(log: Path) -> None:
         print(f"\n$ kill -TERM {worker.pid}", flush=True)
         worker.send_signal(signal.SIGTERM)
         if worker.wait(60):
-            sys.exit("the consumer did not end with exit code 0")
+            sys.exit(f"the consumer did not end with exit code 0\n{Path(WORKER_LOG).read_text()}")
     finally:
         worker.kill()
+    print(f"\n$ grep WARNING {WORKER_LOG}", flush=True)
+    print(*(line for line in Path(WORKER_LOG).read_text().splitlines() if "WARNING" in line), sep="\n", flush=True)
+    tell("Its traceback is there too, at most once in ten seconds; how often it came is in the counts above.")
 
 
 def wait_until_it_consumes(worker: subprocess.Popen[bytes]) -> None:
@@ -116,7 +121,7 @@ def wait_until_it_consumes(worker: subprocess.Popen[bytes]) -> None:
         if all(lane["consumers"] for lane in lanes if lane["state"] != "dead"):
             return
         time.sleep(0.2)
-    sys.exit("the consumer did not start")
+    sys.exit(f"the consumer did not start\n{Path(WORKER_LOG).read_text()}")
 
 
 def waits(log: Path) -> None:
