@@ -70,13 +70,10 @@ def broker(connection: Connection) -> BrokerClient:
 
 
 @cache
-@cache
 def _spare_collecting() -> None:
-    """Called behind the first split, when all that reading needs is loaded. After each task Spark has its Python process look
-    for garbage among everything there is: 40 ms for the modules alone, in which some thousand messages are read. Once: what
-    is garbage later must be found.
+    """Called behind a split, when all that reading needs is loaded. After each task Spark has its Python process look for
+    garbage among everything there is: 40 ms for the modules alone, in which some thousand messages are read.
     """
-    gc.collect()
     gc.freeze()
 
 
