@@ -12,8 +12,8 @@ Why it is exact:
    kodoctl.recall.doubt decides from reading the lane back, or the letter is left as UNCLEAR: told, neither sent nor
    acknowledged, never guessed.
 3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side, on
-   this machine or another. What another run settled is not sent again, because the recall id is made from the place of
-   the letter, which is the same in every plan.
+   this machine or another. What another run settled is not sent again, because the recall id is made from the place and
+   the publish time of the letter, which are the same in every plan.
 4. An acknowledgement that is lost (the client gathers them; those of a part of a batch do not survive an unload) leaves
    the letter with the holder, SENT in the ledger: it is acknowledged again, not sent again.
 
@@ -218,6 +218,10 @@ class Carrier:
 
     def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:
         """A letter to be worked on; None when there is nothing left to do but telling the holder, or nothing at all."""
+        if (stored.publish_time, digest(stored.payload)) != (chosen.published, chosen.digest):
+            self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")
+            self._one_done()
+            return None
         standing = self._known.get(chosen.recall_id)
         if standing is not None and standing.settled:
             self.report.before += 1
@@ -230,10 +234,6 @@ class Carrier:
         own = standing is not None and standing.run == self._plan.run  # its number is taken, so the broker may be asked
         if not own and self._plan.action is Action.SEND and chosen.number <= self._passed[chosen.lane]:
             self.report.elsewhere.append(f"{chosen.position}: its turn has passed: plan again")
-            self._one_done()
-            return None
-        if digest(stored.payload) != chosen.digest:
-            self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")
             self._one_done()
             return None
         letter = letter_of(stored, self._plan.dead_topic, None)
@@ -369,6 +369,7 @@ class Carrier:
             receipt=parcel.receipt,
             note=self._begins.get(one.lane, "") if intent else parcel.note,
             who=self._orders.who,
+            published=one.published,
             payload=parcel.letter.payload if intent and self._edit is not None else None,
         )
 

@@ -10,7 +10,10 @@ from typing import Any, Final
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.recall.ledger import Entry, Event
 
-_COLUMNS = ("run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who")
+_COLUMNS = (
+    "run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who",
+    "published",
+)  # fmt: skip
 
 _NAME = "kodoctl recall ledger"
 _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint, and http:// only on purpose
@@ -106,5 +109,5 @@ def _entry(row: dict[str, Any]) -> Entry:
 def _schema() -> Any:
     import pyarrow as pa
 
-    numbers = {"at": pa.int64(), "number": pa.int64(), "payload": pa.binary()}
+    numbers = {"at": pa.int64(), "number": pa.int64(), "published": pa.int64(), "payload": pa.binary()}
     return pa.schema([(name, numbers.get(name, pa.string())) for name in (*_COLUMNS, "payload")])

@@ -59,7 +59,7 @@ SCHEMA: Final[Json] = {
             "partitions": {"type": "integer", "minimum": 1},
         })},
         "letters": {"type": "array", "maxItems": MAX_LETTERS, "items": _object({
-            "position": _POSITION, "recall_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
+            "position": _POSITION, "published": _COUNT, "recall_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
             "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "lane": _COUNT, "number": _COUNT,
             "repeats": {"type": "array", "items": _POSITION},
         })},
@@ -161,6 +161,7 @@ def loads(text: str, file: str) -> RecallPlan:
 def _letter(one: Chosen) -> Json:
     return {
         "position": str(one.position),
+        "published": one.published,
         "recall_id": one.recall_id,
         "digest": one.digest,
         "lane": one.lane,
@@ -181,6 +182,7 @@ def _from_json(document: Json) -> RecallPlan:
         letters=tuple(
             Chosen(
                 Position.parse(one["position"]),
+                one["published"],
                 one["recall_id"],
                 one["digest"],
                 one["lane"],

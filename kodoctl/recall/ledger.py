@@ -22,13 +22,15 @@ class Event(StrEnum):
 
 
 _RANK = {event: rank for rank, event in enumerate(Event)}
+_WEIGHT = _RANK | {Event.REFUSED: -1}
+"""Of several runs: what one refused says nothing of what another began."""
 SETTLED = frozenset({Event.SENT, Event.DISCARDED})
 """After these a letter need never be sent again: only the holder may still have to be told."""
 
 
 class Entry(NamedTuple):
     """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the broker
-    had it; `payload`: the old one of an edited letter.
+    had it; `published`: the letter's own publish time, ms; `payload`: the old one of an edited letter.
     """
 
     run: str
@@ -42,6 +44,7 @@ class Entry(NamedTuple):
     receipt: str = ""
     note: str = ""
     who: str = ""
+    published: int = 0
     payload: bytes | None = None
 
 
@@ -55,6 +58,7 @@ class Standing(NamedTuple):
     number: int = 0
     at: int = 0
     note: str = ""
+    published: int = 0
 
     @property
     def settled(self) -> bool:
@@ -73,15 +77,30 @@ class Ledger(Protocol):
 
 
 def standings(entries: Iterable[Entry]) -> dict[str, Standing]:
-    """Recall id -> the furthest it came."""
-    found: dict[str, Standing] = {}
+    """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first: from there
+    on a lane is read back.
+    """
+    runs: dict[tuple[str, str], Standing] = {}
     for entry in entries:
-        before = found.get(entry.recall_id)
-        if before is None or _RANK[entry.event] >= _RANK[before.event]:
-            found[entry.recall_id] = Standing(
-                entry.run, entry.event, entry.position, entry.lane, entry.number, entry.at, entry.note
+        name = entry.recall_id, entry.run
+        before = runs.get(name)
+        if before is None or _comes_after(entry, before):
+            runs[name] = Standing(
+                entry.run, entry.event, entry.position, entry.lane, entry.number, entry.at, entry.note, entry.published
             )
+    found: dict[str, Standing] = {}
+    for (recall_id, _), one in runs.items():
+        before = found.get(recall_id)
+        if before is None or (_WEIGHT[one.event], one.at) >= (_WEIGHT[before.event], before.at):
+            found[recall_id] = one
     return found
+
+
+def _comes_after(entry: Entry, before: Standing) -> bool:
+    """Within one run."""
+    if entry.event is before.event is Event.INTENT:
+        return entry.at < before.at
+    return _RANK[entry.event] >= _RANK[before.event]
 
 
 def highest_booked(known: Mapping[str, Standing], run: str) -> dict[str, int]:

@@ -58,11 +58,12 @@ class PlanLane:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One letter. `digest` is its payload's; `lane` an index into the plan's lanes and `number` its place there, from 1
-    (both 0 in a discard); `repeats` are further copies of it, acknowledged with it.
+    """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's lanes and
+    `number` its place there, from 1 (both 0 in a discard); `repeats` are further copies of it, acknowledged with it.
     """
 
     position: Position
+    published: int
     recall_id: str
     digest: str
     lane: int = 0
@@ -114,9 +115,11 @@ class RecallPlan:
         return not self.letters and not self.settle
 
 
-def recall_id(dead_topic: str, position: Position, run: str = "") -> str:
-    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`."""
-    return hashlib.sha256(f"{dead_topic}|{position}|{run}".encode()).hexdigest()[:RECALL_ID]
+def recall_id(dead_topic: str, position: Position, published: int, run: str = "") -> str:
+    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`. Places are counted
+    anew by every cluster and by one that was set up again: so the letter's publish time (ms) is part of the name.
+    """
+    return hashlib.sha256(f"{dead_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:

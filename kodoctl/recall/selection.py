@@ -53,6 +53,7 @@ class _Candidate:
     """A letter that may go, before lanes are numbered."""
 
     position: Position
+    published: int
     recall_id: str
     digest: str
     lane: PlanLane | None
@@ -89,7 +90,7 @@ class Selection:
         """
         if mark := letter.properties.get(control.RECALL):
             self._seen_recalls.add(mark)
-        standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position))
+        standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
             self._settle.append(letter.position)
         if not chosen:
@@ -154,7 +155,8 @@ class Selection:
         salt = asked.run if asked.again else ""
         return _Candidate(
             position=letter.position,
-            recall_id=recall_id(asked.family.dead_topic, letter.position, salt),
+            published=letter.publish_time,
+            recall_id=recall_id(asked.family.dead_topic, letter.position, letter.publish_time, salt),
             digest=letter.digest,
             lane=_lane(asked, letter) if asked.action is Action.SEND else None,
             reason=letter.reason or "(none)",
@@ -174,7 +176,8 @@ class Selection:
         numbers: Counter[int] = Counter()
         letters = []
         for name, one in sorted(kept.items(), key=lambda item: item[1].position):
-            chosen = Chosen(one.position, one.recall_id, one.digest, repeats=tuple(sorted(self._repeats.get(name, ()))))
+            repeats = tuple(sorted(self._repeats.get(name, ())))
+            chosen = Chosen(one.position, one.published, one.recall_id, one.digest, repeats=repeats)
             if one.lane is not None:
                 lane = lanes.setdefault(one.lane, len(lanes))
                 numbers[lane] += 1

@@ -79,7 +79,10 @@ def settle_doubts(
 def _entry(plan: RecallPlan, recall_id: str, one: Standing, verdict: Verdict, now: int) -> Entry:
     event = Event.SENT if verdict is Verdict.STORED else Event.UNCLEAR
     note = "read back from its lane" if verdict is Verdict.STORED else "the broker forgot, and the lane cannot tell"
-    return Entry(plan.run, event, recall_id, plan.dead_topic, one.position, now, one.lane, one.number, note=note)
+    where = one.lane, one.number
+    return Entry(
+        plan.run, event, recall_id, plan.dead_topic, one.position, now, *where, note=note, published=one.published
+    )
 
 
 def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> ReadBack | None:

@@ -91,10 +91,13 @@ def test_from_tables_to_a_document(spark, tmp_path):
     file = tmp_path / "trade.yaml"
     file.write_text(FILE, encoding="utf-8")
     expansion = expand(load_topology(str(file)))
-    letters = [Letter(DEAD, 0, 9, 0, -1, "discarded")]
+    letters = [Letter(DEAD, 0, 9, 0, -1, int(SOME_TIME.timestamp() * 1000), "discarded")]
     found = audit(spark, tables(spark, 4), expansion, letters=letters)
     assert (found["verdict"], found["reasons"]) == ("no loss", [])
     assert found["subscriptions"][0]["messages"] == {"discarded": 1, "done": 2}
+    elsewhere = [letters[0]._replace(published=letters[0].published + 1)]  # the same place of another cluster
+    found = audit(spark, tables(spark, 4), expansion, letters=elsewhere)
+    assert (found["verdict"], found["subscriptions"][0]["messages"]) == ("loss", {"done": 2, "lost": 1})
 
     removed = tables(spark, 3)
     found = audit(spark, removed, expansion)

@@ -12,7 +12,7 @@ from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
 from kodoctl.pipeline.session import small_table
 from kodoctl.pipeline.told import SAMPLES, Finding, document
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.transforms.places import LANES, hops, places
+from kodoctl.pipeline.transforms.places import LANES, hops, places, theirs
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Stray, Tally, judge
 from kodoctl.topology.expand import Expansion
@@ -21,17 +21,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _FATES: Final = tuple(Fate)
-_LETTERS: Final = "msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, settled string"
+_LETTERS: Final = "msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string"
 
 
 class Letter(NamedTuple):
-    """A dead letter that the ledger of recalls knows: `settled` is `sent` or `discarded`."""
+    """A dead letter that the ledger of recalls knows: `published` in ms, `settled` is `sent` or `discarded`."""
 
     msg_topic: str
     msg_partition: int
     ledger: int
     entry: int
     batch_index: int
+    published: int
     settled: str
 
 
@@ -77,7 +78,10 @@ def judging(
     """
     ground = _surveyed(tables, expansion, stored_from or {})
     lanes = small_table(spark, ground.lanes, LANES)
-    settled = small_table(spark, letters, _LETTERS)
+    known_letters = list(letters)
+    settled = small_table(spark, known_letters, _LETTERS)
+    if known_letters:
+        settled = theirs(settled, tables.events)
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
         yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))

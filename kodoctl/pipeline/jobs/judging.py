@@ -86,7 +86,8 @@ def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
             for one in standings(book.entries(topic.name.full)).values():
                 if one.event in _SETTLED:
                     at = Position.parse(one.position)
-                    yield Letter(topic.name.full, at.partition, at.ledger, at.entry, at.batch, _SETTLED[one.event])
+                    place = at.partition, at.ledger, at.entry, at.batch
+                    yield Letter(topic.name.full, *place, one.published, _SETTLED[one.event])
 
 
 def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:

@@ -62,7 +62,9 @@ def slips(
     here = f.col("entry").between(f.col("held.first"), f.col("held.last"))
     same = [f.col(f"letter.{name}") == f.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
     kept = marked.alias("letter").join(f.broadcast(held).alias("held"), on=[*same, here], how="left_semi")
-    own = f.concat(f.lit(f"{family.dead_topic}|"), f.expr(fact_columns(None)["position"]), f.lit("|"))
+    own = f.concat_ws(
+        "|", f.lit(family.dead_topic), f.expr(fact_columns(None)["position"]), f.unix_millis("publish_ts"), f.lit("")
+    )
     named_ = kept.withColumn("recall_id", f.substring(f.sha2(own, 256), 1, RECALL_ID))
     known = named_.join(f.broadcast(booked.withColumn("settled", f.lit(True))), on="recall_id", how="left")
     payload = f.col("payload") if whole else f.substring("payload", 1, HEAD)

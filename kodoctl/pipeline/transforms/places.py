@@ -45,7 +45,7 @@ _COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, sent, discarded).
 
-    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, settled) of the ledger of recalls. `identity` and `next`
+    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, published, settled) of `theirs`. `identity` and `next`
     are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
     who speak of the place do not mean one message. `weight`: of the
     heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record says that the
@@ -206,6 +206,16 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
             handed.drop("subscription").join(F.broadcast(to), ["target_topic", "part"], how="inner").select(*other)
         )
     )
+
+
+def theirs(letters: DataFrame, events: DataFrame) -> DataFrame:
+    """Letters of the ledger of recalls, (…, published in ms, settled), without those in whose place another one landed: places are
+    counted anew by every cluster, and by one that was set up again, and a ledger may have seen several.
+    """
+    place = ["msg_topic", "msg_partition", "ledger", "entry", "batch_index"]
+    landed = events.select(*place, F.unix_millis("publish_ts").alias("landed"))
+    others = landed.join(F.broadcast(letters), place, how="inner").where("landed <> published").select(place)
+    return letters.join(others, place, how="left_anti")
 
 
 def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:

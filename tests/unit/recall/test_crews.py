@@ -19,7 +19,7 @@ def _plan(lanes: list[int]) -> RecallPlan:
     for entry, lane in enumerate(lanes):
         numbers[lane] += 1
         copies = (Position(0, 2, entry),) if entry % 3 == 0 else ()
-        letters.append(Chosen(Position(0, 1, entry), f"{entry:032x}", "d", lane, numbers[lane], copies))
+        letters.append(Chosen(Position(0, 1, entry), 5, f"{entry:032x}", "d", lane, numbers[lane], copies))
     known: dict[str, Any] = dict.fromkeys(
         ("cluster", "environment", "to", "edit"), None
     ) | dict.fromkeys(("topology", "path", "topic", "subscription", "dead_topic", "holder", "where", "because"), "x")  # fmt: skip

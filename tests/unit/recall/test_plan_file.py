@@ -39,7 +39,7 @@ SUMMARY = {
 PLAN = RecallPlan(
     Action.SEND, "20270115-080000-abcd0123", NOW, None, "trade", "trade.yaml", None, "orders", "billing", DEAD, 1, "kodo-hold",
     "true", None, 10, again=False, because="", edit={"a": 1}, lanes=(LANE,),
-    letters=(Chosen(Position(0, 1, 2, 3), "a" * 32, "b" * 32, 0, 1, (Position(0, 1, 3),)),),
+    letters=(Chosen(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (Position(0, 1, 3),)),),
     settle=(Position(0, 1, 9),), summary=SUMMARY,
 )  # fmt: skip
 
@@ -130,6 +130,20 @@ def test_the_furthest_a_letter_came_counts_in_whatever_order_the_book_is_read() 
     assert known["x"].settled
     assert not known["y"].settled
     assert highest_booked(known, "r") == {"l": 1}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_one_run_refused_says_nothing_of_what_another_began(order: int) -> None:
+    book = [entry(Event.REFUSED, run="a"), entry(Event.INTENT, run="b")]
+    assert standings(book[::order])["x"][:2] == ("b", Event.INTENT)
+    book = [entry(Event.INTENT), entry(Event.REFUSED)]
+    assert standings(book[::order])["x"].event is Event.REFUSED
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_letter_meant_twice_counts_from_the_first_time(order: int) -> None:
+    book = [entry(Event.INTENT)._replace(at=at, note=f"7:{at}") for at in (10, 20, 30)]
+    assert standings(book[::order])["x"][-3:-1] == (10, "7:10")
 
 
 DOUBTS = [

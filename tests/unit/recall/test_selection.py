@@ -45,8 +45,8 @@ def select(tmp_path: Path, letters: list[Any], **changes: Any) -> Any:
     return selection.finish()
 
 
-def standing(position: str, event: Event, run: str = "r0") -> dict[str, Standing]:
-    name = recall_id(DEAD, Position.parse(position))
+def standing(position: str, event: Event, run: str = "r0", published: int = NOW - 1000) -> dict[str, Standing]:
+    name = recall_id(DEAD, Position.parse(position), published)
     return {name: Standing(run, event, position)}
 
 
@@ -158,6 +158,12 @@ def test_letters_that_an_earlier_recall_left_with_the_holder_are_settled_whateve
     assert (chosen, settle, summary["left_out"]) == ((), (Position(0, 1, 3),), {})
 
 
+def test_a_ledger_of_another_cluster_says_nothing_of_the_letter_at_the_same_place(tmp_path: Path) -> None:
+    known = standing("1:3:0:-1", Event.SENT, published=NOW - 999)
+    _, chosen, settle, _ = select(tmp_path, [letter(1, entry=3)], known=known)
+    assert (len(chosen), settle) == (1, ())
+
+
 def test_no_loop_what_died_again_after_a_recall_stays_unless_asked_for(tmp_path: Path) -> None:
     back = letter(1, entry=9, recall="a" * 32)
     assert select(tmp_path, [back])[3]["left_out"] == {"recalled": 1}
@@ -167,7 +173,7 @@ def test_no_loop_what_died_again_after_a_recall_stays_unless_asked_for(tmp_path:
 
 def test_a_letter_whose_recall_came_back_was_sent_even_if_the_ledger_is_gone(tmp_path: Path) -> None:
     first, other = letter(1, entry=1), letter(2, entry=2)
-    back = letter(1, entry=9, recall=recall_id(DEAD, first.position))
+    back = letter(1, entry=9, recall=recall_id(DEAD, first.position, first.publish_time))
     _, chosen, settle, summary = select(tmp_path, [first, other, back])
     assert [one.position.entry for one in chosen] == [2]
     assert settle == (first.position,)
