@@ -21,7 +21,7 @@ __all__ = [
 ]  # fmt: skip
 
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
-MAX_TEXT: Final = 1_024  # characters of an identity, and of any other text that a worker would have written
+MAX_TEXT: Final = 1_024  # characters of any text that a worker would have written
 _MAX_COUNT: Final = 1_000_000
 _FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
@@ -270,7 +270,7 @@ def transferred(  # what it is made of
 def identity(delivery: Delivery, control: Control) -> str:
     """What names the message over all its hops: the producer's id, else where it was first stored."""
     given = delivery.properties.get(names.ID)
-    return given if given and len(given) <= MAX_TEXT else control.origin_id or delivery.position
+    return given if given and len(given) <= names.MAX_ID else control.origin_id or delivery.position
 
 
 def effect(delivery: Delivery, control: Control) -> str:

@@ -18,6 +18,7 @@ STEER_PROPERTY: Final = "kodo-steer"  # on subscriptions: live orders for worker
 # --- on messages
 PREFIX: Final = "kodo-"
 ID: Final = "kodo-id"  # identity for deduplication, stamped by a producer or an outbox row
+MAX_ID: Final = 1_024  # characters of it: a longer one names nothing
 SEQ: Final = "kodo-seq"  # producer run, partition and number, for gap detection
 ORIGIN_ID: Final = "kodo-origin-id"  # ledger:entry:partition:batch index of the first hop
 ORIGIN_TOPIC: Final = "kodo-origin-topic"

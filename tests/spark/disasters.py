@@ -170,8 +170,14 @@ def stuck_in_the_future(w):
 
 @case("a name that is too long to be one, and a record by its place", CLEAN, done=2)
 def long_name(w):
-    message = w.store(kodo_id="n" * 201)
+    message = w.store(kodo_id="n" * 1_025)
     w.record(message, identity=message.mid)
+
+
+@case("a name that is longer than a record keeps of it", CLEAN, done=2)
+def cut_name(w):
+    message = w.store(kodo_id="n" * 1_024)
+    w.record(message, identity="n" * 200)
 
 
 @case("a forged origin: a lost message hides behind one that is done", LOSS, "1 message lost", lost=1)

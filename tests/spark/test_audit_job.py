@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -109,3 +110,16 @@ def test_from_tables_to_a_document(spark, tmp_path):
     removed.events.createOrReplaceTempView("events")
     removed.transitions.createOrReplaceTempView("transitions")
     assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]
+
+
+def test_what_a_run_landed_that_was_cut_short_says_nothing_of_clocks(spark, tmp_path):
+    file = tmp_path / "trade.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    expansion = expand(load_topology(str(file)))
+    hour = int(SOME_TIME.timestamp() * 1000) + 3_600_000
+    found = tables(spark, 4)
+    newer = found.events.union(frame(spark, EVENTS, [event(READY, "ready", 3, publish_ts=SOME_TIME.replace(hour=1))]))
+    behind = audit(spark, replace(found, events=newer), expansion)
+    assert [one for one in behind["reasons"] if "this clock" in one["text"]]
+    landed = audit(spark, replace(found, events=newer, landed_at=hour + 1000), expansion)
+    assert not [one for one in landed["reasons"] if "this clock" in one["text"]]

@@ -38,12 +38,15 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The landing's tables, as kodoctl.pipeline.schema has them; only what finished runs committed."""
+    """The landing's tables, as kodoctl.pipeline.schema has them; of the cursors only those of finished runs. `landed_at`: when the
+    last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
+    """
 
     events: DataFrame
     transitions: DataFrame
     coverage: DataFrame
     cursors: DataFrame
+    landed_at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +149,7 @@ def _evidence(tables: Tables, ground: Ground, lanes: DataFrame, verdicts: DataFr
         parts=ground.parts,
         tallies=tuple(tallies),
         gaps=tuple(_gap(row, ground) for row in gaps if row["missing"]),
-        skew=max(0, (newest or 0) - read_at) if read_at else 0,
+        skew=max(0, (newest or 0) - max(read_at, tables.landed_at)) if read_at else 0,
         unnumbered=unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
         strays=tuple(Stray(*row) for row in strays(tables.events, lanes).collect()),

@@ -8,8 +8,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.pipeline.transforms.places import identity_of
 from kodoctl.pipeline.transforms.rollup import DONE, FAILED
-from kodoctl.topology.audit import MAX_TEXT
 
 COLUMNS: Final = ("at_ms", "level", "tenant", "key", "properties", "size", "took_ms", "moves", "fails")
 
@@ -30,7 +30,7 @@ def arrivals(
     rows = (
         sent.select(
             F.unix_millis("publish_ts").alias("at_ms"), "level", "tenant", "key", asked.alias("properties"), "size",
-            F.substring(F.coalesce("kodo_id", "mid"), 1, MAX_TEXT).alias("identity"), "id",
+            identity_of("kodo_id", "mid").alias("identity"), "id",
         )
         .orderBy(F.desc("at_ms"), F.desc("id"))
         .limit(newest)

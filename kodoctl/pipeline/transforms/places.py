@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.topology.audit import MAX_TEXT, Event
+from kodoctl.topology.control import MAX_ID
 
 PLACE: Final = ("lane", "ledger", "entry", "batch")
 LANES: Final = """
@@ -124,10 +125,15 @@ def _facts(*given: tuple[Column, int]) -> Column:
     return reduce(Column.bitwiseOR, (F.when(condition, bit).otherwise(0) for condition, bit in given))
 
 
-def identified(identity: str, mid: str) -> Column:
-    """What names a message over all its hops, as a worker's records have it."""
-    given = F.when(F.length(identity).between(1, MAX_TEXT), F.col(identity))
-    return F.xxhash64(F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT))
+def identity_of(kodo_id: str, mid: str) -> Column:
+    """What names a message over all its hops, as a worker's records have it: they keep the beginning of a long one."""
+    given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
+    return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
+
+
+def identified(kodo_id: str, mid: str) -> Column:
+    """The hash of `identity_of`."""
+    return F.xxhash64(identity_of(kodo_id, mid))
 
 
 def _row(**columns: Column) -> list[Column]:
