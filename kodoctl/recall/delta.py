@@ -94,6 +94,9 @@ class DeltaLedger:
 
         try:
             table = deltalake.DeltaTable(self.path, storage_options=_STORE)
+            if missing := set(_COLUMNS) - {one.name for one in table.schema().fields}:
+                detail = f"{self.path} has no {', '.join(sorted(missing))}: another version of kodoctl wrote it; finish with that one what it began, then name another"
+                raise KodoctlError(error("K557", "the ledger cannot be used", detail))
             found = table.to_pyarrow_table(columns=list(_COLUMNS), filters=[("dead_topic", "=", dead_topic)])
             return [_entry(row) for row in found.to_pylist()]
         except TableNotFoundError:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import deltalake
+import pyarrow as pa
 import pytest
 
 from kodoctl.errors import KodoctlError
@@ -20,3 +22,9 @@ def test_a_ledger_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> 
     for write in (ledger.create, lambda: ledger.append([ENTRY])):
         with pytest.raises(KodoctlError, match="K557"):
             write()
+
+
+def test_a_ledger_of_another_version_is_told(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path / "old"), pa.table({"run": ["r"], "dead_topic": ["d"], "at": [1]}))
+    with pytest.raises(KodoctlError, match="(?s)K557.*has no event, .*another version"):
+        DeltaLedger(str(tmp_path / "old")).entries("d")
