@@ -26,5 +26,5 @@ def test_a_ledger_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> 
 
 def test_a_ledger_of_another_version_is_told(tmp_path: Path) -> None:
     deltalake.write_deltalake(str(tmp_path / "old"), pa.table({"run": ["r"], "dead_topic": ["d"], "at": [1]}))
-    with pytest.raises(KodoctlError, match="(?s)K557.*has no event, .*another version"):
+    with pytest.raises(KodoctlError, match=r"(?s)K557.*has no event, .*another version"):
         DeltaLedger(str(tmp_path / "old")).entries("d")
