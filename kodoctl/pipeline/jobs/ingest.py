@@ -159,6 +159,9 @@ class _Writer:
         """Once, or again after a restart: with the same range then."""
         began = time.monotonic()
         request, landing = self._request, self._request.landing
+        if not self._done and (landed := self._landed(batch)) is not None:
+            self._finish(landed)
+            return
         name = f"{batch:09d}-{request.run}" + (f"-{self._starts}" if self._starts else "")
         work = landing.work(request.run)
         stored, size = _write_events(landing, messages.coalesce(2 * self.cores), name)
@@ -186,8 +189,20 @@ class _Writer:
             holes,
             unreadable,
         )
-        self._done[batch] = landed
+        self._finish(landed)
+
+    def _finish(self, landed: Landed) -> None:
+        self._done[landed.batch] = landed
         self._told(landed)
+
+    def _landed(self, batch: int) -> Landed | None:
+        """What a run landed whole that was killed before Spark knew: some of it may not be on the cluster any more."""
+        found = (one for one in self._request.landing.manifests() if one.batch == batch and not one.facts["holes"])
+        if (one := next(found, None)) is None:
+            return None
+        rows = {table.name: one.tables[table.name].rows for table in TABLES if table.name in one.tables}
+        counts = rows[EVENTS.name], rows.get(TRANSITIONS.name, 0), one.facts["bytes"], 0.0, rows[COVERAGE.name]
+        return Landed(batch, *counts, unreadable=one.facts["unreadable"])
 
     def _transitions(self, spark: SparkSession, name: str) -> tuple[Part, int]:
         from pyspark.sql import Observation
