@@ -17,6 +17,7 @@ from kodoctl.pipeline.schema import AUDIT, EVENTS
 from kodoctl.topology import control
 from kodoctl.topology.model import KEY
 from kodoctl.topology.names import State
+from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,7 +37,6 @@ _DIGITS: Final = 18  # that always fit into 64 bits
 _PLAIN_NUMBER: Final = "^[0-9]{1,15}$"
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _INT: Final = 2**31 - 1
-_MOMENT: Final = 2**63 // 1000 - 1  # ms that are still a timestamp in µs
 
 
 class Role(NamedTuple):
@@ -84,7 +84,7 @@ def events(batch: pa.RecordBatch, role: Role, run: str) -> pa.RecordBatch:
     partition = pc.max_element_wise(batch.column("partition"), 0).cast(pa.string())
     own = pc.binary_join_element_wise(*places, partition, batch.column("batch_index").cast(pa.string()), ":")
     published = batch.column("publish_ts")
-    origin = said.numbers(control.ORIGIN_TIME, _MOMENT).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
+    origin = said.numbers(control.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
     made = {
         "mid": pc.coalesce(said.texts(control.ORIGIN_ID), own),
         "id": own,

@@ -67,8 +67,8 @@ MESSAGES: Final = Table(
         Column("entry", "bigint", "entry of the ledger; a producer's batch is one entry"),
         Column("batch_index", "int", "place in the batch, from 0; -1 for a message alone in its entry"),
         Column("key", "string", "the message's key", null=True),
-        Column("publish_ts", "timestamp", "when its producer published it, in ms"),
-        Column("event_ts", "timestamp", "event time its producer gave, in ms", null=True),
+        Column("publish_ts", "timestamp", "when its producer published it, in ms; 9999-12-30 for all that is later"),
+        Column("event_ts", "timestamp", "event time its producer gave, in ms; null beyond 9999-12-30", null=True),
         Column("properties", "map<string,string>", "all properties; empty where they are no text"),
         Column("broken", "string", "what of key and properties is no UTF-8 text, and lost", null=True),
         Column(
@@ -126,8 +126,8 @@ EVENTS: Final = Table(
         Column("seq_void", RANGES, "on a mark: numbers given up, both ends included", null=True),
         Column("seq_end", "boolean", "on a mark: the run is over", null=True),
         Column("key", "string", "the message's key", null=True),
-        Column("publish_ts", "timestamp", "when this hop was published"),
-        Column("event_ts", "timestamp", "event time its producer gave", null=True),
+        Column("publish_ts", "timestamp", "when this hop was published; 9999-12-30 for all that is later"),
+        Column("event_ts", "timestamp", "event time its producer gave; null beyond 9999-12-30", null=True),
         Column(
             "origin_publish_ts", "timestamp", "when its first hop was published (kodo-origin-time), else publish_ts"
         ),

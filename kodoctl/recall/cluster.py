@@ -12,6 +12,7 @@ from kodoctl.pulsar.messages import PartitionFacts, Place, Stored, partitions_of
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.letter import Letter, Position, tenant_of
 from kodoctl.topology.names import TopicName
+from kodoctl.topology.units import LATEST
 
 
 class Keeper(Protocol):
@@ -89,7 +90,7 @@ class Cluster:
 
 
 def letter_of(stored: Stored, topic: str, fair_by: str | None) -> Letter:
-    """A stored message as conditions see it; `topic` without partition."""
+    """A stored message as conditions see it; `topic` without partition. A publish time beyond LATEST is that, as in tables."""
     return Letter(
         topic,
         Position(stored.partition, stored.ledger, stored.entry, stored.batch),
@@ -98,7 +99,7 @@ def letter_of(stored: Stored, topic: str, fair_by: str | None) -> Letter:
         stored.key,
         stored.ordering_key,
         stored.event_time,
-        stored.publish_time,
+        min(stored.publish_time, LATEST),
         tenant_of(fair_by, stored.properties, stored.key),
         stored.broken,
     )

@@ -9,6 +9,7 @@ from typing import Final
 from kodoctl.recall.letter import Letter
 from kodoctl.recall.nodes import Kind, Value
 from kodoctl.topology import control
+from kodoctl.topology.units import LATEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,8 @@ FACTS: Final[dict[str, Fact]] = {
                     lambda letter: letter.publish_time or None),
     "published_at": Fact(Kind.MOMENT, "when it was first published",
                          lambda letter: letter.number(control.ORIGIN_TIME) or letter.publish_time or None),
-    "event_at": Fact(Kind.MOMENT, "event time of its producer", lambda letter: letter.event_time or None),
+    "event_at": Fact(Kind.MOMENT, "event time of its producer",
+                     lambda letter: letter.event_time if 0 < letter.event_time <= LATEST else None),
     "due_at": Fact(Kind.MOMENT, "not before", _moment(control.DUE)),
     "payload": Fact(Kind.TEXT, "the payload as UTF-8 text; payload.x.y and payload['x'][0] reach into JSON",
                     lambda letter: letter.text),

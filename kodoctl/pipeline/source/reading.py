@@ -21,6 +21,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.legible import legible
 from kodoctl.topology.names import TopicName
+from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,7 +178,8 @@ class Columns:
         self._ledgers += [ledger] * number
         self._entries += [entry] * number
         self._indexes += range(index, index + number)
-        self._published += [messages[0].publish_timestamp()] * number  # Pulsar stores one for each entry
+        # Pulsar stores one for each entry, and takes any number for it
+        self._published += [min(messages[0].publish_timestamp(), LATEST)] * number
 
     def batch(self) -> pa.RecordBatch:
         """What was gathered; begins anew."""
@@ -186,6 +188,7 @@ class Columns:
 
         messages, split, broken = self._messages, self._split, None
         number, millis, strings = len(messages), pa.timestamp("ms", tz="UTC"), pa.string()
+        happened = [at if 0 < (at := one.event_timestamp()) <= LATEST else None for one in messages]
         try:
             told = [one.properties() for one in messages]
             keys = [one.partition_key() or None for one in messages]
@@ -211,9 +214,7 @@ class Columns:
                 pa.array(self._indexes, pa.int32()),
                 pa.array(keys, strings),
                 pa.array(self._published, millis).cast(self._schema.field("publish_ts").type),
-                pa.array([one.event_timestamp() or None for one in messages], millis).cast(
-                    self._schema.field("event_ts").type
-                ),
+                pa.array(happened, millis).cast(self._schema.field("event_ts").type),
                 properties,
                 pa.array(broken, strings) if broken else pa.nulls(number, strings),
                 sizes.fill_null(0) if self._payload else sizes,

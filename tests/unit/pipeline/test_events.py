@@ -74,7 +74,7 @@ def test_what_is_no_number_counts_as_none(text: str, hop: int) -> None:
     assert column("hop", {"kodo-hop": text}, {"kodo-hop": "1"}) == [hop, 1]
 
 
-@pytest.mark.parametrize("text", ["9223372036854775807", "9999999999999999", "yesterday"])
+@pytest.mark.parametrize("text", ["9223372036854775807", "9999999999999999", "253402214400000", "yesterday"])
 def test_a_time_that_no_timestamp_holds_is_not_believed(text: str) -> None:
     assert column("origin_publish_ts", {"kodo-origin-time": text}) == [NOW]
 

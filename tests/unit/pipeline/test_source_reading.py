@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 import pytest
 
 from kodoctl.pipeline.source.ranges import Piece, Split
 from kodoctl.pipeline.source.reading import Columns, queue_size, runs
+from kodoctl.topology.units import LATEST
 
 Found = list[tuple[int, int, int, int]]
 
@@ -129,6 +131,44 @@ def test_an_arrow_batch_has_room_for_some_that_are_larger_than_all_on_average() 
         assert not columns.full
         columns.add(1, entry, -1, [Stored(7 * 2**20)])
     assert columns.full
+
+
+class Timed(NamedTuple):
+    """A message with nothing but times, in ms."""
+
+    published: int = 1
+    happened: int = 0
+
+    def data(self) -> bytes:
+        return b"x"
+
+    def publish_timestamp(self) -> int:
+        return self.published
+
+    def event_timestamp(self) -> int:
+        return self.happened
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def partition_key(self) -> str:
+        return ""
+
+
+def test_times_that_no_timestamp_holds_do_not_end_the_reading() -> None:
+    last = datetime(9999, 12, 30, 23, 59, 59, 999_000, UTC)
+    assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=LATEST) == last
+    beyond = [LATEST + 1, 1_700_000_000_000_000_000, 2**63 - 1, 2**63, 2**64 - 1]
+    columns = Columns(Split("persistent://a/b/c", 0, (Piece(1, 0, 99, 100),)), 5_000, payload=True)
+    for number, at in enumerate([LATEST, *beyond]):
+        columns.add(1, number, -1, [Timed(published=at, happened=at)])
+    columns.add(1, 50, -1, [Timed(happened=1)])
+    made = columns.batch()
+    made.validate(full=True)
+    assert made.column("event_ts").to_pylist() == [
+        last, *[None] * len(beyond), datetime(1970, 1, 1, 0, 0, 0, 1_000, UTC)
+    ]  # fmt: skip
+    assert made.column("publish_ts").to_pylist()[:-1] == [last] * (1 + len(beyond))
 
 
 @pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import string
+import time
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kodoctl.pulsar.messages import Stored
+from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.condition import parse
 from kodoctl.recall.faults import ConditionError
 from kodoctl.recall.nodes import Kind
 from kodoctl.recall.spark_sql import to_spark_sql
-from tests.unit.recall.making import NOW, letter
+from kodoctl.topology.units import LATEST
+from tests.unit.recall.making import DEAD, NOW, letter
 
 LETTER = letter(
     {
@@ -113,6 +117,18 @@ def test_a_payload_that_is_no_json_or_no_text_has_no_values() -> None:
         assert condition.chooses(letter(payload))
     assert parse("payload is null", NOW).chooses(letter(b"\xff"))
     assert parse("payload is null and payload_size is null and dead_at is null", NOW).chooses(letter(publish_time=0))
+
+
+def test_a_time_that_no_table_holds_is_what_tables_have_for_it() -> None:
+    """As kodoctl.pipeline.source.reading: else Spark would choose other letters."""
+    none = parse("event_at is null", NOW)
+    for at in (0, LATEST + 1, time.time_ns(), 2**63, 2**64 - 1):
+        assert none.chooses(letter(event_time=at))
+    assert parse("event_at > '9999-12-30' and event_at < '9999-12-31'", NOW).chooses(letter(event_time=LATEST))
+    stored = Stored(None, 0, 1, 2, -1, b"", {}, "", "", 2**64 - 1, 2**64 - 1, "")
+    found = letter_of(stored, DEAD, None)
+    assert parse("dead_at = published_at and dead_at < '9999-12-31' and event_at is null", NOW).chooses(found)
+    assert found.event_time == 2**64 - 1, "it goes on as it is"
 
 
 REFUSED = [
