@@ -108,5 +108,5 @@ class _View(Progress):
             say_folded(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
         if unreadable:
             say_folded(
-                f"{many(unreadable, 'message')} on audit topics hold no readable records; they are among the events."
+                f"{many(unreadable, 'message')} on audit topics hold records that cannot be read, or none; all are among the events."
             )

@@ -9,6 +9,7 @@ from pyspark.sql import functions as f
 
 from kodoctl.pipeline.schema import AUDIT, TRANSITIONS
 from kodoctl.topology.audit import COUNT_PROPERTY, FORMAT
+from kodoctl.topology.units import LATEST
 
 _RECORDS: Final = (
     "format int, run string, subscription string, first bigint, at bigint, topics array<string>, after array<bigint>, "
@@ -23,7 +24,9 @@ def audited(landed: DataFrame) -> DataFrame:
 
 
 def transitions(read: DataFrame) -> DataFrame:
-    """The table `transitions` of audit messages. What is no record of a worker's gives no row."""
+    """The table `transitions` of audit messages. What is no record of a worker's, or has no number, or none of a moment, gives no
+    row.
+    """
     zipped = (
         "after",
         "topic",
@@ -41,11 +44,12 @@ def transitions(read: DataFrame) -> DataFrame:
     rows = read.where(f.col("found.format") == FORMAT).select(
         "*", f.posexplode(f.arrays_zip(*(f.col(f"found.{name}").alias(name) for name in zipped))).alias("at", "row")
     )
+    number, moment = f.try_add(f.col("found.first"), f.col("at")), _moment(f.col("row.after"))
     columns = {
         "worker_run": f.col("found.run"),
-        "number": f.col("found.first") + f.col("at"),
+        "number": number,
         "subscription": f.col("found.subscription"),
-        "at_ts": f.timestamp_millis(f.col("found.at") + f.col("row.after")),
+        "at_ts": f.timestamp_millis(moment),
         "msg_topic": _listed("row.topic"),
         "id": f.col("row.id"),
         "identity": f.coalesce("row.identity", "row.id"),
@@ -54,13 +58,27 @@ def transitions(read: DataFrame) -> DataFrame:
         "audit_topic": f.col("msg_topic"),
         "audit_id": f.col("id"),
     } | {name: f.col(f"row.{name}") for name in ("hop", "event", "rule", "target_id", "reason", "tenant")}
-    return rows.select(*(columns.get(name, f.col(name)).alias(name) for name in TRANSITIONS.names))
+    readable = rows.where(number.isNotNull() & moment.isNotNull())
+    return readable.select(*(columns.get(name, f.col(name)).alias(name) for name in TRANSITIONS.names))
 
 
 def unreadable() -> Column:
-    """Whether an audit message holds no records, or others than its properties count."""
+    """Whether an audit message holds no records, others than its properties count, or some without a number or a moment."""
     found, counted = f.col("found"), f.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
-    return found["format"].isNull() | (found["format"] != FORMAT) | ~f.size(found["id"]).eqNullSafe(counted)
+    readable = (
+        (found["format"] == FORMAT)
+        & (f.size(found["id"]) == counted)
+        & (f.size(found["after"]) == counted)
+        & f.forall(found["after"], lambda after: _moment(after).isNotNull())
+        & f.try_add(found["first"], counted).isNotNull()
+    )
+    return ~f.coalesce(readable, f.lit(False))
+
+
+def _moment(after: Column) -> Column:
+    """When a record's message was finished with, ms since the epoch; null where it says none that a timestamp holds."""
+    at = f.try_add(f.col("found.at"), after)
+    return f.when(at.between(0, LATEST), at)
 
 
 def _records() -> Column:

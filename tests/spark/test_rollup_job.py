@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from kodoctl.errors import LockedError, UsageError
 from kodoctl.pipeline.jobs.rollup import check_counted, count, counted
 from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.schema import LATENCIES, ROLLUP
+from kodoctl.pipeline.schema import EVENTS, LATENCIES, ROLLUP
 from kodoctl.pipeline.transforms.rollup import COUNTS
+from kodoctl.pipeline.transitions import audited, transitions, unreadable
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
+from kodoctl.topology.units import LATEST
 from tests.cluster import run_main
 from tests.spark.landed import event, land, record
 
@@ -104,6 +107,59 @@ def test_every_message_is_counted_once_whatever_is_repeated(spark, landing, file
 
     tables = counted(spark, landing)
     assert (tables.rollup.columns, tables.latencies.columns) == (ROLLUP.names, LATENCIES.names)
+
+
+def said(at, after, first=1, **more):
+    """An audit message as it is landed, with records of these moments."""
+    number = len(after)
+    texts = {
+        "id": "7:1:0:-1",
+        "identity": None,
+        "event": "done",
+        "rule": "done",
+        "target_id": None,
+        "reason": None,
+        "tenant": "u1",
+    }
+    form = {
+        "format": 1,
+        "run": "w-1",
+        "subscription": "billing",
+        "first": first,
+        "at": at,
+        "topics": ["persistent://kodo/trade/orders"],
+    }
+    columns = {"topic": 0, "hop": 0, "target": -1, "age": 5, **texts}
+    form |= {"after": after, **{name: [value] * number for name, value in columns.items()}, **more}
+    payload = json.dumps({name: value for name, value in form.items() if value != "none"}).encode()
+    counted = [("kodo-audit-count", str(number))]
+    return event(
+        "orders-billing-AUDIT", "audit", MORNING, None, payload=payload, properties=counted, subscription="billing"
+    )
+
+
+def test_a_record_without_a_moment_is_none_and_is_told_and_the_others_are_counted(spark, landing, file):
+    """One such message had every later rollup, or every later ingest, fail."""
+    at, most = int(MORNING.timestamp() * 1000), 2**63 - 1
+    whole = [said(at, [0, 60_000]), said(LATEST, [0], run="w-2"), said(0, [0], run="w-3")]
+    broken = [
+        said("none", [0]), said(None, [0]), said("soon", [0]), said(10**18, [0]), said(LATEST, [1]), said(-1, [0]), said(most, [most]),
+        said(at, [most]), said(at, [None]), said(at, [0], first="none"), said(at, [0, 0], first=most),
+        said(at, [0, -at - 1], first=5), said(at, [0], id="none"),
+    ]  # fmt: skip
+    land(landing, 0, [*whole, *broken])
+    landed = audited(landing.read(spark, EVENTS))
+    assert landed.where(unreadable()).count() == len(broken)
+    found = [row.asDict() for row in transitions(landed).collect()]
+    assert sorted((row["number"], row["at_ts"].replace(tzinfo=UTC).year) for row in found) == [
+        (1, 1970), (1, 2026), (1, 9999), (2, 2026), (5, 2026), (most, 2026),
+    ]  # fmt: skip
+
+    expansion = expand(load_topology(str(file)))
+    old = [record("orders", "done", MORNING, at_ts=moment) for moment in (None, datetime(1969, 1, 1, tzinfo=UTC))]
+    land(landing, 1, [event("orders", "ready", MORNING)], [*old, *({**row, "publish_ts": MORNING} for row in found)])
+    assert count(spark, landing, expansion, "r1").days == ("1970-01-01", "2026-01-01", "9999-12-30")
+    assert sums(spark, landing)[0][MORNING, "ready", "u1"] == {"arrivals": 1, "done": 4}
 
 
 def test_the_command_shows_lanes_and_tenants_and_lines_for_machines(spark, landing, file):

@@ -19,6 +19,7 @@ from kodoctl.pipeline.counting import WINDOW
 from kodoctl.pipeline.landing import Landing, Manifest, Part, must_hold
 from kodoctl.pipeline.schema import AUDIT, COUNTED, EVENTS, LATENCIES, ROLLUP, TRANSITIONS, Table
 from kodoctl.pipeline.session import small_table
+from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -161,7 +162,9 @@ class _Happened:
 
 
 def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[Part]]) -> _Happened:
-    """On which days what these batches hold happened, in order, and the topics of their events: one query, few rows."""
+    """On which days what these batches hold happened, in order, and the topics of their events: one query, few rows. What an
+    ingest before LATEST was its bound landed without a day, is counted on none.
+    """
     query: DataFrame | None = None
     for table, parts in fresh.items():
         if parts:
@@ -171,7 +174,8 @@ def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[
                 if table is EVENTS
                 else ("NULL AS msg_topic", "NULL AS level", "NULL AS state")
             )
-            found = rows.selectExpr(f"date_format({_moment(table)}, 'yyyy-MM-dd') AS day", *place)
+            dated = f"{_moment(table)} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
+            found = rows.where(dated).selectExpr(f"date_format({_moment(table)}, 'yyyy-MM-dd') AS day", *place)
             query = found if query is None else query.unionByName(found)
     told = query.distinct().collect() if query is not None else []
     topics = {row["msg_topic"]: (row["level"], row["state"]) for row in told if row["state"] not in {None, AUDIT}}
