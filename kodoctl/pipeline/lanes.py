@@ -205,7 +205,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
     """The partition for the verdict, and whether whatever is said to be in its range must have been seen.
 
     Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be told:
-    whatever was moved there is named by a record, and missed by that where it was not read.
+    whatever was moved there is named by a record, and not proved done where it was not read and no record says what became of it.
     """
     short = tuple(
         f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"

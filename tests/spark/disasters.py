@@ -88,6 +88,19 @@ def trimmed(w):
     w.move(w.store(), keep=False)
 
 
+@case("trimmed before the first reading of where it waited", DOUBT, "not proved done", unproved=1)
+def trimmed_before_the_first_range(w):
+    w.move(w.store(), keep=False)
+    w.lane = {"retrying": {"first_ledger": w.ledger("retrying"), "first_entry": 1}}
+
+
+@case("the same, with the record of what became of it, or a recall", CLEAN, moving=2)
+def settled_before_the_first_range(w):
+    w.record(w.move(w.store(), keep=False))
+    w.letters = [(w.move(w.store(), "dead", event="dead", keep=False), "sent")]
+    w.lane = {state: {"first_ledger": w.ledger(state), "first_entry": 1} for state in ("retrying", "dead")}
+
+
 @case("a dead letter let go by hand", LOSS, "1 message lost", lost=1)
 def dead_letter_skipped(w):
     w.move(w.store(), "dead", event="dead")

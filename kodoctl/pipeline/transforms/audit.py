@@ -158,12 +158,15 @@ def _judgement(*, followed: bool) -> Column:
 
 
 def _of_absent() -> Column:
-    """Somebody says that a message is (or was) here, and none was read."""
-    outside = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False)) | ~F.coalesce(
-        _at_most("last_ledger", "last_entry"), F.lit(False)
-    )
+    """Somebody says that a message is (or was) here, and none was read. Behind the end of what was read it is still to come.
+    What was there before the beginning is gone, and nothing but a record, or a recall, says that it was not lost there.
+    """
+    before = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False))
+    outside = before | ~F.coalesce(_at_most("last_ledger", "last_entry"), F.lit(False))
+    untold = (F.col("weight") == 0) & ~F.col("sent") & ~F.col("discarded")
     return (
-        F.when(outside & F.col("named"), _is(Fate.MOVING))
+        F.when(before & F.col("named") & untold, _is(Fate.UNPROVED, Cause.UNCOVERED))
+        .when(outside & F.col("named"), _is(Fate.MOVING))
         .when(outside, _AWAY)
         .when(~F.col("covered"), _is(Fate.UNPROVED, Cause.UNCOVERED))
         .when(F.col("weight") > 0, _is(Fate.UNKNOWN))
