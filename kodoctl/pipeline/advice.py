@@ -54,8 +54,11 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
     ),
     ("no records", "best effort"): (
         "Let workers write down what they do",
-        "Write `audit: true` below the subscription in the file: without such records nothing proves that a message was done.",
-        ("kodoctl plan {file}",),
+        (
+            "Write `audit: true` below the subscription in the file: without such records nothing proves that a message was done. "
+            "Apply it, restart its workers, then read: what they acknowledged before that reading stays unproved."
+        ),
+        ("kodoctl plan {file}", "kodoctl pipeline ingest {typed}"),
     ),
     ("records", "lost or unrecorded", "unproved", "forged records", "unknown"): (
         "Look at the workers whose records do not add up",

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
+from kodoctl.pipeline.begun import WAITS, begun, heard_since
 from kodoctl.pipeline.source.coverage import HOLE
 from kodoctl.pipeline.verdict import Part
 from kodoctl.topology import settings
@@ -40,7 +41,9 @@ class Range(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A row of `cursors`, as far as it is needed here. `taken`: ms since the epoch. `created`, `rewrites` None: unknown."""
+    """A row of `cursors`, as far as it is needed here. `taken`: ms since the epoch. `created`, `rewrites` None: unknown. `audit`:
+    as there; an older landing does not tell.
+    """
 
     subscription: str
     mark: Place
@@ -51,6 +54,7 @@ class Mark(NamedTuple):
     run: str
     created: datetime | None = None
     rewrites: int | None = None
+    audit: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,15 @@ class Family:
     topic: str
     subscription: str
     mode: Mode
+
+
+class Heard(NamedTuple):
+    """What is known of a subscription's records. `since`: kodoctl.pipeline.begun.heard_since; `unheard`: runs of whose messages
+    the records may have been deleted unread.
+    """
+
+    since: int | None
+    unheard: set[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +150,7 @@ def read_tables(
                 row["ingest_run"],
                 row["created_ts"],
                 row["rewrites"],
+                row["audit"],
             )
         )
     return {
@@ -155,6 +169,8 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
         )
     }
     proved = {key for key, family in families.items() if family.mode == "wait"}
+    looks = {look for reading in readings.values() for look in reading.looks}
+    waited: dict[tuple[str, str], set[int]] = defaultdict(set)
     unheard: dict[tuple[str, str], set[str]] = defaultdict(set)
     parts, lanes = [], []
     there: dict[str, int] = defaultdict(int)  # a topic may have more partitions than the file says
@@ -171,13 +187,14 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
                 if not (covered and part.read):
                     proved.discard(whose)
                 unheard[whose] |= _unheard(reading)
-            lanes += [
-                _lane(
-                    expansion, topic, families[topic.ground, name], number, reading, part, unheard[topic.ground, name]
+                waited[whose] |= {mark.taken for mark in reading.marks if mark.audit == WAITS}
+                continue
+            for name in _answering(expansion, topic):
+                whose = (topic.ground, name)
+                heard = Heard(heard_since(looks, waited[whose]), unheard[whose])
+                lanes.append(
+                    _lane(expansion, topic, families[whose], number, reading, part, heard) | {"covered": covered}
                 )
-                | {"covered": covered}
-                for name in (_answering(expansion, topic) if topic.state is not None else ())
-            ]
     for at, lane in enumerate(lanes):
         lane["lane"], lane["proved"] = at, (lane["topic"], lane["subscription"]) in proved
     return Ground(tuple(families.values()), tuple(parts), tuple(lanes))
@@ -188,7 +205,7 @@ def mode_of(subscription: Subscription) -> Mode:
     audit = settings.audit(subscription)
     if audit is None:
         return "none"
-    return "wait" if audit.mode == "wait" else "best_effort"
+    return WAITS if audit.mode == WAITS else "best_effort"
 
 
 def _answering(expansion: Expansion, topic: FamilyTopic) -> list[str]:
@@ -231,8 +248,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
         planned=sum(one.planned for one in full),
         seen=sum(one.seen for one in full),
         problems=short + (apart if ready else ()),
-        read=bool(reading.ranges or reading.marks or reading.holed)
-        or (topic.state is None and reading.stored_from is not None),
+        read=bool(reading.ranges or reading.marks or reading.holed),
         whole=not ready or _whole(reading),
         lags=_lags(reading, there.values()),
         ttl=max((mark.ttl for mark in there.values()), default=0),
@@ -326,15 +342,17 @@ def _lane(  # what a row is made of
     number: int,
     reading: Reading,
     part: Part,
-    unheard: set[str],
+    heard: Heard,
 ) -> dict[str, Any]:
     spec = expansion.topology.spec.topics[topic.ground]
     subscription = spec.subscriptions[family.subscription]
     name = _cursor_name(topic, family.subscription)
     looks = reading.looks
     mark = reading.at(looks[-1]).get(name) if looks else None
-    begun = [one.last for one in reading.ranges if one.run in unheard]
-    started = max((_started(topic, subscription, name, reading), *begun), key=lambda at: at or (-1, -1))
+    behind = [_started(topic, subscription, name, reading)]
+    behind += [one.last for one in reading.ranges if one.run in heard.unheard]
+    behind += [begun(reading, name, heard.since)] if family.mode == WAITS else []
+    started = max(behind, key=lambda at: at or (-1, -1))
     known = part.whole if topic.state is State.READY else _whole(reading)
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None

@@ -219,6 +219,12 @@ CURSORS: Final = Table(
             "how often the partition's metadata was written, less its ledgers: deleting some adds two or more; null: as above",
             null=True,
         ),
+        Column(
+            "audit",
+            "string",
+            "on audit topics: whether workers wait for their records by the file, wait or best_effort; null elsewhere",
+            null=True,
+        ),
         Column("taken_ts", "timestamp", "when it was asked"),
         Column("ingest_run", "string", "run that asked"),
     ),

@@ -259,7 +259,8 @@ _DOUBTS: Final = {
 
 def _mode(tally: Tally) -> Iterator[Reason]:
     if tally.mode == "none":
-        yield _doubt("no records", f"{tally.name} keeps no audit records: say `audit: true` in the file")
+        text = f"{tally.name} keeps no audit records: say `audit: true` in the file, and restart its workers"
+        yield _doubt("no records", text)
     elif tally.mode == "best_effort":
         text = f"{tally.name} keeps records with `audit: best_effort`: those missing prove nothing"
         yield _doubt("best effort", text)

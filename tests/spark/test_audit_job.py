@@ -60,6 +60,7 @@ def looks():
                 "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": LEDGERS[topic],
                 "mark_entry": -1 if topic == AUDIT or (topic == DEAD and run == "r1") else entry, "acknowledged": [], "rewrites": 0,
                 "first_ledger": LEDGERS[topic], "taken_ts": taken, "ingest_run": run,
+                "audit": "wait" if topic == AUDIT else None,
             }  # fmt: skip
 
 
@@ -107,6 +108,13 @@ def test_from_tables_to_a_document(spark, tmp_path):
         ("lost", DEAD, "9:0:0:-1"),
         ("lost", RETRYING, "8:0:0:-1"),
     ]
+    turned_on = frame(
+        spark, CURSORS, [row | {"audit": None if row["ingest_run"] == "r1" else row["audit"]} for row in looks()]
+    )
+    began = audit(spark, replace(removed, cursors=turned_on), expansion, letters=letters)
+    assert (began["verdict"], began["subscriptions"][0]["messages"]) == (
+        "inconclusive", {"discarded": 1, "done": 1, "unproved": 1},
+    ), "it was acknowledged before anybody knew that its record would be there"  # fmt: skip
     removed.events.createOrReplaceTempView("events")
     removed.transitions.createOrReplaceTempView("transitions")
     assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]

@@ -252,6 +252,26 @@ def test_records_that_are_deleted_before_they_are_read_prove_nothing(judged):
 
 
 @pytest.mark.full
+def test_records_that_are_turned_on_after_the_traffic_call_none_of_it_lost(spark, broker, tenant, tmp_path):
+    judged = Judged(spark, broker, tenant, tmp_path, look=False)
+    audited = judged.file.read_text(encoding="utf-8")
+    judged.declare(audited.replace("audit: true, ", ""))
+    judged.read()
+    judged.work(10)
+    judged.read()
+    judged.declare(audited)
+    assert outcome(judged.verdict()) == ("inconclusive", {"never read", "unproved"})
+    judged.read()
+    found = judged.verdict()
+    assert (outcome(found), fates_of(found)) == (("inconclusive", {"unproved"}), {"unproved": 10})
+    judged.work(5)
+    judged.skip(3)  # from here on records can be missed
+    judged.read()
+    found = judged.verdict()
+    assert (found["verdict"], fates_of(found)) == ("loss", {"done": 5, "lost": 3, "unproved": 10})
+
+
+@pytest.mark.full
 def test_records_that_are_deleted_between_two_readings_stop_the_ingest(judged):
     judged.work(10)
     judged.read()

@@ -113,7 +113,7 @@ class Traffic:
                 yield {
                     "msg_topic": topic.name.full, "msg_partition": 0, "topic": topic.ground, "subscription": "",
                     "mark_ledger": self.ledger(topic), "mark_entry": -1, "acknowledged": [],
-                    "first_ledger": self.ledger(topic),
+                    "first_ledger": self.ledger(topic), "audit": "wait",
                 } | fixed  # fmt: skip
             else:
                 ledger, last = self.ledger(topic), self.entries[topic.name.full] - 1

@@ -113,7 +113,7 @@ def _surveyed(tables: Tables, expansion: Expansion, stored_from: Mapping[Key, in
     )  # fmt: skip
     cursors = tables.cursors.select(
         "msg_topic", "msg_partition", "subscription", "mark_ledger", "mark_entry", "acknowledged", "ttl_ms", "first_ledger",
-        "created_ts", "rewrites", "taken_ts", "ingest_run",
+        "created_ts", "rewrites", "audit", "taken_ts", "ingest_run",
     )  # fmt: skip
     return survey(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
 

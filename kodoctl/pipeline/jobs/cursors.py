@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
+from kodoctl.pipeline.lanes import mode_of
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pulsar.admin import Admin, topic_path
 from kodoctl.pulsar.messages import cursor_of
@@ -33,6 +34,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
             "msg_topic": topic.name.full,
             "topic": topic.ground,
             "ttl_ms": _ttl(admin, topic),
+            "audit": _mode(expansion, topic),
             "taken_ts": datetime.fromtimestamp(now / 1000, UTC),
             "ingest_run": run,
         }
@@ -52,6 +54,12 @@ def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
             return [HOLDER]
         case _:
             return [topic.subscription] if topic.subscription else ()
+
+
+def _mode(expansion: Expansion, topic: FamilyTopic) -> str | None:
+    if topic.state is not None or topic.subscription is None:
+        return None
+    return mode_of(expansion.topology.spec.topics[topic.ground].subscriptions[topic.subscription])
 
 
 def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -> Iterator[Row]:

@@ -121,6 +121,7 @@ def cursor(topic, name, place=(7, -1), run="r1", taken=AT, **changes):
     return {
         "msg_topic": topic, "msg_partition": 0, "subscription": name, "mark_ledger": place[0], "mark_entry": place[1],
         "acknowledged": [], "ttl_ms": None, "first_ledger": 7, "ingest_run": run, "created_ts": None, "rewrites": 0,
+        "audit": None if name else "wait",
         "taken_ts": datetime.fromtimestamp(taken / 1000, UTC),
     } | changes  # fmt: skip
 
