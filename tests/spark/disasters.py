@@ -9,8 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kodoctl.pipeline.verdict import DAY, Fate, Outcome
+from kodoctl.topology.numbering import MAX_RANGES
 from tests.spark.world import MINUTE, World
 
+MANY = [(number, number) for number in range(2, 2 + MAX_RANGES)]
 CLEAN, LOSS, DOUBT = Outcome.NO_LOSS, Outcome.LOSS, Outcome.INCONCLUSIVE
 
 
@@ -308,6 +310,28 @@ def producer_killed(w):
     w.number(1)
     w.number(3)
     w.mark(3)
+
+
+@case("more numbers given up than a mark holds, and others still on the way", DOUBT, "98 numbers", done=2)
+def producer_marks(w):
+    w.number(1)
+    w.mark(600, MANY)
+    w.mark(600, [(502, 502)])
+
+
+@case("the same, and the reading ends between its marks", DOUBT, "99 numbers", done=2)
+def producer_marks_apart(w):
+    w.number(1)
+    w.mark(502)
+    w.mark(600, MANY)
+
+
+@case("the same, and a later mark says that the others were sent", LOSS, "98 messages sent and stored nowhere", done=2)
+def producer_marks_followed(w):
+    w.number(1)
+    w.mark(600, MANY)
+    w.mark(600, [(502, 502)])
+    w.mark(700)
 
 
 @case("a producer's gap in a partition that was not read from its creation", DOUBT, "before the first reading", done=2)

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
-from kodoctl.topology.numbering import NOBODY
+from kodoctl.topology.numbering import MAX_RANGES, NOBODY
 
 _KEY: Final = ("msg_topic", "seq_partition", "seq_run")
 _SAID: Final = (
@@ -60,7 +60,8 @@ def producer_gaps(events: DataFrame) -> DataFrame:
     """(msg_topic, seq_partition, seq_run, missing, told, repeats): of each producer run with missing or repeated numbers.
 
     `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its last
-    mark when it has ended, else up to the mark before that.
+    mark when it has ended, else up to the mark before that. Several marks that tell one moment count as far as a later one shows
+    that all of them were read.
     """
     first = _first_hops(events).where(F.col("seq_run").isNotNull())
     marks = first.where(F.col("seq_high").isNotNull())
@@ -117,11 +118,17 @@ def _first_hops(events: DataFrame) -> DataFrame:
 
 
 def _told(marks: DataFrame) -> DataFrame:
-    """(key, until). What is in flight when a mark is sent may still be given up by the next one."""
+    """(key, until). What is in flight when a mark is sent may still be given up by the next one. Where more is given up than a
+    mark holds, several with one `seq_high` tell it, and the last of them may be missing: only a mark that is alone has told all.
+    """
     order = Window.partitionBy(*_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
-    kept = (F.col("nth") > 1) | F.coalesce("seq_end", F.lit(False))
+    later = order.rowsBetween(Window.unboundedPreceding, -1)
+    most = F.max(F.coalesce(F.size("seq_void"), F.lit(0)))
+    alone = most.over(Window.partitionBy(*_KEY, "seq_high")) < MAX_RANGES
+    kept = F.coalesce("followed", F.lit(False)) | F.coalesce("seq_end", F.lit(False))
     return (
-        marks.withColumn("nth", F.row_number().over(order))
+        marks.withColumn("alone", alone)
+        .withColumn("followed", F.max("alone").over(later))
         .groupBy(*_KEY)
         .agg(F.max(F.when(kept, F.col("seq_high"))).alias("until"))
         .select(*_KEY, "until")
