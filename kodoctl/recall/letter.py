@@ -13,7 +13,10 @@ from kodoctl.topology import control
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
 MAX_NUMBER: Final = 10**15
+MAX_DEPTH: Final = 500  # of JSON: what parsers read depends on Python's own stack (some 900 deep) or is 1,000 (Spark's)
 DIGEST: Final = 32  # hexadecimal digits of the digests in a plan: 128 bits
+_NESTED: Final = frozenset({dict, list})
+_TOO_DEEP: Final = f"it is nested more than {MAX_DEPTH} deep"
 
 
 class NotJsonError(ValueError):
@@ -134,15 +137,29 @@ def tenant_of(by: str | None, properties: Mapping[str, str], key: str) -> str:
 
 
 def parse_json(text: str | None) -> Any:
-    """A JSON document: no NaN, no Infinity, within Python's depth. Raises NotJsonError."""
+    """A JSON document: no NaN, no Infinity, no more than MAX_DEPTH deep. Raises NotJsonError."""
     if text is None:
         raise NotJsonError("it is no text")
     try:
-        return json.loads(text, parse_constant=_no_constant)
+        document = json.loads(text, parse_constant=_no_constant)
     except RecursionError:
-        raise NotJsonError("it is nested too deeply") from None
+        raise NotJsonError(_TOO_DEEP) from None
     except ValueError as problem:
         raise NotJsonError(str(problem)) from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and type(document) in _NESTED and _too_deep(document):
+        raise NotJsonError(_TOO_DEEP)
+    return document
+
+
+def _too_deep(document: Any) -> bool:
+    """Level by level, without recursion."""
+    level: list[Any] = [document]
+    for _ in range(MAX_DEPTH):
+        if not level:
+            return False
+        inner = (one.values() if type(one) is dict else one for one in level)
+        level = [found for values in inner for found in values if type(found) in _NESTED]
+    return bool(level)
 
 
 def _no_constant(name: str) -> Any:

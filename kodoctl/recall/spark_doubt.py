@@ -1,7 +1,8 @@
 """For which rows a condition in Spark SQL may not mean what evaluation means: there, evaluation itself has to decide.
 
 Few rows, mostly none. Spark reads JSON leniently (single quotes, anything behind the end, the first of two equal keys), a null
-in a list as a text, prints broken numbers as Java does, and other libraries make letters beyond ASCII small. Pure: texts only.
+in a list as a text, prints broken numbers as Java does, and other libraries make letters beyond ASCII small. Its paths lose white
+space in front of a key: such a key is never left to it. Pure: texts only.
 """
 
 from __future__ import annotations
@@ -9,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from kodoctl.recall.letter import MAX_DEPTH
 from kodoctl.recall.nodes import Arithmetic, Call, Cast, Compare, In, IsNull, Json, Kind, Like, Logic, Node, Not
 from kodoctl.recall.spark_sql import ended, quoted, to_spark_sql
 
 _ASCII: Final = ended(r"^[\x00-\x7F]*$")
 _UNLIKE: Final = r"^([\[{\"]|-?[0-9]+[.eE])"
 """Texts of values that Java writes in its own way: broken numbers, and what may hold such."""
+_SKIPPED: Final = frozenset(" \t\n\v\f\r")  # what Java's \\s is
 
 
 def doubt_sql(node: Node, columns: Mapping[str, str] | None = None) -> str | None:
@@ -28,6 +31,9 @@ def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterato
     match node:
         case Json(path=path):
             payload = columns.get("payload", "`payload`")
+            if any(isinstance(step, str) and step[0] in _SKIPPED for step in path):
+                yield "true"
+            yield f"({payload} IS NOT NULL AND {_may_be_deep(payload)})"
             yield f"({payload} IS NOT NULL AND NOT {_strict(payload)})"
             if isinstance(path[-1], int):  # of an object Spark reads a null as NULL, of a list as the text 'null'
                 yield f"coalesce({to_spark_sql(node, columns)} = 'null', false)"
@@ -60,6 +66,12 @@ def _doubts(node: Node, columns: Mapping[str, str], *, as_text: bool) -> Iterato
 
 def _beyond_ascii(part: Node, columns: Mapping[str, str]) -> str:
     return f"coalesce(NOT ({to_spark_sql(part, columns)} RLIKE {quoted(_ASCII)}), false)"
+
+
+def _may_be_deep(payload: str) -> str:
+    """More brackets than a document may be deep: Spark reads on to twice that. Short texts are not looked through."""
+    brackets = f"length({payload}) - length(replace(replace({payload}, '[', ''), '{{', ''))"
+    return f"(length({payload}) > {MAX_DEPTH} AND {brackets} > {MAX_DEPTH})"
 
 
 def _strict(payload: str) -> str:

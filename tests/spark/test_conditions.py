@@ -89,6 +89,9 @@ ODD = [
     b'{"a":"\xff"}', b"\xed\xa0\x80", b'{"a":' + b"9" * 500 + b"}", b'{"a":' + b"9" * 1200 + b"}", b"[" * 2000 + b"]" * 2000, b'{"a":null}',
     b'{"a":""}', b'{"a":"1.5"}', b'{"a":true}', b'{"a":"true"}', b'{"":1}', b'{"c d":1,"a.b":2}', b'{"a":12345678.9}', b'{"a":-0.0}',
     b"Infinity", b'{"a":Infinity}', b'{"a":1,}', b'{"a" : [ 1 , 2 ] }', b'{"a":"\\/"}',
+    b'{" a":"1","a":"2"}', b'{"a":"2","\\ta":"1"}', b'{"a ":"1","a":"2"}', b'{" ":"1"}', b'{"b":{"\\n c":"1","c":"2"}}', b'{"\xc2\xa0a":"1","a":"2"}',
+    *(b'{"a":' + b"[" * depth + b"1" + b"]" * depth + b"}" for depth in (498, 499, 500, 950, 998, 999, 1000)),
+    b'{"a":"' + b"[" * 700 + b'"}', b'{"a":[' + b"[]," * 600 + b"1]}",
 ]  # fmt: skip
 PAYLOADS = st.one_of(
     st.none(),
@@ -322,6 +325,12 @@ def test_known_differences_between_the_engines_libraries_are_none_of_ours(plain:
         "payload.a[0][0] IS NULL",
         "coalesce(payload.a[0], 'none') = 'none'",
         "payload.a[0].b IS NULL",
+        *(
+            f"payload['{key}'] = '1' OR payload['{key}'] IS NULL"
+            for key in (" a", "\ta", "\n a", "a ", " ", "\u00a0a", "\x1ca", "\u2003a")
+        ),
+        "payload.b['\n c'] = '1'",
+        "payload[' a'] = '1'",
     ]
     assert _disagreements(plain, letters, texts) == []
 

@@ -54,6 +54,17 @@ def test_where_spark_may_mean_something_else_is_known(text: str, doubted: list[s
         assert ("RLIKE" in (found or "")) == ("'" in text), "a number's characters count only beside a text"
 
 
+def test_a_key_that_begins_with_white_space_is_never_left_to_spark() -> None:
+    """Its parser of paths drops it: `payload[' a']` would read `a`."""
+    from kodoctl.recall.spark_doubt import doubt_sql
+
+    def doubts(key: str) -> bool:
+        return "(true OR" in (doubt_sql(parse(f"payload.b['{key}'].c = '1'", NOW).root) or "")
+
+    assert all(doubts(f"{space}a") and doubts(space) for space in " \t\n\v\f\r")
+    assert not any(doubts(key) for key in ("a", "a ", "a b", "\u00a0a", "\u2003a", "\x1ca", "\u0085a"))
+
+
 def test_every_fact_has_a_column_but_those_that_tables_lack() -> None:
     from kodoctl.recall.fields import FACTS
     from kodoctl.recall.nodes import named

@@ -310,3 +310,21 @@ def test_small_things_of_letters() -> None:
     assert letter(1, properties={"kodo-hop": "9" * 19}).number("kodo-hop") is None
     with pytest.raises(NotJsonError):
         parse_json(None)
+
+
+def test_how_deep_json_may_be_does_not_depend_on_who_reads_it() -> None:
+    def below(frames: int, text: str) -> Any:
+        if frames:
+            return below(frames - 1, text)
+        try:
+            return parse_json(text)
+        except NotJsonError:
+            return None
+
+    def nested(depth: int) -> str:
+        return '{"a":[' * (depth // 2) + "[" * (depth % 2) + "]" * (depth % 2) + "]}" * (depth // 2)
+
+    for depth, readable in ((499, True), (500, True), (501, False), (700, False), (5_000, False)):
+        assert [below(frames, nested(depth)) is not None for frames in (0, 250)] == [readable, readable], depth
+    assert parse_json("[" + "[]," * 600 + "1]")[-1] == 1, "many brackets are no depth"
+    assert parse_json('"' + "[" * 600 + '"') == "[" * 600
