@@ -13,6 +13,7 @@ from kodoctl.topology import control as names
 from kodoctl.topology.control import ID, PREFIX
 from kodoctl.topology.names import Level, State
 from kodoctl.topology.signing import Signer
+from kodoctl.topology.sizes import on_the_way
 from kodoctl.topology.units import Duration, UnitError
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
 MAX_REASON: Final = 200  # characters of a reason: for people, on every hop
 MAX_TEXT: Final = 1_024  # characters of any text that a worker would have written
 _MAX_COUNT: Final = 1_000_000
-_FRAME: Final = 8  # bytes around each text of a message's metadata, at most
 _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 
 
@@ -287,6 +287,5 @@ def signed(message: Outgoing, signer: Signer) -> Outgoing:
 
 
 def size_on_the_way(message: Outgoing) -> int:
-    """Bytes that the broker counts: payload, properties, and what the client adds at most."""
-    texts = [*message.properties, *message.properties.values(), message.key, message.ordering_key]
-    return len(message.payload or b"") + sum(len(text.encode()) + _FRAME for text in texts) + _FRAME * 16
+    """See kodoctl.topology.sizes."""
+    return on_the_way(message.payload, message.properties, message.key, message.ordering_key)

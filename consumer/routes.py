@@ -28,7 +28,7 @@ from consumer.scheduling.adaptive import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import holds
-from kodoctl.topology.expand import expand, produced_topic
+from kodoctl.topology.expand import declared_limits, produced_topic
 from kodoctl.topology.lint import check_loaded
 from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
 from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
@@ -119,13 +119,8 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         subscription_type=spec.type,
         audit=family.audit(),
         compat=spec.compat,
-        largest=_largest(topology),
+        largest=declared_limits(topology),
     )
-
-
-def _largest(topology: LoadedTopology) -> dict[str, int]:
-    sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
-    return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
 
 
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
@@ -144,7 +139,7 @@ def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
         payload_type=_payload_type(topology, topic),
         by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
         ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
-        largest=_largest(topology),
+        largest=declared_limits(topology),
     )
 
 

@@ -14,6 +14,7 @@ from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
+from kodoctl.pulsar.sizes import largest_message
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import DelayedDelivery
 
@@ -72,7 +73,7 @@ class AdminCluster:
 
     def largest(self, topic: str) -> int | None:
         """See Cluster."""
-        return _largest(self._admin, topic)
+        return largest_message(self._admin, topic)
 
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """See Cluster."""
@@ -91,24 +92,12 @@ def largest_now(connection: Connection, topic: str) -> int:
     """
     admin = HttpAdmin(connection, tries=1, timeout=_LOOKING)
     try:
-        return _largest(admin, topic) or 0
+        return largest_message(admin, topic) or 0
     except ClusterError as problem:
         log.info("%s: whether it limits its messages' size is not known: %s", topic, problem)
         return 0
     finally:
         admin.close()
-
-
-def _largest(admin: HttpAdmin, topic: str) -> int | None:
-    """A limit for all clusters is in force and not part of the answer without `isGlobal` (measured)."""
-    path = f"{topic_path(TopicName.parse(topic))}/maxMessageSize"
-    found = 0
-    for query in ({}, {"isGlobal": "true"}):
-        reply = admin.call("GET", path, query=query)
-        if not reply.ok:
-            return None
-        found = found or int(reply.data or 0)
-    return found
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:

@@ -154,6 +154,7 @@ def apply(
             lambda: bar.session(settings),
             bar.tell,
             None if keys is None else Secret(keys, variable=SIGNING_KEYS),
+            attempt.largest,
         )
 
     apply_plan(target, Asked(plan, rate, ledger, topology, hash_, max_age, confirm_name, output), helped)

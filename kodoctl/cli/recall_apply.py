@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +67,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """What carrying out needs, however it is done. `per_second`: letters."""
+    """What carrying out needs, however it is done. `per_second`: letters; `largest`: bytes that the file lets
+    a letter have, by lane's topic.
+    """
 
     session: Session
     plan: RecallPlan
@@ -75,6 +77,7 @@ class Attempt:
     ledger: str
     per_second: float
     orders: Orders
+    largest: Mapping[str, int]
 
 
 @command
@@ -106,7 +109,7 @@ def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers
     _check_age(found, oldest)
     form = document.to_json(found)
     with target.session() as session:
-        edit = _check_files(session, found, asked.topology)
+        edit, largest = _check_files(session, found, asked.topology)
         check_identity(found, Cluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
         if asked.output is Format.TEXT:
             _show(form, session)
@@ -114,7 +117,7 @@ def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers
             return
         _confirm(session, found, document.hash_of(form), asked.hash_, asked.confirm_names)
         began = time.monotonic()
-        report = _carry_out(session, found, edit, asked.ledger, per_second, signer, helped)
+        report = _carry_out(session, found, edit, asked.ledger, per_second, signer, largest, helped)
         shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
     _tell(report, shown, asked.output)
 
@@ -182,10 +185,13 @@ def _read(file: str) -> RecallPlan:
     return document.loads(read_plan_text(file, "kodoctl recall plan …"), file)
 
 
-def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> Edit | None:
-    """The file must still stand for the plan's topics: letters go to lanes of their own ground, and nowhere else."""
+def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tuple[Edit | None, dict[str, int]]:
+    """The file must still stand for the plan's topics: letters go to lanes of their own ground, and nowhere else. What it
+    says of payloads to be patched, and how large letters may be, by lane's topic.
+    """
     from kodoctl.recall.edit import Edit
     from kodoctl.recall.targets import fits
+    from kodoctl.topology.expand import declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
     path = topology or plan.path
@@ -198,7 +204,9 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> Ed
     if problems := fits(family, plan.topology, plan.dead_topic, plan.holder, lanes):
         detail = "\n".join([*problems, "plan again; nothing was sent"])
         raise RefusedError(error("K543", "the files changed since the plan", detail))
-    return Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None
+    sizes = declared_limits(loaded)
+    largest = {lane.topic: sizes[lane.topic] for lane in plan.lanes if lane.topic in sizes}
+    return Edit(plan.edit, declared_schema(loaded, plan.topic)) if plan.edit is not None else None, largest
 
 
 def _show(form: dict[str, Any], session: Session) -> None:
@@ -229,6 +237,7 @@ def _carry_out(
     ledger: str,
     per_second: float,
     signer: Signer | None,
+    largest: Mapping[str, int],
     helped: Callable[[Attempt], Helpers] | None,
 ) -> Report:
     from kodoctl.recall.carry import Carrier
@@ -241,8 +250,8 @@ def _carry_out(
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
         orders = Orders(Pace(per_second), wiring.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer)
-        helpers = helped(Attempt(session, plan, edit, ledger, per_second, orders)) if helped else None
-        return Carrier(plan, Cluster(session), DeltaLedger(ledger), edit, orders, helpers).run()
+        helpers = helped(Attempt(session, plan, edit, ledger, per_second, orders, largest)) if helped else None
+        return Carrier(plan, Cluster(session, largest), DeltaLedger(ledger), edit, orders, helpers).run()
     finally:
         signal.signal(signal.SIGINT, previous)
 

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of
+from kodoctl.topology.names import whole_topic
+from kodoctl.topology.sizes import on_the_way
 
 _LOCK_WAIT: Final = (
     15.0  # seconds: a broker frees what a killed process held within moments, over a network within these
@@ -32,15 +34,16 @@ class Outgoing(NamedTuple):
 
 class Receipt(NamedTuple):
     """What became of a sent message: `position` (`ledger:entry`) where it is stored, "" when the broker had it already;
-    or `problem`, and nobody knows.
+    or `problem`: it was not sent (`never`), or nobody knows.
     """
 
     position: str
     problem: str = ""
+    never: bool = False
 
 
 class NeverTakenError(Exception):
-    """The client refuses the message itself: it was not sent, and its number is free. The message says why."""
+    """The message itself is refused: it was not sent, and its number is free. The message says why."""
 
 
 class Holder:
@@ -121,10 +124,14 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
 class LaneSender:
     """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no time-out,
     because a message whose fate is unknown would be a number whose fate is unknown.
+
+    `largest`: bytes that the topic takes, 0 where it has no limit of its own. The broker answers a larger one by cutting the
+    connection, the client sends it again for ever, and what is behind it waits, or is stored and takes its number's turn.
     """
 
-    def __init__(self, client: BrokerClient, part: str, name: str) -> None:
+    def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
         self.part = part
+        self._name, self._largest = name, largest
         self._producer = _producer(client, part, name)
 
     @property
@@ -136,20 +143,32 @@ class LaneSender:
         """Numbers rise, from 1. The receipt comes on a thread of the client. Raises NeverTakenError."""
         import pulsar
 
+        self._check_size(message)
+        bytes_ = len(message.payload or b"")
         try:
             self._producer.send_async(
                 message.payload,
-                partial(_received, on_receipt),
+                partial(_received, on_receipt, bytes_),
                 properties=dict(message.properties),
                 partition_key=message.key or None,
                 ordering_key=message.ordering_key or None,
                 event_timestamp=message.event_time or None,
                 sequence_id=number,
             )
-        except (pulsar.MessageTooBig, pulsar.InvalidMessage) as problem:
+        except pulsar.MessageTooBig:
+            raise NeverTakenError(_too_big(bytes_)) from None
+        except pulsar.InvalidMessage as problem:
             raise NeverTakenError(str(problem)) from None
         except pulsar.PulsarException as problem:
             raise ClusterError(error("K564", "letters cannot be sent", f"{self.part}: {problem}")) from None
+
+    def _check_size(self, message: Outgoing) -> None:
+        if not self._largest:
+            return
+        size = on_the_way(message.payload, message.properties, message.key, message.ordering_key, self._name)
+        if size > self._largest:
+            told = f"{size:,} bytes with its properties; {whole_topic(self.part)} takes {self._largest:,} (`max_message_size`)"
+            raise NeverTakenError(told)
 
     def close(self) -> None:
         """Frees the name."""
@@ -183,14 +202,22 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
             raise ClusterError(error("K564", "letters cannot be sent", detail)) from None
 
 
-def _received(on_receipt: Callable[[Receipt], None], result: Any, position: Any) -> None:
+def _received(on_receipt: Callable[[Receipt], None], size: int, result: Any, position: Any) -> None:
     """On the client's thread: an exception that escaped would end the process."""
     import pulsar
 
     with contextlib.suppress(BaseException):
-        if result != pulsar.Result.Ok:
-            on_receipt(Receipt("", result.name))
+        if result == pulsar.Result.MessageTooBig:
+            on_receipt(Receipt("", _too_big(size), never=True))
+        elif result != pulsar.Result.Ok:
+            on_receipt(Receipt("", result.name, never=result == pulsar.Result.InvalidMessage))
         elif position is None or position.ledger_id() < 0:
             on_receipt(Receipt(""))
         else:
             on_receipt(Receipt(f"{position.ledger_id()}:{position.entry_id()}"))
+
+
+def _too_big(size: int) -> str:
+    return (
+        f"{size:,} bytes of payload and its properties; the broker takes less (`maxMessageSize`, 5 MiB unless changed)"
+    )

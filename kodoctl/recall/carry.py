@@ -22,7 +22,6 @@ Exact for everybody who shares the ledger; kill -9 of this process is covered, a
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -37,6 +36,7 @@ from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked
 from kodoctl.recall.letter import Position, digest
 from kodoctl.recall.parcels import Bundle, Orders, Parcel, Report
 from kodoctl.recall.plan import Action, Chosen, RecallPlan
+from kodoctl.recall.receipts import Receipts
 from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
 from kodoctl.topology import control
@@ -45,9 +45,8 @@ MOST_AT_ONCE: Final = (
     1_000  # letters booked together, unless the orders say otherwise: a crash leaves twice as many in doubt
 )
 _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a bundle; two are held at once
-_NEVER: Final = frozenset({"MessageTooBig", "InvalidMessage"})  # the client's own words for what it did not send
 _LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
-_WAIT: Final = 0.5  # seconds between two looks at the clock while receipts are awaited
+_WAIT: Final = 0.5  # seconds between two of them
 
 Helpers = Callable[[Collection[int]], Report]
 """Send the letters of these lanes and book what they did; what they leave, whoever called them does."""
@@ -74,7 +73,7 @@ class Carrier:
         self._lanes: dict[int, LaneSender] = {}
         self._begins: dict[int, str] = {}
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
-        self._received = threading.Condition()
+        self._receipts = Receipts(orders.stop)
         self._done = 0
         self._met: set[Position] = set()
         self._told: set[Position] = set()
@@ -275,9 +274,8 @@ class Carrier:
         """Awaits receipts, books and acknowledges."""
         if not bundle.parcels:
             return
-        with self._received:
-            while bundle.on_their_way:
-                self._received.wait(_WAIT)
+        self._receipts.wait(bundle)
+        self.report.in_doubt += bundle.on_their_way
         if self._plan.action is Action.SEND:
             self._count(bundle.parcels)
         finished = [parcel for parcel in bundle.parcels if parcel.outcome is not None]
@@ -321,21 +319,12 @@ class Carrier:
         if signer is not None:
             properties = signer.signed(lane.topic, parcel.payload, properties)
         message = Outgoing(parcel.payload, properties, letter.key, letter.ordering_key, letter.event_time)
-        with self._received:
-            bundle.on_their_way += 1
+        self._receipts.expect(bundle)
         try:
-            self._lanes[chosen.lane].send(chosen.number, message, partial(self._on_receipt, parcel, bundle))
-        except NeverTakenError as problem:
-            self._on_receipt(parcel, bundle, Receipt("", str(problem)), refused=True)
-
-    def _on_receipt(self, parcel: Parcel, bundle: Bundle, receipt: Receipt, *, refused: bool = False) -> None:
-        with self._received:
-            parcel.receipt, parcel.note = receipt.position, receipt.problem
-            refused = refused or receipt.problem in _NEVER
-            parcel.outcome = Event.SENT if not receipt.problem else Event.REFUSED if refused else Event.UNCLEAR
-            bundle.on_their_way -= 1
-            if not bundle.on_their_way:
-                self._received.notify_all()
+            self._lanes[chosen.lane].send(chosen.number, message, partial(self._receipts.take, parcel, bundle))
+        except NeverTakenError as problem:  # a number that the broker has passed may be this letter's, stored before
+            never = chosen.number > self._passed[chosen.lane]
+            self._receipts.take(parcel, bundle, Receipt("", str(problem), never=never))
 
     def _count(self, bundle: list[Parcel]) -> None:
         for parcel in bundle:

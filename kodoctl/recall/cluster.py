@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Mapping
 from typing import Any, Protocol
 
 from kodoctl.errors import KodoctlError
@@ -10,8 +10,9 @@ from kodoctl.pulsar.control import read_control
 from kodoctl.pulsar.letters import Holder, LaneSender
 from kodoctl.pulsar.messages import PartitionFacts, Place, Stored, partitions_of, read_facts, read_stored
 from kodoctl.pulsar.session import Session
+from kodoctl.pulsar.sizes import largest_message
 from kodoctl.recall.letter import Letter, Position, tenant_of
-from kodoctl.topology.names import TopicName
+from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 
 
@@ -50,10 +51,11 @@ class Onlooker:
 
 
 class Cluster:
-    """Over one session."""
+    """Over one session. `declared`: bytes that a message may have, by topic, where the file says."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, session: Session, declared: Mapping[str, int] | None = None) -> None:
+        self._session, self._declared = session, declared or {}
+        self._largest: dict[str, int] = {}  # by topic; 0: no limit that is known
 
     def identity(self, tenant: str) -> str | None:
         """The UUID that kodoctl's first apply left in a Pulsar tenant; None: none, or not for this role to see."""
@@ -85,8 +87,12 @@ class Cluster:
         return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
     def lane(self, part: str, name: str) -> LaneSender:
-        """See LaneSender."""
-        return LaneSender(self._session.client, part, name)
+        """See LaneSender. Where this role may not ask for the topic's limit, what is declared counts alone."""
+        topic = whole_topic(part)
+        if topic not in self._largest:
+            limits = (self._declared.get(topic), largest_message(self._session.admin, topic))
+            self._largest[topic] = min(filter(None, limits), default=0)
+        return LaneSender(self._session.client, part, name, self._largest[topic])
 
 
 def letter_of(stored: Stored, topic: str, fair_by: str | None) -> Letter:

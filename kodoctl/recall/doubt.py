@@ -5,11 +5,14 @@ sound, sending a number again is harmless: the broker drops what it has; what is
 is not sound when it is lower than what the
 ledger booked, and cannot be judged when both are empty: brokers forget names after hours without them. Then only reading
 the lane back tells, and only if nothing of it was trimmed since the run began.
+
+And a number may be passed without its letter: the broker refuses one (too large for the topic, say) and stores what was sent
+behind it. To send it again would be answered with "had it already": what the whole lane does not have is MISSED.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -22,6 +25,7 @@ class Verdict(Enum):
 
     SEND = auto()
     STORED = auto()
+    MISSED = auto()
     UNCLEAR = auto()
 
 
@@ -39,12 +43,19 @@ def needs_reading(watermark: int, booked: int) -> bool:
 
 
 def judge(
-    doubts: Collection[str], watermark: int, booked: int, age: int, read_back: ReadBack | None
+    doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: ReadBack | None
 ) -> dict[str, Verdict]:
-    """`doubts` are recall ids; `age` of the oldest intent in ms; `read_back` None: the lane may not be read."""
+    """`doubts`: recall id -> number; `age` of the oldest intent in ms; `read_back` None: the lane may not be read."""
     found = read_back.found if read_back else frozenset[str]()
-    if not needs_reading(watermark, booked):
-        return {one: Verdict.STORED if one in found else Verdict.SEND for one in doubts}
+    whole = read_back is not None and read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
-    otherwise = Verdict.SEND if young or (read_back is not None and read_back.whole) else Verdict.UNCLEAR
-    return {one: Verdict.STORED if one in found else otherwise for one in doubts}
+    sure = whole or young or not needs_reading(watermark, booked)
+
+    def verdict(recall_id: str, number: int) -> Verdict:
+        if recall_id in found:
+            return Verdict.STORED
+        if whole and number <= watermark:
+            return Verdict.MISSED
+        return Verdict.SEND if sure else Verdict.UNCLEAR
+
+    return {recall_id: verdict(recall_id, number) for recall_id, number in doubts.items()}

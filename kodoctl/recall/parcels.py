@@ -16,7 +16,8 @@ from kodoctl.topology.signing import Signer
 @dataclass
 class Report:
     """What became of a plan's letters. `before`: settled by an earlier attempt, or by another run; `already`: those of them
-    that an attempt at this very plan settled. `gone`: acknowledged by nobody this ledger knows.
+    that an attempt at this very plan settled. `gone`: acknowledged by nobody this ledger knows. `in_doubt`: sent, and stopped
+    before a receipt came: the next attempt finds out.
     """
 
     sent: int = 0
@@ -27,6 +28,7 @@ class Report:
     acknowledged: int = 0
     unacknowledged: int = 0
     gone: int = 0
+    in_doubt: int = 0
     refused: list[str] = field(default_factory=list)
     unclear: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
@@ -70,11 +72,14 @@ class Parcel:
 
 @dataclass(slots=True)
 class Bundle:
-    """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt."""
+    """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt; `left`:
+    those are not awaited any longer.
+    """
 
     parcels: list[Parcel] = field(default_factory=list)
     size: int = 0
     on_their_way: int = 0
+    left: bool = False
 
     def add(self, parcel: Parcel) -> None:
         """One more."""

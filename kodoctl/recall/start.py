@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
+from typing import Final
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.pulsar.letters import LaneSender
@@ -13,6 +14,12 @@ from kodoctl.recall.doubt import ReadBack, Verdict, judge
 from kodoctl.recall.ledger import Entry, Event, Standing, highest_booked
 from kodoctl.recall.plan import RecallPlan
 from kodoctl.topology import control
+
+_SETTLED: Final = {
+    Verdict.STORED: (Event.SENT, "read back from its lane"),
+    Verdict.MISSED: (Event.REFUSED, "the broker did not take it, and took later ones: plan again"),
+    Verdict.UNCLEAR: (Event.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+}
 
 
 def open_lanes(
@@ -54,8 +61,8 @@ def check_deduplication(without: Collection[str]) -> None:
 def settle_doubts(
     plan: RecallPlan, cluster: Cluster, known: Mapping[str, Standing], lanes: Mapping[int, LaneSender], now: int
 ) -> list[Entry]:
-    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, UNCLEAR where nobody can tell.
-    Those not named are to be sent again.
+    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their number was passed
+    without them, UNCLEAR where nobody can tell. Those not named are to be sent again.
     """
     booked = highest_booked(known, plan.run)
     found: list[Entry] = []
@@ -70,15 +77,15 @@ def settle_doubts(
         watermark, highest = lane.last_number, booked.get(lane.part, 0)
         read_back = _read_back(cluster, lane.part, doubts)
         age = now - min(one.at for one in doubts.values())
-        for recall_id, verdict in judge(doubts, watermark, highest, age, read_back).items():
+        numbers = {recall_id: one.number for recall_id, one in doubts.items()}
+        for recall_id, verdict in judge(numbers, watermark, highest, age, read_back).items():
             if verdict is not Verdict.SEND:
                 found.append(_entry(plan, recall_id, doubts[recall_id], verdict, now))
     return found
 
 
 def _entry(plan: RecallPlan, recall_id: str, one: Standing, verdict: Verdict, now: int) -> Entry:
-    event = Event.SENT if verdict is Verdict.STORED else Event.UNCLEAR
-    note = "read back from its lane" if verdict is Verdict.STORED else "the broker forgot, and the lane cannot tell"
+    event, note = _SETTLED[verdict]
     where = one.lane, one.number
     return Entry(
         plan.run, event, recall_id, plan.dead_topic, one.position, now, *where, note=note, published=one.published

@@ -109,7 +109,7 @@ def _plan_verdict(document: Json) -> Iterator[Line]:
 def recall_report_lines(document: Json) -> Iterator[Line]:
     """What an attempt did."""
     for word, title in (
-        ("refused", "never taken by the client, still among the dead letters"),
+        ("refused", "never taken, still among the dead letters"),
         ("unclear", "nobody can tell whether it was stored; neither sent again nor acknowledged"),
         ("elsewhere", "left alone"),
     ):
@@ -131,6 +131,11 @@ def recall_report_lines(document: Json) -> Iterator[Line]:
             "yellow",
             hang=4,
         )
+    if document["in_doubt"]:
+        text = (
+            f"  {_many(document['in_doubt'], 'letter')} without a receipt when this stopped: the next attempt finds out"
+        )
+        yield Line(text, "yellow", hang=4)
     done = [f"{document['sent']:,} sent"] if document["action"] == "send" else [f"{document['discarded']:,} discarded"]
     done += [f"{document['had_already']:,} stored by an earlier attempt"] * bool(document["had_already"])
     done += [f"{document['before']:,} done before"] * bool(document["before"])

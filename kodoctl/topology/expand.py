@@ -280,6 +280,12 @@ def _topic_grants(topic: FamilyTopic, ground: GroundTopic) -> Iterator[tuple[str
                 yield role, "produce"
 
 
+def declared_limits(topology: LoadedTopology) -> dict[str, int]:
+    """Bytes that a message may have, by full topic, where declared."""
+    sizes = {topic.name.full: topic.resource.policies.get("max_message_size") for topic in expand(topology).topics}
+    return {topic: size for topic, size in sizes.items() if isinstance(size, int)}
+
+
 def produced_topic(namespace: NamespaceName, target: str) -> TopicName:
     """The topic that an entry of `produces` names: a ground topic of the same namespace, or a full name."""
     if "/" in target:

@@ -16,6 +16,7 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.messages import Stored, read_stored
 from kodoctl.topology.load import load_topology
 from tests.cluster import Run, Workspace
+from tests.support import eventually
 
 TOPICS = """
 orders:
@@ -109,6 +110,12 @@ class Recalls:
         """Number of a letter -> how often it is stored in these topics."""
         topics = locals_ or self._lanes
         return Counter(json.loads(one.payload or b"{}")["n"] for local in topics for one in self.stored(local))
+
+    def limit(self, local: str, size: int) -> None:
+        """A topic takes no more than so many bytes a message."""
+        path = f"{self.workspace.path(local)}/maxMessageSize"
+        self.workspace.admin("POST", path, size)
+        eventually(lambda: self.workspace.admin("GET", path) == size)
 
     def held(self) -> set[int]:
         """Numbers of the letters that the holder still has: what a consumer of it gets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections import Counter
 
@@ -151,6 +152,27 @@ def test_a_patched_payload_arrives_and_the_old_one_is_kept(recalls: Recalls) -> 
     old = [json.loads(row["payload"]) for row in rows if row["payload"]]
     assert sorted(one["n"] for one in old) == [0, 1, 2]
     assert {one["currency"] for one in old} == {"DEM"}
+
+
+def test_a_letter_that_a_patch_makes_too_large_is_refused_and_the_others_are_sent(recalls: Recalls) -> None:
+    """The client would send it again for ever, and nothing behind it."""
+    recalls.die([1])
+    recalls.die([2], pad="x" * 4_000)
+    recalls.die([3, 5])
+    limit = 66 << 10
+    recalls.limit(RETRYING, limit)
+    (recalls.workspace.folder / "patch.json").write_text(json.dumps({"note": "y" * 64_000}), encoding="utf-8")
+    recalls.plan("true", "--edit", "patch.json")
+    report = recalls.apply(code=1)
+    (refused,) = report["refused"]
+    assert re.search(rf": 68,\d\d\d bytes with its properties; .*{RETRYING} takes {limit:,} ", refused)
+    assert (report["sent"], report["acknowledged"], report["unclear"]) == (3, 3, [])
+    assert recalls.arrived() == Counter([1, 3, 5])
+    assert recalls.held() == {2}
+    recalls.limit(RETRYING, limit + 4_000)
+    recalls.plan("true", "--edit", "patch.json", file="again.json")
+    assert recalls.apply(file="again.json")["sent"] == 1
+    assert recalls.arrived() == Counter([1, 2, 3, 5])
 
 
 def test_discarding_needs_the_hash_and_is_booked(recalls: Recalls) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker.recalling import ONE_LANE, Recalls
+from tests.broker.recalling import ONE_LANE, RETRYING, Recalls
 from tests.cluster import Workspace
+from tests.support import eventually
 
 pytestmark = pytest.mark.broker
 LETTERS = 90
@@ -124,8 +125,6 @@ def test_killed_at_one_step_after_the_other(workspace: Workspace) -> None:
 
 def test_where_the_broker_has_forgotten_the_name_the_lane_is_read_back(workspace: Workspace) -> None:
     """Deduplication off and on again drops the broker's memory: numbers alone would send letters twice."""
-    from tests.broker.recalling import RETRYING
-
     recalls = Recalls(workspace, ONE_LANE)
     recalls.die(range(LETTERS), batch=8)
     recalls.plan()
@@ -142,9 +141,6 @@ def test_where_the_broker_has_forgotten_the_name_the_lane_is_read_back(workspace
 
 
 def _until_deduplicating(recalls: Recalls, *, wanted: bool) -> None:
-    from tests.broker.recalling import RETRYING
-    from tests.support import eventually
-
     path = f"{recalls.workspace.path(RETRYING)}-partition-0/internalStats"
     eventually(lambda: ("pulsar.dedup" in recalls.workspace.admin("GET", path)["cursors"]) is wanted)
 
@@ -167,7 +163,53 @@ def test_an_interrupt_ends_cleanly_and_the_same_command_goes_on(workspace: Works
     assert recalls.arrived() == Counter(range(LETTERS))
 
 
-def _until_some_arrived(recalls: Recalls) -> None:
-    from tests.support import eventually
+BLIND = """
+from kodoctl.recall import cluster, receipts
 
+cluster.largest_message = lambda *_: None
+receipts.PATIENCE = 1.0
+
+from kodoctl.cli.main import main
+main()
+"""
+
+
+def test_a_letter_that_holds_up_its_lane_lets_an_interrupt_end_it_and_is_not_lost(workspace: Workspace) -> None:
+    """By a role that may not ask for the limit of a topic. The broker refuses one letter and stores what was sent behind it:
+    to the old number of that letter it would say that it has it.
+    """
+    recalls = Recalls(workspace, ONE_LANE)
+    recalls.die([0])
+    recalls.die([1], pad="x" * 70_000)
+    recalls.die(range(2, 6))
+    recalls.limit(RETRYING, 66 << 10)
+    recalls.plan()
+    app = workspace.folder / "blind.py"
+    app.write_text(BLIND, encoding="utf-8")
+    command = [sys.executable, str(app), "recall", "apply", "p.json", "--rate", "5000/s", *workspace.connection()]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(
+        command, cwd=workspace.folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        eventually(lambda: 0 in recalls.arrived(), every=0.2)
+        process.send_signal(signal.SIGINT)
+        try:
+            out, err = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130, out + err
+    assert "without a receipt when this stopped" in " ".join(out.split())
+    assert "Traceback" not in err
+    stored = set(recalls.arrived())
+    assert 1 not in stored
+    assert 1 in recalls.held()
+    recalls.limit(RETRYING, 100 << 10)
+    first = recalls.apply(code=None)
+    recalls.plan(file="rest.json")
+    recalls.apply(file="rest.json")
+    assert recalls.arrived() == Counter(range(6)), f"{sorted(stored)} stored behind it; then {first}"
+    assert recalls.held() == set()
+
+
+def _until_some_arrived(recalls: Recalls) -> None:
     eventually(lambda: len(recalls.arrived()) > 5, every=0.2)

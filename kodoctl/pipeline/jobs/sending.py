@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,7 +42,9 @@ _REPORTS: Final = "crew bigint, report string"
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate."""
+    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`: see
+    Cluster.
+    """
 
     plan: RecallPlan
     connection: Connection
@@ -52,6 +54,7 @@ class Errand:
     who: str
     keys: Secret | None
     at_once: int
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     def run(self) -> Report:
         """In a process of Spark's. Raises KodoctlError."""
@@ -59,7 +62,7 @@ class Errand:
         pace = Pace(self.per_second)
         orders = Orders(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
         with Session(self.connection) as session:
-            return Carrier(self.plan, Cluster(session), DeltaLedger(self.ledger), self.edit, orders).run()
+            return Carrier(self.plan, Cluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders).run()
 
 
 def _now() -> int:
@@ -85,6 +88,7 @@ class Sending:
     open_spark: Callable[[], AbstractContextManager[SparkSession]]
     told: Callable[[str], None]
     keys: Secret | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, lanes: Collection[int]) -> Report:
         """What became of their letters. Raises KodoctlError."""
@@ -121,6 +125,7 @@ class Sending:
                 self.orders.who,
                 self.keys,
                 AT_ONCE,
+                self.largest,
             )
             for plan in plans
         ]

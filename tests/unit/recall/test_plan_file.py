@@ -151,7 +151,16 @@ DOUBTS = [
     (5, 3, 0, None, Verdict.SEND),  # the broker remembers: it drops what it has
     (3, 3, 10**9, None, Verdict.SEND),
     (5, 3, 0, ReadBack(frozenset({"x"}), whole=False), Verdict.STORED),  # read back: not even sent again
-    (5, 3, 0, ReadBack(frozenset({"y"}), whole=True), Verdict.SEND),
+    (
+        5,
+        3,
+        0,
+        ReadBack(frozenset({"y"}), whole=True),
+        Verdict.MISSED,
+    ),  # later ones are stored, this is not: not to be told "had it"
+    (3, 3, 0, ReadBack(frozenset({"y"}), whole=True), Verdict.SEND),
+    (4, 9, 0, ReadBack(frozenset({"y"}), whole=True), Verdict.MISSED),
+    (5, 3, 0, ReadBack(frozenset({"y"}), whole=False), Verdict.SEND),
     (-1, 0, 0, None, Verdict.SEND),  # the very first bundle, a moment ago
     (-1, 0, SOUND_FOR, None, Verdict.UNCLEAR),  # it may have forgotten
     (-1, 0, SOUND_FOR, ReadBack(frozenset(), whole=True), Verdict.SEND),
@@ -166,7 +175,7 @@ DOUBTS = [
 
 @pytest.mark.parametrize(("watermark", "booked", "age", "read_back", "verdict"), DOUBTS)
 def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: ReadBack | None, verdict: Verdict) -> None:
-    assert judge(["x"], watermark, booked, age, read_back) == {"x": verdict}
+    assert judge({"x": 4}, watermark, booked, age, read_back) == {"x": verdict}
 
 
 class Clock:

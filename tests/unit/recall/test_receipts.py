@@ -1,0 +1,70 @@
+"""Receipts of a recall: awaited for as long as it takes, but not for ever once somebody said stop."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from kodoctl.pulsar.letters import Receipt
+from kodoctl.recall import receipts
+from kodoctl.recall.ledger import Event
+from kodoctl.recall.letter import Position
+from kodoctl.recall.parcels import Bundle, Parcel
+from kodoctl.recall.plan import Chosen
+from kodoctl.recall.receipts import PATIENCE, Receipts
+from tests.unit.recall.making import NOW, letter
+
+
+def _bundle(here: Receipts, number: int) -> Bundle:
+    bundle = Bundle()
+    for entry in range(number):
+        one = Chosen(Position(0, 1, entry), f"{entry:032x}", "d", 0, entry + 1, NOW)
+        bundle.add(Parcel(one, None, letter(b"x", entry=entry), b"x"))
+        here.expect(bundle)
+    return bundle
+
+
+def _waiting(here: Receipts, bundle: Bundle) -> threading.Thread:
+    thread = threading.Thread(target=here.wait, args=(bundle,), daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_receipt_says_what_became_of_a_letter() -> None:
+    here = Receipts(threading.Event())
+    bundle = _bundle(here, 4)
+    came = [Receipt("1:2"), Receipt(""), Receipt("", "too large", never=True), Receipt("", "AlreadyClosed")]
+    for parcel, receipt in zip(bundle.parcels, came, strict=True):
+        here.take(parcel, bundle, receipt)
+    here.wait(bundle)
+    assert [one.outcome for one in bundle.parcels] == [Event.SENT, Event.SENT, Event.REFUSED, Event.UNCLEAR]
+    assert [one.note for one in bundle.parcels] == ["", "", "too large", "AlreadyClosed"]
+    assert not bundle.left
+
+
+def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "_LOOK", 0.005)
+    now, stop = [100.0], threading.Event()
+    here = Receipts(stop, lambda: now[0])
+    bundle = _bundle(here, 3)
+    waiting = _waiting(here, bundle)
+    here.take(bundle.parcels[0], bundle, Receipt("1:1"))
+    now[0] += 10 * PATIENCE
+    waiting.join(0.1)
+    assert waiting.is_alive(), "nobody said stop: it may take a broker a while to come back"
+    stop.set()
+    waiting.join(0.1)
+    assert waiting.is_alive(), "the time begins with the word"
+    now[0] += PATIENCE - 1
+    here.take(bundle.parcels[1], bundle, Receipt("1:2"))
+    waiting.join(0.1)
+    now[0] += PATIENCE - 1
+    waiting.join(0.1)
+    assert waiting.is_alive(), "and anew with every receipt"
+    now[0] += 1
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert (bundle.left, bundle.on_their_way) == (True, 1)
+    here.take(bundle.parcels[2], bundle, Receipt("", "AlreadyClosed"))
+    assert bundle.parcels[2].outcome is None, "what comes when the client closes says nothing of it"
