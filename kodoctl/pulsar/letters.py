@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of
+from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of, place_of, read_stored
 from kodoctl.topology.names import whole_topic
 from kodoctl.topology.sizes import on_the_way
 
@@ -20,6 +20,9 @@ _LOCK_WAIT: Final = (
 _AGAIN: Final = 0.25
 _PENDING: Final = 20_000  # messages without a receipt: more than any sender of ours has, so that it never waits for one
 _REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
+
+Where = tuple[int, int, int, int]
+"""(partition, ledger, entry, batch)."""
 
 
 class Outgoing(NamedTuple):
@@ -56,17 +59,48 @@ class Holder:
     """
 
     def __init__(self, client: BrokerClient, part: str, subscription: str) -> None:
-        self._part = part
+        self._client, self._part = client, part
         self._consumer = _locked(client, part, subscription)
+        self._tokens: dict[Where, Any] | None = None
 
-    def letters(self, until: Place, only: object = None) -> Iterator[Stored]:  # noqa: ARG002 - they come all the same
-        """What the subscription still has, in order, up to the entry `until`, which it must have."""
+    def held(self, until: Place, only: Collection[Where]) -> Collection[Where]:
+        """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is received
+        tells which messages of a batch were acknowledged: the admin API knows whole entries. To be called once; it keeps a
+        token of each, and `letters` then reads beside the subscription, as everything comes once.
+        """
+        self._tokens = {}
+        for _, token, where in self._received(until):
+            if where in only:
+                self._tokens[where] = token
+                if len(self._tokens) == len(only):
+                    break
+        return self._tokens.keys()
+
+    def letters(self, until: Place, only: Container[Where]) -> Iterator[Stored]:
+        """What the subscription still has, in order, up to the entry `until`, which it must have; others than `only` these may
+        come as well.
+        """
+        if self._tokens is None:
+            yield from (copied(message, token, where) for message, token, where in self._received(until))
+            return
+        wanted = {where for where in self._tokens if where in only}
+        if not wanted:
+            return
+        (_, ledger, entry, _) = min(wanted)
+        for stored in read_stored(self._client, self._part, until, after=(ledger, entry - 1), only=wanted):
+            where = (stored.partition, stored.ledger, stored.entry, stored.batch)
+            yield stored._replace(token=self._tokens[where])
+
+    def _received(self, until: Place) -> Iterator[tuple[Any, Any, Where]]:
+        """Messages with their tokens and places."""
         import pulsar
 
         number, reached = number_of(self._part), False
         while True:
             try:
-                found = copied(self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS), number)
+                message = self._consumer.receive(_REST_MS if reached else READ_TIMEOUT_MS)
+                token = message.message_id()
+                where = place_of(token, number)
             except pulsar.Timeout:
                 if reached:  # whatever of its batch was still there has come
                     return
@@ -74,11 +108,10 @@ class Holder:
                 raise ClusterError(error("K561", "messages cannot be read", detail)) from None
             except pulsar.PulsarException as problem:
                 raise ClusterError(error("K561", "messages cannot be read", f"{self._part}: {problem}")) from None
-            place = (found.ledger, found.entry)
-            if place > until:
+            if where[1:3] > until:
                 return
-            reached = reached or place == until
-            yield found
+            reached = reached or where[1:3] == until
+            yield message, token, where
 
     def acknowledge(self, token: Any) -> None:
         """A letter of `letters`. It may be lost: look at the cursor later."""

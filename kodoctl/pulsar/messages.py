@@ -145,23 +145,22 @@ def read_stored(
                 reader.seek(since)
             while reader.has_message_available():
                 message = reader.read_next(READ_TIMEOUT_MS)
-                token = message.message_id()
-                place = (number, token.ledger_id(), token.entry_id(), token.batch_index())
+                place = place_of(message.message_id(), number)
                 if place[1:3] > until:
                     return
                 if only is None or place in only:
-                    yield _copied(message, None, place)  # a reader's id must not be used: kodoctl.pulsar.letters.Holder
+                    yield copied(message, None, place)  # a reader's id must not be used: kodoctl.pulsar.letters.Holder
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
 
-def copied(message: Any, partition: int) -> Stored:
+def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:
+    """(partition, ledger, entry, batch) of a message's id."""
+    return partition, token.ledger_id(), token.entry_id(), token.batch_index()
+
+
+def copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> Stored:
     """Everything needed, so that the client's object can go."""
-    token = message.message_id()
-    return _copied(message, token, (partition, token.ledger_id(), token.entry_id(), token.batch_index()))
-
-
-def _copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> Stored:
     payload = message.data()
     try:
         properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()

@@ -22,13 +22,13 @@ Exact for everybody who shares the ledger; kill -9 of this process is covered, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
 
 from kodoctl.errors import RefusedError, error
-from kodoctl.pulsar.letters import LaneSender, NeverTakenError, Outgoing, Receipt
+from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.edit import Edit, NotEditableError
@@ -48,8 +48,9 @@ _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a bundle; two are held a
 _LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
 _WAIT: Final = 0.5  # seconds between two of them
 
-Helpers = Callable[[Collection[int]], Report]
-"""Send the letters of these lanes and book what they did; what they leave, whoever called them does."""
+Helpers = Callable[[Collection[int], Container[Position]], Report]
+"""Send the letters of these lanes, but for those at some positions, and book what they did; what they leave, whoever called
+them does."""
 
 
 class Carrier:
@@ -86,8 +87,8 @@ class Carrier:
             self._read_ledger()
             own = [one for one in self._plan.letters if self._settled(one)]
             self.report.already = sum(self._known[one.recall_id].run == self._plan.run for one in own)
-            if self._helpers is not None and (needed := self._needed()):
-                self._be_helped(self._helpers, needed)
+            if self._helpers is not None and self._needed():
+                self._be_helped(self._helpers, self._let_go(holders))
             self._open_lanes(open_ends)
             for number, holder in holders.items():
                 self._partition(number, holder)
@@ -100,11 +101,23 @@ class Carrier:
     def _read_ledger(self) -> None:
         self._known = standings(self._ledger.entries(self._plan.dead_topic))
 
-    def _be_helped(self, helpers: Helpers, needed: set[int]) -> None:
+    def _let_go(self, holders: Mapping[int, Keeper]) -> set[Position]:
+        """Letters to be sent that the holder has no more, although it has others of their batch: helpers do not see that."""
+        found: set[Position] = set()
+        for number, holder in holders.items():
+            wanted = self._wanted(number)
+            open_ = {p for p in wanted if (one := self._chosen.get(p)) is not None and not self._settled(one)}
+            if isinstance(holder, Holder) and any(position.batch >= 0 for position in open_):
+                last = max(wanted)
+                found |= open_.difference(holder.held((last.ledger, last.entry), wanted))
+        return found
+
+    def _be_helped(self, helpers: Helpers, without: set[Position]) -> None:
         """Others send while this holds: what they booked is only acknowledged here, what they left is sent here."""
+        needed = self._needed(without)
         check_lanes(self._plan, self._cluster, needed)
         before = sum(self._settled(one) for one in self._plan.letters)
-        found = helpers(needed)
+        found = helpers(needed, without) if needed else Report()
         self._read_ledger()
         booked = sum(self._settled(one) for one in self._plan.letters) - before
         self.report.sent, self.report.had_already = (
@@ -157,11 +170,11 @@ class Carrier:
         self._book(entries)
         self._known |= standings(entries)
 
-    def _needed(self) -> set[int]:
-        """Lanes of letters that are not settled; none where nothing is sent."""
+    def _needed(self, without: Container[Position] = frozenset()) -> set[int]:
+        """Lanes of letters that are not settled, nor at positions `without`; none where nothing is sent."""
         if self._plan.action is Action.DISCARD:
             return set()
-        return {one.lane for one in self._plan.letters if not self._settled(one)}
+        return {one.lane for one in self._plan.letters if not self._settled(one) and one.position not in without}
 
     def _settled(self, one: Chosen) -> bool:
         standing = self._known.get(one.recall_id)
@@ -202,10 +215,7 @@ class Carrier:
 
     def _stored(self, number: int, holder: Keeper) -> Iterator[tuple[Position, Stored]]:
         """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
-        cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
-        everything = (*self._chosen, *self._repeats, *self._settle)
-        wanted = {p for p in everything if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))}
-        if not wanted:
+        if not (wanted := self._wanted(number)):
             return
         last = max(wanted)
         for stored in holder.letters((last.ledger, last.entry), wanted):
@@ -214,6 +224,12 @@ class Carrier:
             wanted.discard(position)
             if not wanted:
                 return
+
+    def _wanted(self, number: int) -> set[Position]:
+        """Positions of the plan whose entries the holder still has."""
+        cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
+        everything = (*self._chosen, *self._repeats, *self._settle)
+        return {p for p in everything if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))}
 
     def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:
         """A letter to be worked on; None when there is nothing left to do but telling the holder, or nothing at all."""

@@ -30,7 +30,9 @@ class Keeper(Protocol):
 
 
 class Onlooker:
-    """Reads the letters that a subscription still has, where another process holds it. Acknowledges nothing."""
+    """Reads the letters of entries that a subscription still has, where another process holds it: of a batch all of them, even
+    those that were acknowledged. Acknowledges nothing.
+    """
 
     def __init__(self, cluster: Cluster, part: str, subscription: str) -> None:
         self._cluster, self._part, self._subscription = cluster, part, subscription

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Container
 from dataclasses import replace
 
+from kodoctl.recall.letter import Position
 from kodoctl.recall.plan import RecallPlan
 
 
-def crews(plan: RecallPlan, lanes: Collection[int], most: int) -> list[RecallPlan]:
-    """At most so many plans, each with all letters of some of the `lanes`, about as many letters each; acknowledging is left to
-    who holds the dead letters.
+def crews(
+    plan: RecallPlan, lanes: Collection[int], most: int, without: Container[Position] = frozenset()
+) -> list[RecallPlan]:
+    """At most so many plans, each with all letters of some of the `lanes` but for those `without`, about as many letters each;
+    acknowledging is left to who holds the dead letters.
     """
-    load = Counter(one.lane for one in plan.letters if one.lane in set(lanes))
+    wanted = set(lanes)
+    letters = [one for one in plan.letters if one.lane in wanted and one.position not in without]
+    load = Counter(one.lane for one in letters)
     dealt: list[set[int]] = [set() for _ in range(min(max(1, most), len(load)))]
     full = [0] * len(dealt)
-    for lane, letters in load.most_common():  # the longest first, each to who has least
-        least = min(range(len(dealt)), key=lambda number: (full[number], number))
+    for lane, number in load.most_common():  # the longest first, each to who has least
+        least = min(range(len(dealt)), key=lambda crew: (full[crew], crew))
         dealt[least].add(lane)
-        full[least] += letters
+        full[least] += number
     return [
         replace(
             plan,
-            letters=tuple(replace(one, repeats=()) if one.repeats else one for one in plan.letters if one.lane in mine),
+            letters=tuple(replace(one, repeats=()) if one.repeats else one for one in letters if one.lane in mine),
             settle=(),
         )
         for mine in dealt

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,17 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
+from kodoctl.pipeline.jobs.sending import Errand
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.session import Session
+from kodoctl.recall.carry import Carrier
+from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.crews import crews
+from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall.document import loads
+from kodoctl.recall.letter import Position
+from kodoctl.recall.pace import Pace
+from kodoctl.recall.parcels import Orders, Report
 from tests.broker.recalling import RETRYING, Recalls
 from tests.cluster import Workspace
 from tests.support import backlog, eventually
@@ -26,6 +39,7 @@ orders:
   subscriptions:
     billing: {states: [retrying], in_place: [], concurrency: 1, retrying: {delays: [1s], attempts: 3}}
 """
+NOW = 1_800_000_000_000
 APP = """
 import json, os, signal
 
@@ -146,3 +160,29 @@ def _send(recalls: Recalls, local: str, marks: list[Any]) -> None:
         for number, properties in enumerate(marks, start=1):
             producer.send(b'{"n": %d}' % number, properties=properties)
         producer.close()
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_what_the_holder_has_let_go_since_the_plan_helpers_do_not_send(workspace: Workspace, batch: int) -> None:
+    """Of a batch that is acknowledged in part the admin API tells nothing."""
+    recalls = Recalls(workspace, TOPICS)
+    recalls.die(range(12), batch=batch)
+    plan = loads(json.dumps(recalls.plan("payload.n < 10")), "p.json")
+    recalls.let_go(1, 2, 5)
+    connection = Connection(admin_url=workspace.broker.admin_url, broker_url=workspace.broker.broker_url)
+    helped: list[int] = []
+
+    def helpers(lanes: Collection[int], without: Container[Position]) -> Report:
+        reports = [
+            Errand(crew, connection, ".kodoctl/recall", None, 5_000, "helper", None, 1_000).run()
+            for crew in crews(plan, lanes, 2, without)
+        ]
+        helped.append(sum(one.sent for one in reports))
+        return Report(sent=sum(one.sent for one in reports))
+
+    orders = Orders(Pace(5_000), "me", lambda: NOW, threading.Event(), lambda *_: None)
+    with Session(connection) as session:
+        report = Carrier(plan, Cluster(session), DeltaLedger(".kodoctl/recall"), None, orders, helpers).run()
+    assert (helped, report.sent, report.gone, report.acknowledged, report.complete) == ([7], 7, 3, 7, True)
+    assert recalls.arrived(RETRYING) == Counter([0, 3, 4, 6, 7, 8, 9])
+    assert recalls.held() == {10, 11}

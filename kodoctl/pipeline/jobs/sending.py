@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -27,6 +27,7 @@ from kodoctl.recall.cluster import Cluster
 from kodoctl.recall.crews import crews
 from kodoctl.recall.delta import DeltaLedger
 from kodoctl.recall.edit import Edit
+from kodoctl.recall.letter import Position
 from kodoctl.recall.pace import Pace
 from kodoctl.recall.parcels import Orders, Report
 from kodoctl.recall.plan import RecallPlan
@@ -90,13 +91,13 @@ class Sending:
     keys: Secret | None = None
     largest: Mapping[str, int] = field(default_factory=dict)
 
-    def __call__(self, lanes: Collection[int]) -> Report:
-        """What became of their letters. Raises KodoctlError."""
+    def __call__(self, lanes: Collection[int], without: Container[Position]) -> Report:
+        """What became of their letters, but for those `without`. Raises KodoctlError."""
         from pyspark.errors import PySparkException
 
         DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
         with self.open_spark() as spark:
-            plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism)
+            plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
             errands = self._errands(plans)
             letters = sum(len(one.letters) for one in plans)
             into = f"{len(lanes):,} lanes, {len(plans):,} at a time" if len(lanes) > 1 else "1 lane"

@@ -41,6 +41,9 @@ def test_every_letter_of_the_lanes_goes_to_one_sender(lanes: list[int], wanted: 
     assert not any(one.repeats for one in sent)
     owners = [{one.lane for one in crew.letters} for crew in dealt]
     assert sum(map(len, owners)) == len(set().union(*owners)), "a lane has one sender"
+    gone = {one.position for one in plan.letters if one.number % 2}
+    held = [one.position for crew in crews(plan, wanted, most, gone) for one in crew.letters]
+    assert sorted(held) == sorted({one.position for one in sent} - gone)
     assert all([one.number for one in crew.letters if one.lane == lane] == list(range(1, lanes.count(lane) + 1))
                for crew in dealt for lane in {one.lane for one in crew.letters})  # fmt: skip
 
