@@ -197,14 +197,32 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         _make_active(session)
     try:
         yield session
-    except (PySparkException, Py4JError) as problem:
+    except (PySparkException, Py4JError, ConnectionError) as problem:
+        if _has_ended(session):
+            raise KodoctlError(error("K577", "Spark failed", _ENDED)) from None
+        if isinstance(problem, ConnectionError):
+            raise
         text = str(problem)
         raise failed(text, error("K577", "Spark failed", words(text))) from None
     finally:
         if running is None:
-            session.stop()
+            with contextlib.suppress(ConnectionError, Py4JError):  # it has ended by itself
+                session.stop()
         else:
             _make_active(running)
+
+
+_ENDED: Final = """its Java process has ended
+the system ends it when memory runs out, and dmesg tells: take less with --conf spark.driver.memory=…, or a larger machine"""
+
+
+def _has_ended(session: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        return not session.version
+    except (ConnectionError, Py4JError):
+        return True
 
 
 def _make_active(session: SparkSession) -> None:

@@ -27,6 +27,22 @@ from kodoctl.pipeline.session import (
 from kodoctl.pipeline.source.spark import PulsarSource
 from tests.cluster import run_main
 
+KILLED = """
+import os, signal, threading
+from pathlib import Path
+from kodoctl.errors import KodoctlError
+from kodoctl.pipeline.session import SparkSettings, spark_session
+def kill():
+    for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
+        if Path(f"/proc/{child}/comm").read_text().strip() == "java":
+            os.kill(int(child), signal.SIGKILL)
+try:
+    with spark_session(SparkSettings(master="local[1]")) as session:
+        threading.Timer(1, kill).start()
+        session.range(10**11).selectExpr("sum(sqrt(id))").collect()
+except KodoctlError as problem:
+    print(problem)
+"""
 LOUD = """
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.session import SparkSettings, open_session
@@ -46,6 +62,13 @@ def test_spark_says_nothing_of_its_own_and_why_it_does_not_start(memory: str, sa
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert said in done.stdout
     assert done.stderr == ""
+
+
+def test_java_that_the_system_ended_is_told_as_that() -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True, timeout=120)
+    assert "K577" in done.stdout
+    assert "memory" in done.stdout
+    assert "Traceback" not in done.stderr
 
 
 def test_a_session_that_runs_is_used_and_left_as_it_is(spark: SparkSession) -> None:
