@@ -75,6 +75,14 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         "The file declares them and the cluster does not have them: nothing is kept for them.",
         ("kodoctl plan {file}",),
     ),
+    ("gone",): (
+        "Say what is to become of topics that were deleted",
+        (
+            "The file declares them and the last reading did not find them. What was deleted on purpose is to be taken out of the "
+            "file; the rest is created anew."
+        ),
+        ("kodoctl plan {file}",),
+    ),
     ("producer",): (
         "Ask the producers what became of the numbers they gave",
         "A producer numbers what it sends; some numbers are stored nowhere. Restart it, so that it tells what it gave up.",

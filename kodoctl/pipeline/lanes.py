@@ -41,8 +41,8 @@ class Range(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A row of `cursors`, as far as it is needed here. `taken`: ms since the epoch. `created`, `rewrites` None: unknown. `audit`:
-    as there; an older landing does not tell.
+    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`: ms since
+    the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
     """
 
     subscription: str
@@ -176,15 +176,16 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
     there: dict[str, int] = defaultdict(int)  # a topic may have more partitions than the file says
     for name, number in readings:
         there[name] = max(there[name], number + 1)
+    last = max(looks, default=0)
     topics = sorted(expansion.topics, key=lambda one: one.state is not None)  # audit topics first
     for topic in topics:
         for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
             reading = readings.get((topic.name.full, number), Reading())
-            part, covered = _part(expansion, topic, number, reading)
+            part, covered = _part(expansion, topic, number, reading, last)
             parts.append(part)
             if topic.state is None:
                 whose = (topic.ground, topic.subscription or "")
-                if not (covered and part.read):
+                if not (covered and part.read) or part.lags or part.absent:
                     proved.discard(whose)
                 unheard[whose] |= _unheard(reading)
                 waited[whose] |= {mark.taken for mark in reading.marks if mark.audit == WAITS}
@@ -218,8 +219,9 @@ def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
     return HOLDER if topic.state is State.DEAD else subscription
 
 
-def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Reading) -> tuple[Part, bool]:
-    """The partition for the verdict, and whether whatever is said to be in its range must have been seen.
+def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Reading, last: int) -> tuple[Part, bool]:
+    """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`: when the last
+    run looked. Each run looks at every partition that is there.
 
     Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be told:
     whatever was moved there is named by a record, and not proved done where it was not read and no record says what became of it.
@@ -255,6 +257,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
         unread=max((after - before for before, after in pairwise(looks)), default=0),
         without=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
         audit=topic.state is None,
+        absent=bool(looks or reading.ranges) and max(looks, default=0) < last,
     )
     return found, not short and not apart
 
@@ -278,7 +281,8 @@ def _continues(reading: Reading, one: Range, other: Range) -> bool:
 
 def _kept(reading: Reading, run: str, behind: Place) -> bool:
     marks = [mark for mark in reading.marks if mark.run == run]
-    return bool(marks) and (marks[0].first_ledger <= behind[0] or min(mark.mark for mark in marks) <= behind)
+    slowest = min((mark.mark for mark in marks if mark.subscription), default=None)
+    return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))
 
 
 def _whole(reading: Reading) -> bool:
@@ -313,8 +317,8 @@ def _nothing_deleted(before: int | None, after: int | None) -> bool:
 
 
 def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
-    """Whether something is acknowledged behind the end of what was read: ends are fixed later than cursors are asked, so part
-    of what was read is missing here.
+    """Whether something was acknowledged, or stored, behind the end of what was read: ends are fixed later than cursors are
+    asked, so part of what was read is missing here.
     """
     end = reading.ranges[-1].last if reading.ranges else (-1, -1)
     return any(

@@ -204,10 +204,8 @@ CURSORS: Final = Table(
         Column("msg_topic", "string", "full name of the topic"),
         Column("msg_partition", "int", "number of the partition"),
         Column("topic", "string", "ground topic, by its name in the topology file"),
-        Column(
-            "subscription", "string", "name of the subscription; empty on audit topics, which nobody need subscribe to"
-        ),
-        Column("mark_ledger", "bigint", "everything up to and with this entry is acknowledged"),
+        Column("subscription", "string", "name of the subscription; empty: what is stored, a row of each partition"),
+        Column("mark_ledger", "bigint", "everything up to and with this entry is acknowledged; or: is stored"),
         Column("mark_entry", "bigint", "entry in that ledger; -1: nothing of it"),
         Column("acknowledged", PLACES, "whole entries acknowledged beyond the mark, both ends included"),
         Column("ttl_ms", "bigint", "message TTL in force; null: none", null=True),

@@ -83,6 +83,7 @@ class Part:
     unread: int | None = 0
     without: tuple[str, ...] = ()  # subscriptions of the file that are not on it
     audit: bool = False
+    absent: bool = False  # it was not there when the last run looked
 
     @property
     def name(self) -> str:
@@ -210,6 +211,12 @@ def _unread(parts: Iterable[Part]) -> Iterator[Reason]:
             yield _doubt("coverage", f"{part.name}: {problem}")
         if part.planned != part.seen:
             yield _doubt("coverage", f"{part.name}: {part.seen:,} of {part.planned:,} entries were seen")
+        if part.absent:
+            text = (
+                f"{part.name} was not there when the last ingest looked: what came to it, or was removed, since the look before "
+                "is unknown. If it was deleted on purpose, take it out of the file; else apply the file, then ingest again"
+            )
+            yield _doubt("gone", text)
         if not part.whole:
             text = f"{part.name}: what was there before the first reading is unknown"
             yield _doubt("beginning", text)

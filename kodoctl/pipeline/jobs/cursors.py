@@ -14,17 +14,17 @@ from kodoctl.pulsar.messages import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
 
-_NAMELESS: Final = ""  # stands where an audit topic has no subscription of its own
+_NAMELESS: Final = ""  # of the row that each partition has, whatever subscriptions it has
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]
 
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
-    """Rows of the table `cursors`: declared subscriptions of every partition that is there, and of audit topics what is
-    stored. `now`: ms since the epoch.
+    """Rows of the table `cursors`: of every partition that is there what is stored, and declared subscriptions. Audit topics
+    last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
     """
     rows: list[Row] = []
-    for topic in expansion.topics:
+    for topic in sorted(expansion.topics, key=lambda one: one.state is None):
         names = _declared(expansion, topic)
         found = internal_stats(admin, topic.name)
         if not found:
@@ -47,7 +47,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
     match topic.state:
         case None:
-            return (_NAMELESS,)
+            return ()
         case State.READY:
             return list(expansion.topology.spec.topics[topic.ground].subscriptions)
         case State.DEAD:
@@ -64,13 +64,9 @@ def _mode(expansion: Expansion, topic: FamilyTopic) -> str | None:
 
 def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -> Iterator[Row]:
     ledgers = sorted(int(one["ledgerId"]) for one in stats.get("ledgers") or ())
-    cursors = stats.get("cursors") or {}
-    if _NAMELESS in names:
-        mark = {"markDeletePosition": f"{ledgers[0] if ledgers else -1}:-1"}
-        cursors = {_NAMELESS: mark}
-    for name, data in cursors.items():
-        if name not in names:
-            continue
+    declared = {name: data for name, data in (stats.get("cursors") or {}).items() if name in names}
+    stored = {"markDeletePosition": str(stats.get("lastConfirmedEntry", "-1:-1"))}
+    for name, data in {_NAMELESS: stored, **declared}.items():
         cursor = cursor_of(data)
         yield {
             "msg_partition": number,

@@ -65,7 +65,7 @@ def present(request: Request) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
     admin = HttpAdmin(request.connection)
     try:
         ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
-        known = {topic.name: internal_stats(admin, topic.name) is not None for topic in ordered}
+        known = {topic.name: bool(internal_stats(admin, topic.name)) for topic in ordered}
         return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
     finally:
         admin.close()

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.source.ranges import Place, Stored, stored
-from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
 from kodoctl.topology.names import TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster
@@ -31,7 +31,9 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]
 
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
-    """By partition; -1 for a topic that has none; None: there is no such topic."""
+    """By partition; -1 for a topic that has none; None: there is no such topic. Of the partitions that it has by its metadata
+    those that are there. Raises AdminError where a partition gives no answer: unasked is not absent.
+    """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
     if not count:
@@ -39,13 +41,22 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
         return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
     found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
     parts = found.get("partitions") or {}
-    return {number: parts[name] for number in range(count) if (name := topic.partition(number)) in parts}
+    each = {number: parts.get(topic.partition(number)) or _alone(admin, topic, number) for number in range(count)}
+    return {number: stats for number, stats in each.items() if stats is not None}
+
+
+def _alone(admin: Admin, topic: TopicName, number: int) -> Any:
+    """Of one partition, None: it is not there. Where some fail, as all do while they are moved to another broker, the answer
+    for all is 200 without them.
+    """
+    reply = admin.call("GET", f"{partition_path(topic, number)}/internalStats")
+    return None if reply.missing else must(reply, f"looking at {topic.partition(number)}")
 
 
 def place_at(admin: Admin, part: Part, moment: int) -> Place | None:
     """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it tells none."""
     topic, number = part
-    path = topic_path(topic) if number < 0 else f"{topic_path(topic)}-partition-{number}"
+    path = topic_path(topic) if number < 0 else partition_path(topic, number)
     reply = admin.call("GET", f"{path}/messageid/{moment}")
     if not reply.ok or not isinstance(reply.data, dict):
         return None

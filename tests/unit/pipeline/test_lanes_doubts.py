@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.lanes import Reading, _aged, _lags, read_tables, survey
+from kodoctl.pipeline.lanes import Reading, _aged, _continues, _lags, read_tables, survey
 from tests.unit.pipeline.test_lanes import AT, READY, covered, cursor, everything, expansion, holder_named, mark, span
 
 __all__ = ["expansion"]
@@ -99,3 +99,61 @@ def test_what_was_read_a_horizon_ago_is_old_whatever_its_clock_said():
     assert _aged(reading, 1_500) == (7, 4)
     assert _aged(reading, 500) == (7, 6)
     assert _aged(Reading(), 500) is None
+
+
+def third(expansion, cursors, **lacking):
+    """The looks of one run more, in which some topics have none, or none of their subscriptions."""
+    names = {topic.name.full for topic in expansion.topics}
+    looks = [
+        {**row, "ingest_run": "r3", "taken_ts": datetime.fromtimestamp((AT + 120_000) / 1000, UTC)}
+        for row in cursors
+        if row["ingest_run"] == "r2" and row["msg_topic"] not in lacking.values()
+    ]
+    looks += [cursor(name, "", (7, 9), "r3", AT + 120_000) for name in names - {lacking.get("topic")}]
+    return [*cursors, *looks]
+
+
+@pytest.mark.parametrize("topic", [READY, f"{READY}-billing-RETRYING", f"{READY}-billing-DLQ", AUDIT])
+def test_a_topic_that_is_gone_since_the_last_look_is_not_judged_by_an_older_one(expansion, topic):
+    coverage, cursors = everything(expansion)
+    found = surveyed(expansion, coverage, third(expansion, cursors))
+    assert not any(part.absent or part.lags for part in found.parts)
+    assert any(lane["proved"] for lane in found.lanes)
+    found = surveyed(expansion, coverage, third(expansion, cursors, topic=topic))
+    assert [part.topic for part in found.parts if part.absent] == [topic]
+    assert any(lane["proved"] for lane in found.lanes) == (topic != AUDIT), (
+        "records that nobody looked for prove nothing"
+    )
+    kept = [row for row in coverage if row["msg_topic"] != topic], [row for row in cursors if row["msg_topic"] != topic]
+    found = surveyed(expansion, kept[0], third(expansion, kept[1], topic=topic))
+    assert not part_of(found, topic).absent, "never there: told as never read"
+
+
+@pytest.mark.parametrize("topic", [READY, f"{READY}-billing-RETRYING", f"{READY}-billing-DLQ"])
+def test_a_subscription_that_is_gone_since_the_last_look_is_missed_where_it_was_the_only_one(expansion, topic):
+    coverage, cursors = everything(expansion)
+    found = surveyed(expansion, coverage, third(expansion, cursors, subscriptions=topic))
+    assert part_of(found, topic).without
+    assert not part_of(found, topic).absent
+    assert {lane["mark_ledger"] for lane in found.lanes if lane["msg_topic"] == topic} == {None}
+
+
+@pytest.mark.parametrize("topic", [READY, AUDIT])
+def test_what_was_stored_when_it_was_looked_at_and_not_read_is_missed(expansion, topic):
+    coverage, cursors = everything(expansion)
+    looks = [
+        row | {"mark_entry": 10}
+        if (row["msg_topic"], row["subscription"], row["ingest_run"]) == (topic, "", "r3")
+        else row
+        for row in third(expansion, cursors)
+    ]
+    found = surveyed(expansion, coverage, looks)
+    assert [part.topic for part in found.parts if part.lags] == [topic]
+    assert any(lane["proved"] for lane in found.lanes) == (topic != AUDIT)
+
+
+def test_a_look_at_what_is_stored_keeps_nothing_from_being_deleted():
+    """Where nobody subscribes, brokers delete what nobody has read."""
+    one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2")
+    look = mark((7, 4), first_ledger=9, run="r2", name="")
+    assert not _continues(Reading((one, other), (look,)), one, other)

@@ -66,6 +66,13 @@ CASES = [
     ),
     ("a beginning unknown", {"parts": (part(whole=False),)}, Outcome.INCONCLUSIVE, ["beginning"], "first reading"),
     ("audit lags", {"parts": (READY, replace(AUDIT, lags=True))}, Outcome.INCONCLUSIVE, ["lag"], "AUDIT"),
+    (
+        "a topic gone",
+        {"parts": (part(absent=True),)},
+        Outcome.INCONCLUSIVE,
+        ["gone"],
+        "orders-partition-0 was not there",
+    ),
     ("a lane without", {"parts": (part(without=("billing",)),)}, Outcome.INCONCLUSIVE, ["no subscription"], "billing"),
     ("TTL long enough", {"parts": (part(ttl=3 * DAY, unread=2 * DAY - 1),)}, Outcome.NO_LOSS, [], ""),
     ("TTL too short", {"parts": (part(ttl=3 * DAY, unread=2 * DAY),)}, Outcome.INCONCLUSIVE, ["ttl"], "TTL of 3d"),
