@@ -14,17 +14,18 @@ from pyspark.sql.types import StructType
 
 from kodoctl.pipeline.events import Role, events, of_text
 from kodoctl.pipeline.schema import EVENTS
+from kodoctl.pipeline.source import asking
 from kodoctl.pipeline.source.options import Options, read_options
 from kodoctl.pipeline.source.spark import PulsarStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_OWN: Final = ("roles", "run")
+_OWN: Final = ("roles", "run", "looks")
 
 
 class EventSource(DataSource):
-    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.events.to_text) and `run`."""
+    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.events.to_text), `run` and `looks` (asking.to_text)."""
 
     @classmethod
     def name(cls) -> str:
@@ -39,15 +40,16 @@ class EventSource(DataSource):
         """For streams, which is all that is needed."""
         given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
         options = read_options(given, os.cpu_count() or 1)
-        return EventStream(options, of_text(self.options["roles"]), self.options["run"])
+        return EventStream(options, of_text(self.options["roles"]), self.options["run"], self.options["looks"])
 
 
 class EventStream(PulsarStream):
     """Offsets and splits are those of the Pulsar source."""
 
-    def __init__(self, options: Options, roles: Mapping[str, Role], run: str) -> None:
+    def __init__(self, options: Options, roles: Mapping[str, Role], run: str, looks: str) -> None:
         super().__init__(options)
         self.roles, self.run = roles, run
+        self.declared, self.looks = roles, asking.of_text(looks)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split, which is of one topic."""

@@ -35,6 +35,7 @@ DEFAULT: Final = ".kodoctl/landing"
 _END: Final = "-end"  # of a run: its second manifest
 BASE: Final = "base"  # environment of a file without overlay
 _RUN: Final = re.compile(r"\b\d{8}-\d{6}(?=-)")  # when it began, in a run's id
+_FILE: Final = "part-0.parquet"  # of what is written without Spark
 _OLD: Final = timedelta(days=1)
 
 
@@ -143,9 +144,16 @@ class Landing:
 
         below, _ = self.folder(table, name)
         made = pa.Table.from_pylist([dict(row) for row in rows], schema=table.arrow())
-        with (self.root / below).output("part-0.parquet") as out:
+        with (self.root / below).output(_FILE) as out:
             parquet.write_table(made, out)
         return Part(below, len(rows))
+
+    def read_rows(self, part: Part) -> list[dict[str, Any]]:
+        """The inverse, likewise."""
+        from pyarrow import parquet
+
+        with (self.root / part.folder).input(_FILE) as file:
+            return list(parquet.read_table(file).to_pylist())
 
     def read(
         self,

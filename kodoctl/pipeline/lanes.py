@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.begun import WAITS, begun, heard_since
 from kodoctl.pipeline.source.coverage import HOLE
+from kodoctl.pipeline.source.ranges import nothing_deleted
 from kodoctl.pipeline.verdict import Part
 from kodoctl.topology import settings
 from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -292,7 +293,7 @@ def _whole(reading: Reading) -> bool:
     looks = sorted(
         {(one.taken, one.run, one.first_ledger, one.rewrites) for one in reading.marks}, key=lambda one: one[0]
     )
-    if not looks or not _nothing_deleted(0, looks[0][3]):
+    if not looks or not nothing_deleted(0, looks[0][3]):
         return False
     begin = (looks[0][2], -1)
     start = reading.ranges[0] if reading.ranges else None
@@ -308,12 +309,7 @@ def _whole(reading: Reading) -> bool:
     until = next((at for at, look in enumerate(looks) if look[1] == run), None)
     if until is None or (start is not None and start.first[0] != looks[until][2]):
         return False
-    return all(_nothing_deleted(one[3], other[3]) for one, other in pairwise(looks[: until + 1]))
-
-
-def _nothing_deleted(before: int | None, after: int | None) -> bool:
-    """By how often the partition's metadata was rewritten: once may be for a ledger that was empty."""
-    return before is not None and after is not None and after - before <= 1
+    return all(nothing_deleted(one[3], other[3]) for one, other in pairwise(looks[: until + 1]))
 
 
 def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:

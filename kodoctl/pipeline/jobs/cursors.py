@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, Final
 
+from kodoctl.pipeline.landing import Landing, read_at
 from kodoctl.pipeline.lanes import mode_of
-from kodoctl.pipeline.source.asking import internal_stats
+from kodoctl.pipeline.schema import CURSORS
+from kodoctl.pipeline.source.asking import History, histories, internal_stats
+from kodoctl.pipeline.source.ranges import part_name
 from kodoctl.pulsar.admin import Admin, topic_path
 from kodoctl.pulsar.messages import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
@@ -29,7 +32,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
         found = internal_stats(admin, topic.name)
         if not found:
             continue
-        histories = _histories(admin, topic, found)
+        known = histories(admin, topic.name, found)
         fixed = {
             "msg_topic": topic.name.full,
             "topic": topic.ground,
@@ -39,9 +42,22 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
             "ingest_run": run,
         }
         for number, stats in found.items():
-            own = {**fixed, **histories[number]}
+            own = {**fixed, "created_ts": known[number].created, "rewrites": known[number].rewrites}
             rows += [{**own, **row} for row in _of_partition(number, stats, names)]
     return rows
+
+
+def last_looks(landing: Landing) -> dict[str, History]:
+    """What the last run that ended by itself saw before it read, by the partition's full name."""
+    manifests = landing.manifests()
+    at = read_at(manifests)
+    looked = [one for one in manifests if one.batch is None and one.at == at and CURSORS.name in one.tables]
+    rows = [row for one in looked for row in landing.read_rows(one.tables[CURSORS.name])]
+    return {
+        part_name(row["msg_topic"], row["msg_partition"]): History(row["created_ts"], row["rewrites"])
+        for row in rows
+        if row["subscription"] == _NAMELESS
+    }
 
 
 def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
@@ -76,26 +92,6 @@ def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -
             "acknowledged": [one for first, last in cursor.ranges for one in _by_ledger(first, last, ledgers)],
             "first_ledger": ledgers[0] if ledgers else -1,
         }
-
-
-def _histories(admin: Admin, topic: FamilyTopic, parts: Iterable[int]) -> dict[int, Row]:
-    """Of each partition whether it is the one it was, and whether ledgers of it may have been deleted."""
-    reply = admin.call("GET", f"{topic_path(topic.name)}/internal-info")
-    told = reply.data if reply.ok and isinstance(reply.data, dict) else {}
-    each = told.get("partitions") or {}
-    return {part: _history(told if part < 0 else each.get(topic.name.partition(part)) or {}) for part in parts}
-
-
-def _history(info: Mapping[str, Any]) -> Row:
-    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a ledger
-    that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty ledger: one
-    writing more only.
-    """
-    try:
-        made = datetime.fromisoformat(info["creationDate"])
-        return {"created_ts": made, "rewrites": int(info["version"]) - len(info["ledgers"])}
-    except (KeyError, TypeError, ValueError):
-        return {"created_ts": None, "rewrites": None}
 
 
 def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[int]) -> Iterator[Row]:

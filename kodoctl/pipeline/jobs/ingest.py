@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,10 +11,10 @@ from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline import events, transitions
 from kodoctl.pipeline.event_source import EventSource
 from kodoctl.pipeline.failing import failed, words
-from kodoctl.pipeline.jobs.cursors import read_cursors
+from kodoctl.pipeline.jobs.cursors import last_looks, read_cursors
 from kodoctl.pipeline.landing import Landing, Manifest, Part
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
-from kodoctl.pipeline.source.asking import internal_stats
+from kodoctl.pipeline.source.asking import History, internal_stats, to_text
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -81,9 +81,10 @@ def ingest(
         landing.sweep(TABLES, alone=alone)
         # Runs are in the order of their times, however this machine's clock was set between them.
         begun = max(int(time.time() * 1000), *(one.at + 1 for one in landing.manifests()), 0)
+        looks = last_looks(landing)
         _begin(request, begun, topics)
         writer = _Writer(request, spark, told)
-        _stream(request, topics, spark, writer)
+        _stream(request, topics, looks, spark, writer)
         facts = {"begun": begun, "ended": int(time.time() * 1000), "batches": [one.batch for one in writer.done]}
         names = [topic.name.full for topic in topics]
         landing.commit(Manifest(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
@@ -103,7 +104,9 @@ def _begin(request: Request, now: int, topics: list[FamilyTopic]) -> None:
     request.landing.commit(Manifest(request.run, now, tables={CURSORS.name: part}, facts=facts))
 
 
-def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, writer: _Writer) -> None:
+def _stream(
+    request: Request, topics: list[FamilyTopic], looks: Mapping[str, History], spark: SparkSession, writer: _Writer
+) -> None:
     from pyspark.errors import PySparkException
 
     spark.dataSource.register(EventSource)
@@ -115,6 +118,7 @@ def _stream(request: Request, topics: list[FamilyTopic], spark: SparkSession, wr
         "failOnDataLoss": str(not request.accept_holes).lower(),
         "roles": events.to_text(events.roles(request.expansion)),
         "run": request.run,
+        "looks": to_text(looks),
     }
     read = spark.readStream.format(EventSource.name()).options(**options).load()
     stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)

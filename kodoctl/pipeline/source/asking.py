@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.source.ranges import Place, Stored, stored
+from kodoctl.pipeline.source.ranges import Place, Stored, nothing_deleted, stored
 from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
 from kodoctl.topology.names import TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster
 Part = tuple[TopicName, int]
 """A topic and the number of its partition; -1: the topic has none."""
+
+
+class History(NamedTuple):
+    """When a partition was made, and how often its metadata was written, less its ledgers. None: the broker does not tell."""
+
+    created: datetime | None = None
+    rewrites: int | None = None
+
+    def follows(self, earlier: History) -> bool:
+        """Whether it is the same partition as at an earlier look, and no ledger of it was deleted since then."""
+        same = self.created is not None and self.created == earlier.created
+        return same and nothing_deleted(earlier.rewrites, self.rewrites)
 
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]:
@@ -51,6 +65,37 @@ def _alone(admin: Admin, topic: TopicName, number: int) -> Any:
     """
     reply = admin.call("GET", f"{partition_path(topic, number)}/internalStats")
     return None if reply.missing else must(reply, f"looking at {topic.partition(number)}")
+
+
+def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, History]:
+    """Of each partition of a topic."""
+    reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
+    told = reply.data if reply.ok and isinstance(reply.data, dict) else {}
+    each = told.get("partitions") or {}
+    return {part: _history(told if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
+
+
+def _history(info: Mapping[str, Any]) -> History:
+    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a ledger
+    that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty ledger: one
+    writing more only.
+    """
+    try:
+        return History(datetime.fromisoformat(info["creationDate"]), int(info["version"]) - len(info["ledgers"]))
+    except (KeyError, TypeError, ValueError):
+        return History()
+
+
+def to_text(looks: Mapping[str, History]) -> str:
+    """For an option of Spark's: histories by the full names of partitions."""
+    return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
+
+
+def of_text(text: str) -> dict[str, History]:
+    """The inverse; those that nothing is known of are left out."""
+    return {
+        part: History(datetime.fromisoformat(made), rewrites) for part, (made, rewrites) in json.loads(text).items()
+    }
 
 
 def place_at(admin: Admin, part: Part, moment: int) -> Place | None:

@@ -61,7 +61,9 @@ def wanted(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, Wan
     found = {}
     for part, there in now.items():
         begin = mark(since, part)
-        found[part] = Wanted(begin, tuple(clip(there.pieces, begin.place)), there.tip)
+        # The open ledger of a partition where nothing was ever read may be replaced by another: that is no place to stand at.
+        stands = there.tip if there.tip != START or begin.place == START else there.opened
+        found[part] = Wanted(begin, tuple(clip(there.pieces, begin.place)), stands)
     return found
 
 
@@ -82,7 +84,7 @@ def _next(one: Wanted, size: int | None) -> Mark:
 def holes(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, str]:
     """Partitions in which what came right behind the offset may be gone, and why."""
     return {
-        part: f"ledger {mark(since, part).ledger}, where reading stopped, is gone, and with it what came behind"
+        part: f"ledger {mark(since, part).ledger}, where reading stopped, is gone: what came behind may be gone unread"
         for part, there in now.items()
         if not there.continues(mark(since, part).place)
     }

@@ -48,9 +48,21 @@ class Stored:
     last: Place
     tip: Place
 
+    @property
+    def opened(self) -> Place:
+        """Before everything in the open ledger."""
+        return (self.ledgers[-1], -1) if self.ledgers else START
+
     def continues(self, after: Place) -> bool:
         """Whether nothing between `after` and what is stored can be gone: ledgers are trimmed from the oldest on."""
         return after == START or after >= self.last or after[0] in self.ledgers
+
+
+def nothing_deleted(before: int | None, after: int | None) -> bool:
+    """By how often a partition's metadata was rewritten at two looks (None: unknown): once may be for a ledger that was empty,
+    and replaced when the partition was loaded.
+    """
+    return before is not None and after is not None and after - before <= 1
 
 
 def stored(stats: Mapping[str, Any]) -> Stored:

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
@@ -22,7 +24,7 @@ from pyspark.sql.types import StructType
 from kodoctl.errors import ClusterError, error
 from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.pipeline.source import offsets
-from kodoctl.pipeline.source.asking import Part, place_at, read_stored
+from kodoctl.pipeline.source.asking import History, Part, histories, place_at, read_stored
 from kodoctl.pipeline.source.options import Options, read_options
 from kodoctl.pipeline.source.pruning import Pruning
 from kodoctl.pipeline.source.ranges import Piece, Split, Stored, clip, part_name, splits_each, splits_of
@@ -78,6 +80,8 @@ def _spare_collecting() -> None:
 
 
 def _read(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
+    if split.hole:  # who planned it accepted it
+        options = replace(options, strict=False)
     yield from read_split(split, options, broker(options.connection))
     _spare_collecting()
 
@@ -148,8 +152,13 @@ class PulsarReader(DataSourceReader, _Planner):
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
     """Everything from the beginning of each partition. Offsets never go back, whatever the cluster says.
 
-    A partition or topic that comes later begins at its beginning.
+    A partition or topic that comes later begins at its beginning. `looks`: of partitions, by their full names, what an earlier
+    reading that came to its end saw when it began. `declared`: topics that there are to read; of others a batch that is read
+    again says that they were left out. None: all.
     """
+
+    looks: Mapping[str, History] = MappingProxyType({})
+    declared: Container[str] | None = None
 
     def __init__(self, options: Options) -> None:
         _Planner.__init__(self, options)
@@ -180,14 +189,14 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         now = self._stored()
         waiting = offsets.wanted(now, start)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        if self.options.strict and (gone := offsets.holes(now, start)):
+        if self.options.strict and (gone := self._gone(now, start)):
             raise _hole_error(gone)
         return {**start, **offsets.advanced(waiting, most)}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The splits of a batch. After a restart the range is planned again from what is stored now."""
         now = self.now or self._stored()
-        gone = offsets.holes({part: one for part, one in now.items() if end.get(part) != start.get(part)}, start)
+        gone, left = self._gone(now, start), {}
         pieces: dict[Part, list[Piece]] = {}
         for part, there in now.items():
             begin, finish = offsets.mark(start, part), offsets.mark(end, part)
@@ -196,11 +205,31 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
                 gone[part] = f"{lacking} entries behind {begin.ledger}:{begin.entry} are gone"
         for part in end.keys() - now.keys():
             if end[part] != start.get(part):
-                gone[part] = "it is not there any more"
+                if self.declared is not None and _named(part)[0] not in self.declared:
+                    left[part] = "it was taken out of the file before its batch was complete, and not read to its end"
+                else:
+                    gone[part] = "it is not there any more"
         if gone and self.options.strict:
             raise _hole_error(gone)
-        holes = [Split(*_named(part), (), why) for part, why in gone.items()]
+        holes = [Split(*_named(part), (), why) for part, why in (gone | left).items()]
         return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
+
+    def _gone(self, now: Mapping[str, Stored], start: Mapping[str, str]) -> dict[str, str]:
+        """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted since an earlier
+        reading, which went on behind its look or told what was gone: brokers replace an empty ledger when they load it.
+        """
+        gone = offsets.holes(now, start)
+        if not self.looks.keys() & gone.keys():
+            return gone
+        admin = HttpAdmin(self.options.connection)
+        try:
+            return {part: why for part, why in gone.items() if not self._follows(admin, part)}
+        finally:
+            admin.close()
+
+    def _follows(self, admin: HttpAdmin, part: str) -> bool:
+        topic, number = self.parts[part]
+        return histories(admin, topic, [number])[number].follows(self.looks.get(part, History()))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One split."""

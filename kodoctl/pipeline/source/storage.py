@@ -82,6 +82,12 @@ class Storage:
             with system.open_output_stream(f"{base}/{name}") as out:
                 yield out
 
+    @contextmanager
+    def input(self, name: str) -> Iterator[Any]:
+        """A file to read from, at any place in it."""
+        with self._fs(name) as (system, base), system.open_input_file(f"{base}/{name}") as file:
+            yield file
+
     def folders(self) -> list[str]:
         """Names of the folders in it."""
         from pyarrow import fs

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pipeline.failing import failed
+from kodoctl.pipeline.jobs.cursors import last_looks
 from kodoctl.pipeline.landing import Landing, Manifest, Part
+from kodoctl.pipeline.schema import CURSORS
+from kodoctl.pipeline.source.asking import History
 
 
 @pytest.mark.parametrize(
@@ -55,3 +59,22 @@ def test_batches_are_passed_over_by_the_bounds_of_their_times(
 ) -> None:
     assert Part("events/1", 3, 10, 20).touches(since, until) is touched
     assert Part("cursors/1", 3).touches(since, until), "no bounds: nobody knows"
+
+
+def test_what_the_last_run_that_ended_saw_is_known_without_spark(tmp_path: Path) -> None:
+    landing = Landing(str(tmp_path), "trade", None)
+    assert last_looks(landing) == {}
+    made = datetime(2026, 1, 1, tzinfo=UTC)
+    for at, run in enumerate(("r1", "r2", "r3"), 1):
+        fixed = {
+            "msg_topic": "persistent://a/b/c", "topic": "c", "mark_ledger": 7, "mark_entry": 3, "acknowledged": [],
+            "first_ledger": 7, "created_ts": made, "rewrites": at, "taken_ts": made, "ingest_run": run,
+        }  # fmt: skip
+        rows = [
+            {"msg_partition": number, "subscription": name, **fixed} for number in (0, 1) for name in ("", "billing")
+        ]
+        landing.commit(Manifest(run, at, tables={"cursors": landing.write_rows(CURSORS, run, rows)}))
+        if run != "r3":  # cut short: what it saw may be behind what it did not read
+            landing.commit(Manifest(f"{run}-end", at, facts={"complete": True}))
+    history = History(made, 2)
+    assert last_looks(landing) == {f"persistent://a/b/c-partition-{number}": history for number in (0, 1)}

@@ -158,7 +158,7 @@ def test_where_reading_stopped_may_be_gone() -> None:
     assert not holes({"p": there}, {"p": "734:499:9000"}), "everything was read before it went"
     assert not holes({"p": there}, {}), "who begins takes what is there"
     assert holes({"p": there}, {"p": "734:100:8601"}) == {
-        "p": "ledger 734, where reading stopped, is gone, and with it what came behind"
+        "p": "ledger 734, where reading stopped, is gone: what came behind may be gone unread"
     }
 
 
