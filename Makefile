@@ -28,7 +28,7 @@ PURE := $(PURE),consumer/seeing/evenness.py,consumer/seeing/stalls.py,consumer/s
 PURE := $(PURE),kodoctl/pipeline/advice.py,kodoctl/pipeline/report.py,kodoctl/render/report_words.py
 PURE := $(PURE),kodoctl/pipeline/begun.py,kodoctl/pipeline/lanes.py,kodoctl/pipeline/told.py,kodoctl/pipeline/verdict.py,kodoctl/pipeline/typed.py
 PURE := $(PURE),kodoctl/pipeline/advising.py,kodoctl/pipeline/counting.py,kodoctl/pipeline/harm.py,kodoctl/pipeline/patching.py
-PURE := $(PURE),kodoctl/pipeline/trial.py
+PURE := $(PURE),kodoctl/pipeline/continuing.py,kodoctl/pipeline/trial.py
 THREADED := consumer/engine/service.py,consumer/engine/worker.py
 
 SEEDS ?= 20000

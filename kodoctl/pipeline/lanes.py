@@ -12,6 +12,7 @@ from itertools import pairwise
 from typing import Any, Final, Literal, NamedTuple
 
 from kodoctl.pipeline.begun import WAITS, begun, heard_since
+from kodoctl.pipeline.continuing import continues, kept
 from kodoctl.pipeline.source.coverage import HOLE
 from kodoctl.pipeline.source.ranges import nothing_deleted
 from kodoctl.pipeline.verdict import Part
@@ -238,7 +239,7 @@ def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Readin
     apart = tuple(
         f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
         for one, other in pairwise(reading.ranges)
-        if not _continues(reading, one, other)
+        if not continues(reading, one, other)
     )
     ready = topic.state is State.READY
     looks = reading.looks
@@ -267,25 +268,6 @@ def _told(position: Place) -> str:
     return f"{position[0]}:{position[1]}"
 
 
-def _continues(reading: Reading, one: Range, other: Range) -> bool:
-    """Whether nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the slowest
-    cursor: so nothing did go while the ledger of the first range is there, or while somebody has nothing behind it.
-    """
-    if other.first[0] == one.last[0]:
-        return other.first[1] == one.last[1] + 1
-    if other.first[1] != 0:
-        return False
-    if one.run == other.run or (reading.stored_from is not None and reading.stored_from <= one.last[0]):
-        return True  # ranges of one run come from one list of ledgers
-    return _kept(reading, other.run, one.last)
-
-
-def _kept(reading: Reading, run: str, behind: Place) -> bool:
-    marks = [mark for mark in reading.marks if mark.run == run]
-    slowest = min((mark.mark for mark in marks if mark.subscription), default=None)
-    return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))
-
-
 def _whole(reading: Reading) -> bool:
     """Whether it was read from its creation on: at the first look no ledger had ever been deleted, and the first range
     continues that.
@@ -304,7 +286,7 @@ def _whole(reading: Reading) -> bool:
     ):
         return True
     run = start.run if start is not None else looks[-1][1]
-    if _kept(reading, run, begin):
+    if kept(reading, run, begin):
         return True
     until = next((at for at, look in enumerate(looks) if look[1] == run), None)
     if until is None or (start is not None and start.first[0] != looks[until][2]):

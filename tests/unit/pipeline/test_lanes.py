@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.lanes import GRACE, Mark, Range, Reading, _continues, _whole, read_tables, survey
+from kodoctl.pipeline.continuing import continues
+from kodoctl.pipeline.lanes import GRACE, Mark, Range, Reading, _whole, read_tables, survey
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 
@@ -66,7 +67,7 @@ def mark(place, *, first_ledger=7, run="r1", taken=AT, name="billing", rewrites=
     ],
 )
 def test_what_continues_what(one, other, marks, stored_from, expected):
-    assert _continues(Reading((one, other), marks, stored_from), one, other) is expected
+    assert continues(Reading((one, other), marks, stored_from), one, other) is expected
 
 
 def second(place, *, rewrites):

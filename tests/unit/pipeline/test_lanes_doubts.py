@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.lanes import Reading, _aged, _continues, _lags, read_tables, survey
+from kodoctl.pipeline.continuing import continues
+from kodoctl.pipeline.lanes import Reading, _aged, _lags, read_tables, survey
 from tests.unit.pipeline.test_lanes import AT, READY, covered, cursor, everything, expansion, holder_named, mark, span
 
 __all__ = ["expansion"]
@@ -155,5 +156,30 @@ def test_what_was_stored_when_it_was_looked_at_and_not_read_is_missed(expansion,
 def test_a_look_at_what_is_stored_keeps_nothing_from_being_deleted():
     """Where nobody subscribes, brokers delete what nobody has read."""
     one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r2")
-    look = mark((7, 4), first_ledger=9, run="r2", name="")
-    assert not _continues(Reading((one, other), (look,)), one, other)
+    stored = mark((7, 3), first_ledger=9, run="r2", name="")
+    assert not continues(Reading((one, other), (stored,)), one, other)
+
+
+def look(run, place, rewrites):
+    """What was stored."""
+    return mark(place, first_ledger=9, run=f"r{run}", name="", taken=AT + run * 1_000, rewrites=rewrites)
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        ((look(2, (7, 4), 4), look(3, (9, 4), 4)), True),  # trimmed when all was read, then something came
+        ((look(2, (7, 4), 4), look(3, (9, 4), 5)), True),  # an empty ledger was replaced
+        ((look(1, (7, 4), 3), look(2, (8, -1), 4), look(3, (9, 4), 5)), True),  # two, one after the other
+        ((look(3, (7, 4), 8),), True),  # it came after the look, and what a plan misses has a row of its own
+        ((look(2, (7, 4), 4), look(3, (9, 4), 6)), False),
+        ((look(2, (7, 4), 4), look(3, (9, 4), None)), False),
+        ((look(1, (7, 4), 1), look(2, (8, -1), 4), look(3, (9, 4), 4)), False),
+        ((look(2, (7, 5), 4), look(3, (9, 4), 4)), False),
+        ((look(2, (7, 4), 4),), False),
+        ((), False),
+    ],
+)
+def test_ranges_continue_each_other_where_nothing_was_between_them_when_somebody_looked(looks, expected):
+    one, other = span((7, 0), (7, 4)), span((9, 0), (9, 9), run="r3")
+    assert continues(Reading((one, other), looks), one, other) is expected
