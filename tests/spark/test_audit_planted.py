@@ -319,3 +319,35 @@ def test_a_landing_whose_last_batch_somebody_took_away_lags(judged):
     last = max(Path(judged.landing.root.uri).glob("_manifests/batch-*.json"))
     last.unlink()
     assert outcome(judged.verdict()) == ("inconclusive", {"lag"})
+
+
+@pytest.mark.full
+def test_what_goes_with_a_deleted_subscription_or_topic_is_never_no_loss(judged):
+    judged.work(10)
+    judged.send(3)
+    judged.read()
+    assert outcome(judged.verdict()) == ("no loss", set())
+    judged.told("DELETE", "/subscription/work", force="true")
+    judged.read()
+    assert outcome(judged.verdict()) == ("inconclusive", {"no subscription", "unproved"})
+    assert judged.broker.admin("DELETE", f"{judged.part.removesuffix('-partition-0')}/partitions", force="true").ok
+    judged.read()
+    found = judged.verdict()
+    assert "gone" in outcome(found)[1], found["reasons"]
+    assert found["verdict"] == "inconclusive"
+
+
+@pytest.mark.full
+def test_a_quiet_topic_that_retention_empties_and_the_broker_loads_again_is_no_loss(judged):
+    judged.work(10)
+    judged.read()
+    trimmed(judged)
+    judged.read()
+    for _ in range(2):
+        unload(judged.broker, judged.topic)  # its empty ledger is replaced
+        judged.read()
+    judged.work(5)
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("no loss", set()), found["reasons"]
+    assert fates_of(found) == {"done": 15}
