@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.broker.recalling import DLQ, RETRYING, Recalls
+from tests.broker.recalling import DLQ, ONE_LANE, RETRYING, Recalls
 from tests.cluster import Workspace
 from tests.spark.dying import DYING
+from tests.support import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,6 +118,43 @@ def test_a_kill_at_any_step_and_again_each_letter_arrives_once(
     step: str, spark: SparkSession, workspace: Workspace
 ) -> None:
     _kill_and_again(Recalls(workspace), step)
+
+
+BLIND = """
+from kodoctl.recall import cluster
+
+cluster.largest_message = lambda *_: None
+"""
+
+
+@pytest.mark.full
+def test_an_interrupt_ends_tasks_that_wait_for_receipts_for_ever(workspace: Workspace) -> None:
+    """A role that may not ask for limits sends a letter that is too large: its lane stands still."""
+    recalls = Recalls(workspace, ONE_LANE)
+    recalls.die([0])
+    recalls.die([1], pad="x" * 70_000)
+    recalls.die(range(2, 6))
+    recalls.limit(RETRYING, 66 << 10)
+    recalls.plan()
+    folder = workspace.folder / "blind"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(BLIND, encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": f"{folder}:{Path(__file__).parents[2]}"}
+    process = workspace.process(
+        *["pipeline", "recall", "apply", "p.json", "--rate", "50000/s", "--master", "local[2]"], env=environment
+    )
+    eventually(lambda: 0 in recalls.arrived(), every=0.5, within=120)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, out + err
+    assert "Interrupted:" in out
+    assert "Traceback" not in err
+    recalls.limit(RETRYING, 100 << 10)
+    recalls.apply(code=None)
+    recalls.plan(file="rest.json")
+    recalls.apply(file="rest.json")
+    assert recalls.arrived() == Counter(range(6))
+    assert recalls.held() == set()
 
 
 def test_lanes_are_sent_side_by_side_and_what_was_sent_is_not_sent_again(

@@ -8,13 +8,14 @@ attempt without Spark leaves, and the next attempt goes on there. The memory of 
 from __future__ import annotations
 
 import json
+import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import error
 from kodoctl.pipeline.failing import failed, words
@@ -93,10 +94,12 @@ class Sending:
 
     def __call__(self, lanes: Collection[int], without: Container[Position]) -> Report:
         """What became of their letters, but for those `without`. Raises KodoctlError."""
+        from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        interrupted = signal.getsignal(signal.SIGINT)
         DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
-        with self.open_spark() as spark:
+        with self.open_spark() as spark, _interrupts_to(interrupted):
             plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
             errands = self._errands(plans)
             letters = sum(len(one.letters) for one in plans)
@@ -105,7 +108,7 @@ class Sending:
             with self._interruptible(spark):
                 try:
                     return _total(_reports(spark, errands))
-                except PySparkException as problem:
+                except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
                     if self.orders.stop.is_set():
                         return Report(interrupted=True)
                     text = str(problem)
@@ -137,10 +140,9 @@ class Sending:
         over = threading.Event()
 
         def watch() -> None:
-            while not over.is_set():
-                if self.orders.stop.wait(0.2):
+            while not over.wait(0.2):
+                if self.orders.stop.is_set():  # again and again: the job may begin a moment later
                     spark.sparkContext.cancelAllJobs()
-                    return
 
         watching = threading.Thread(target=watch, daemon=True)
         watching.start()
@@ -149,6 +151,20 @@ class Sending:
         finally:
             over.set()
             watching.join()
+
+
+@contextmanager
+def _interrupts_to(handler: Any) -> Iterator[None]:
+    """Spark's context takes interrupts for itself, and raises whatever it is doing: they go where they went before."""
+    before = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and before is not handler
+    if ours:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
 
 
 def _reports(spark: SparkSession, errands: list[Errand]) -> list[Report]:
