@@ -33,6 +33,7 @@ from kodoctl.pipeline.jobs.audit import Tables, audit
 from kodoctl.pipeline.landing import Landing, Manifest, Part
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
 from kodoctl.pipeline.session import SparkSettings, spark_session
+from kodoctl.pipeline.transforms.copies import once
 from kodoctl.pipeline.transforms.histogram import percentiles
 from kodoctl.pipeline.transforms.rollup import latencies, rollup
 from kodoctl.topology.expand import expand
@@ -121,9 +122,10 @@ class Arms:
         given, window = self._tables(), "300000 milliseconds"
         began = time.monotonic()
         topics = self._spark.createDataFrame([(READY, "B2", "ready")], "msg_topic string, level string, state string")
-        for name, transform in (("rollup", rollup), ("latencies", latencies)):
-            rows = transform(given.events, given.transitions, window=window, topics=topics)
-            rows.write.mode("overwrite").parquet(str(self._folder / name))
+        with once(given.transitions) as records:
+            for name, transform in (("rollup", rollup), ("latencies", latencies)):
+                rows = transform(given.events, records, window=window, topics=topics)
+                rows.write.mode("overwrite").parquet(str(self._folder / name))
         ages = self._spark.read.parquet(str(self._folder / "latencies"))
         seen = percentiles(ages, ["tenant"], POINTS).collect()
         took = time.monotonic() - began

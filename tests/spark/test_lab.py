@@ -31,7 +31,9 @@ BEGIN = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
 
 def traffic():
-    """100 messages of `noisy` at once, done one after the other in 100 ms each, and 5 of `quiet`; one failed before."""
+    """100 messages of `noisy` at once, done one after the other in 100 ms each, and 5 of `quiet`; one failed before, which the worker
+    told twice.
+    """
     events, records = [], []
     for number in range(106):
         tenant, at, took = ("noisy", 0.0, 100 * (number + 1)) if number < 100 else ("quiet", 1.0 + number / 10, 100)
@@ -48,7 +50,9 @@ def traffic():
         meant = {"for_subscription": "shipping"} if number == 105 else {}
         events.append(event("orders", "ready", moment, tenant, **more, **meant))
         if number == 104:
-            records.append(record("orders", "retrying", moment, tenant, 100, identity=place))
+            records += [
+                record("orders", "retrying", moment, tenant, 100, identity=place, worker_run="w-1", number=1)
+            ] * 2
             took = 10_400
         done = moment + timedelta(milliseconds=took)
         records.append(record("orders", "done", done, tenant, took, identity=place))

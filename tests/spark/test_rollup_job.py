@@ -109,6 +109,40 @@ def test_every_message_is_counted_once_whatever_is_repeated(spark, landing, file
     assert (tables.rollup.columns, tables.latencies.columns) == (ROLLUP.names, LATENCIES.names)
 
 
+def bundle(first, moments, stored):
+    """Records of one message on the audit topic, numbered from `first`; `stored`: its id, and how late it was published."""
+    audit_id, late = stored
+    more = {"worker_run": "w-1", "audit_topic": "a", "audit_id": audit_id}
+    return [
+        record("orders", "done", at, number=number, **more) | {"publish_ts": at + timedelta(seconds=late)}
+        for number, at in enumerate(moments, first)
+    ]
+
+
+def test_a_record_that_is_stored_twice_is_counted_once_also_when_the_copy_lands_later(spark, landing, file):
+    expansion = expand(load_topology(str(file)))
+    over_midnight = [datetime(2026, 1, 1, 23, 59, 59, 990_000, UTC), datetime(2026, 1, 2, tzinfo=UTC)]
+    day, night = [minute(1)] * 70, over_midnight
+    together = [
+        *bundle(1, day, ("1:0:0:-1", 0)),
+        *bundle(1, day, ("1:1:0:-1", 30)),
+        *bundle(71, night, ("1:2:0:-1", 0)),
+    ]
+    land(landing, 0, [event("orders", "ready", minute(1))], together)
+    once = {
+        (MORNING, "ready", "u1"): {"arrivals": 1, "done": 70},
+        (datetime(2026, 1, 1, 23, 55, tzinfo=UTC), "ready", "u1"): {"done": 1},
+        (over_midnight[1], "ready", "u1"): {"done": 1},
+    }
+    assert count(spark, landing, expansion, "r1").days == ("2026-01-01", "2026-01-02")
+
+    land(landing, 1, [event("orders", "ready", minute(1, NEXT))], bundle(71, night, ("1:9:0:-1", 90_000)))
+    land(landing, 2, [event("elsewhere", "audit", minute(1))], bundle(73, [minute(1)], ("1:10:0:-1", 0)))
+    assert count(spark, landing, expansion, "r2").days == ("2026-01-01", "2026-01-02")
+    once[MORNING, "ready", "u1"]["done"] += 1
+    assert sums(spark, landing) == (once | {(NEXT, "ready", "u1"): {"arrivals": 1}}, 73)
+
+
 def said(at, after, first=1, **more):
     """An audit message as it is landed, with records of these moments."""
     number = len(after)

@@ -19,6 +19,7 @@ from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.patching import CannotPatchError, applied
 from kodoctl.pipeline.schema import EVENTS, TRANSITIONS
 from kodoctl.pipeline.transforms.arrivals import arrivals
+from kodoctl.pipeline.transforms.copies import once
 from kodoctl.pipeline.trial import Trial, asked_properties, handler_times, slots_of
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.lint import check_set
@@ -97,22 +98,23 @@ def trials(
 ) -> tuple[list[Trial], list[str]]:
     """What is to be replayed, and why something is not. Raises UsageError when nothing is."""
     pairs, notes = changed(today, then)
-    events, transitions = landing.read(spark, EVENTS), landing.read(spark, TRANSITIONS)
     found: list[Trial] = []
-    for topic, name in pairs:
-        grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then)]
-        slots, _ = (slots_of(one.subscriptions[name], asked.slots, f"{topic} / {name}") for one in grounds)
-        names = asked_properties(grounds, name)
-        rows = arrivals(events, transitions, topic=topic, subscription=name, properties=names, newest=asked.newest)
-        made = [row.asDict() for row in rows.collect()]
-        times = handler_times(made, slots)
-        if asked.handler_ms is not None:
-            times = dict.fromkeys((one["tenant"] for one in made), asked.handler_ms)
-        if made and times:
-            found.append(Trial(topic, name, asked.slots, made, times))
-        else:
-            why = "no record says how long a handler takes: give --handler-time" if made else "nothing arrived"
-            notes.append(f"{topic} / {name}: {why}")
+    events = landing.read(spark, EVENTS)
+    with once(landing.read(spark, TRANSITIONS)) as transitions:
+        for topic, name in pairs:
+            grounds = [side.expansion.topology.spec.topics[topic] for side in (today, then)]
+            slots, _ = (slots_of(one.subscriptions[name], asked.slots, f"{topic} / {name}") for one in grounds)
+            names = asked_properties(grounds, name)
+            rows = arrivals(events, transitions, topic=topic, subscription=name, properties=names, newest=asked.newest)
+            made = [row.asDict() for row in rows.collect()]
+            times = handler_times(made, slots)
+            if asked.handler_ms is not None:
+                times = dict.fromkeys((one["tenant"] for one in made), asked.handler_ms)
+            if made and times:
+                found.append(Trial(topic, name, asked.slots, made, times))
+            else:
+                why = "no record says how long a handler takes: give --handler-time" if made else "nothing arrived"
+                notes.append(f"{topic} / {name}: {why}")
     if not found:
         raise UsageError(error("K806", "the lab cannot replay this", "\n".join(notes)))
     return found, notes

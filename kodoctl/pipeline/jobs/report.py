@@ -12,6 +12,7 @@ from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.report import Facts, coarser, fitting
 from kodoctl.pipeline.schema import EVENTS, TRANSITIONS
 from kodoctl.pipeline.transforms import shown
+from kodoctl.pipeline.transforms.copies import once
 from kodoctl.pipeline.transforms.rollup import latencies, rollup
 from kodoctl.pipeline.transforms.summary import summary
 from kodoctl.pulsar.admin import Admin
@@ -61,12 +62,12 @@ def counts(spark: SparkSession, landing: Landing) -> Iterator[Counts]:
         known = counted(spark, landing)
         yield Counts(known.rollup, known.latencies, known.window)
         return
-    events, transitions = landing.read(spark, EVENTS), landing.read(spark, TRANSITIONS)
-    window = f"{width} milliseconds"
-    made = rollup(events, transitions, window=window).persist()
-    late = latencies(events, transitions, window=window).persist()
-    try:
-        yield Counts(made, late, width)
-    finally:
-        made.unpersist()
-        late.unpersist()
+    events, window = landing.read(spark, EVENTS), f"{width} milliseconds"
+    with once(landing.read(spark, TRANSITIONS)) as transitions:
+        made = rollup(events, transitions, window=window).persist()
+        late = latencies(events, transitions, window=window).persist()
+        try:
+            yield Counts(made, late, width)
+        finally:
+            made.unpersist()
+            late.unpersist()

@@ -3,7 +3,8 @@
 The unit of work is a day (UTC), which consists of whole windows. A run looks which batches nobody has counted yet, and on
 which days what they hold happened; these days are counted anew from everything that was landed of them, into folders of
 this run, and then one document, written whole or not at all, says which folder has which day. So a run that is repeated
-finds nothing to do, one that was killed leaves what was there before, and no message is ever counted twice.
+finds nothing to do, one that was killed leaves what was there before, and no message is ever counted twice. An audit record
+that is stored twice says the same of when it happened: both are of the days that are counted, and one of them counts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import TYPE_CHECKING, Final, Self
 
 from kodoctl.errors import UsageError, error
@@ -175,11 +178,11 @@ def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[
                 else ("NULL AS msg_topic", "NULL AS level", "NULL AS state")
             )
             dated = f"{_moment(table)} BETWEEN timestamp_millis(0) AND timestamp_millis({LATEST})"
-            found = rows.where(dated).selectExpr(f"date_format({_moment(table)}, 'yyyy-MM-dd') AS day", *place)
+            found = rows.where(dated).selectExpr(f"CAST({_moment(table)} AS DATE) AS day", *place)
             query = found if query is None else query.unionByName(found)
     told = query.distinct().collect() if query is not None else []
     topics = {row["msg_topic"]: (row["level"], row["state"]) for row in told if row["state"] not in {None, AUDIT}}
-    return _Happened(sorted({row["day"] for row in told}), topics)
+    return _Happened(sorted({row["day"].isoformat() for row in told}), topics)
 
 
 def _declared(expansion: Expansion) -> dict[str, Place]:
@@ -197,13 +200,21 @@ def _of_days(spark: SparkSession, landing: Landing, table: Table, parts: Iterabl
     """
     from pyspark.sql import functions as f
 
-    since, until = _begin(days[0]), _begin(days[-1]) + timedelta(days=1)
+    spans = _spans(days)
+    since, until = spans[0][0], spans[-1][1]
     bounds = (int(since.timestamp() * 1000), int(until.timestamp() * 1000)) if table is EVENTS else (None, None)
     rows = _folders(spark, landing, table, (part.folder for part in parts if part.touches(*bounds)))
     moment = f.col(_moment(table))
-    return rows.where((moment >= f.lit(since)) & (moment < f.lit(until))).where(
-        f.date_format(moment, "yyyy-MM-dd").isin(days)
-    )
+    return rows.where(reduce(or_, ((moment >= f.lit(begin)) & (moment < f.lit(end)) for begin, end in spans)))
+
+
+def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
+    """Beginning and end of each row of days without a gap: to compare with these costs less than to tell the day of each message."""
+    spans: list[tuple[datetime, datetime]] = []
+    for begin in map(_begin, days):
+        since = spans.pop()[0] if spans and spans[-1][1] == begin else begin
+        spans.append((since, begin + timedelta(days=1)))
+    return spans
 
 
 def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
@@ -220,17 +231,19 @@ def _write(  # noqa: PLR0913, PLR0917 - a step of `count`, with what it found
     from pyspark.sql import functions as f
 
     from kodoctl.pipeline.transforms import rollup
+    from kodoctl.pipeline.transforms.copies import once
 
     listed = [(name, level, state) for name, (level, state) in places.items()]
     topics = small_table(spark, listed, "msg_topic string, level string, state string")
     events = _of_days(spark, landing, EVENTS, parts[EVENTS], days)
-    transitions = _of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)
     made: dict[str, dict[str, str]] = {}
-    for table, transform in ((ROLLUP, rollup.rollup), (LATENCIES, rollup.latencies)):
-        below, folder = landing.folder(table, run)
-        rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
-        dated = rows.withColumn(_DATE, f.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
-        dated.write.mode("overwrite").partitionBy(_DATE).parquet(folder)
+    with once(_of_days(spark, landing, TRANSITIONS, parts[TRANSITIONS], days)) as transitions:
+        for table, transform in ((ROLLUP, rollup.rollup), (LATENCIES, rollup.latencies)):
+            rows = transform(events, transitions, window=f"{window} milliseconds", topics=topics).select(*table.names)
+            dated = rows.withColumn(_DATE, f.date_format("window_ts", "yyyy-MM-dd")).hint("rebalance", _DATE)
+            dated.write.mode("overwrite").partitionBy(_DATE).parquet(landing.folder(table, run)[1])
+    for table in COUNTED:
+        below, _ = landing.folder(table, run)
         names = {name.partition("=")[2]: f"{below}/{name}" for name in (landing.root / below).folders()}
         before = {day: name for day, name in kept.get(table.name, {}).items() if day not in days}
         made[table.name] = dict(sorted({**before, **{day: names[day] for day in days if day in names}}.items()))

@@ -7,20 +7,21 @@ a million numbers without a hole are 16,000 rows before anything is compared wit
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
-_WORD = 64
+WORD: Final = 64  # numbers in one row
 
 
 def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left out."""
     words = worded(numbers, keys, number)
-    whole = words.where(F.bit_count("bits") == _WORD).select(
+    whole = words.where(F.bit_count("bits") == WORD).select(
         *keys,
-        (F.col("word") * _WORD).alias("first"),
-        (F.col("word") * _WORD + _WORD - 1).alias("last"),
+        (F.col("word") * WORD).alias("first"),
+        (F.col("word") * WORD + WORD - 1).alias("last"),
         "rows",
     )
     return whole.unionByName(_single(words, keys))
@@ -45,8 +46,8 @@ def worded(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
     """(keys, word, bits, rows, highest) of the words that hold any number. Numbers below 1 are left out."""
     return (
         numbers.where(F.col(number) >= 1)
-        .withColumn("word", F.expr(f"`{number}` div {_WORD}"))
-        .withColumn("bit", F.expr(f"shiftleft(1L, cast(`{number}` % {_WORD} as int))"))
+        .withColumn("word", F.expr(f"`{number}` div {WORD}"))
+        .withColumn("bit", F.expr(f"shiftleft(1L, cast(`{number}` % {WORD} as int))"))
         .groupBy(*keys, "word")
         .agg(F.bit_or("bit").alias("bits"), F.count("*").alias("rows"), F.max(number).alias("highest"))
     )
@@ -54,14 +55,14 @@ def worded(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
 
 def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
     """Words with holes, number by number; the rows of a word are told with its first number."""
-    places = F.filter(F.sequence(F.lit(0), F.lit(_WORD - 1)), lambda place: F.getbit(F.col("bits"), place) == F.lit(1))
+    places = F.filter(F.sequence(F.lit(0), F.lit(WORD - 1)), lambda place: F.getbit(F.col("bits"), place) == F.lit(1))
     return (
-        words.where(F.bit_count("bits") < _WORD)
+        words.where(F.bit_count("bits") < WORD)
         .select(*keys, "word", "rows", F.posexplode(places).alias("nth", "place"))
         .select(
             *keys,
-            (F.col("word") * _WORD + F.col("place")).alias("first"),
-            (F.col("word") * _WORD + F.col("place")).alias("last"),
+            (F.col("word") * WORD + F.col("place")).alias("first"),
+            (F.col("word") * WORD + F.col("place")).alias("last"),
             F.when(F.col("nth") == 0, F.col("rows")).otherwise(F.lit(0)).alias("rows"),
         )
     )

@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.harm import LEAST, LOUD, TIMES
+from kodoctl.pipeline.transforms.copies import once
 from kodoctl.pipeline.transforms.histogram import bucket, percentiles
 from kodoctl.pipeline.transforms.rollup import FAILED
 from kodoctl.pipeline.verdict import RANKS, Fate
@@ -54,10 +55,11 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]
         F.col("state").alias("rule"),
         "reason",
     )
-    every = transitions.where(F.col("rule").isin(*FAILED)).select(*columns).unionByName(moved)
-    counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
-    found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()
-    return [{**row.asDict(), "reason": row["reason"] or ""} for row in found], every.count()
+    with once(transitions.where(F.col("rule").isin(*FAILED))) as failed:
+        every = failed.select(*columns).unionByName(moved)
+        counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
+        found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()
+        return [{**row.asDict(), "reason": row["reason"] or ""} for row in found], every.count()
 
 
 def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
