@@ -33,7 +33,7 @@ from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
-from kodoctl.recall.letter import Position, digest
+from kodoctl.recall.letter import Position
 from kodoctl.recall.parcels import Bundle, Orders, Parcel, Report
 from kodoctl.recall.plan import Action, Chosen, RecallPlan
 from kodoctl.recall.receipts import Receipts
@@ -233,7 +233,8 @@ class Carrier:
 
     def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:
         """A letter to be worked on; None when there is nothing left to do but telling the holder, or nothing at all."""
-        if (stored.publish_time, digest(stored.payload)) != (chosen.published, chosen.digest):
+        letter = letter_of(stored, self._plan.dead_topic, None)
+        if (letter.publish_time, letter.digest) != (chosen.published, chosen.digest):
             self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")
             self._one_done()
             return None
@@ -251,7 +252,6 @@ class Carrier:
             self.report.elsewhere.append(f"{chosen.position}: its turn has passed: plan again")
             self._one_done()
             return None
-        letter = letter_of(stored, self._plan.dead_topic, None)
         if self._plan.action is Action.SEND and self._orders.signer is None and control.SIGNATURE in letter.properties:
             detail = f"{chosen.position} is signed, so workers would quarantine it unsigned: set KODO_CONSUMER_SIGNING_KEYS as they have it"
             raise RefusedError(error("K559", "recall plan that cannot be carried out", detail))
