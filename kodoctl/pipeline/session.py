@@ -72,6 +72,10 @@ _STORE: Final = (
 """How the environment names an object store and the way in, for Spark, Arrow and deltalake alike."""
 
 
+_ENDED: Final = """its Java process has ended
+the system ends it when memory runs out, and dmesg tells: take less with --conf spark.driver.memory=…, or a larger machine"""
+
+
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
@@ -210,10 +214,6 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
                 session.stop()
         else:
             _make_active(running)
-
-
-_ENDED: Final = """its Java process has ended
-the system ends it when memory runs out, and dmesg tells: take less with --conf spark.driver.memory=…, or a larger machine"""
 
 
 def _has_ended(session: SparkSession) -> bool:

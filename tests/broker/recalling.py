@@ -117,6 +117,14 @@ class Recalls:
         self.workspace.admin("POST", path, size)
         eventually(lambda: self.workspace.admin("GET", path) == size)
 
+    def plan_one_too_large(self) -> None:
+        """Letters 0 to 5, of which their lane does not take the second."""
+        self.die([0])
+        self.die([1], pad="x" * 70_000)
+        self.die(range(2, 6))
+        self.limit(RETRYING, 66 << 10)
+        self.plan()
+
     def let_go(self, *numbers: int) -> None:
         """Somebody acknowledges these letters by hand."""
         with self.workspace.client() as client:

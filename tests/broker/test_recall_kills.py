@@ -179,11 +179,7 @@ def test_a_letter_that_holds_up_its_lane_lets_an_interrupt_end_it_and_is_not_los
     to the old number of that letter it would say that it has it.
     """
     recalls = Recalls(workspace, ONE_LANE)
-    recalls.die([0])
-    recalls.die([1], pad="x" * 70_000)
-    recalls.die(range(2, 6))
-    recalls.limit(RETRYING, 66 << 10)
-    recalls.plan()
+    recalls.plan_one_too_large()
     app = workspace.folder / "blind.py"
     app.write_text(BLIND, encoding="utf-8")
     command = [sys.executable, str(app), "recall", "apply", "p.json", "--rate", "5000/s", *workspace.connection()]

@@ -131,11 +131,7 @@ cluster.largest_message = lambda *_: None
 def test_an_interrupt_ends_tasks_that_wait_for_receipts_for_ever(workspace: Workspace) -> None:
     """A role that may not ask for limits sends a letter that is too large: its lane stands still."""
     recalls = Recalls(workspace, ONE_LANE)
-    recalls.die([0])
-    recalls.die([1], pad="x" * 70_000)
-    recalls.die(range(2, 6))
-    recalls.limit(RETRYING, 66 << 10)
-    recalls.plan()
+    recalls.plan_one_too_large()
     folder = workspace.folder / "blind"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(BLIND, encoding="utf-8")

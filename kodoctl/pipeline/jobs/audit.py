@@ -12,7 +12,7 @@ from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
 from kodoctl.pipeline.session import small_table
 from kodoctl.pipeline.told import SAMPLES, Finding, document
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.transforms.places import LANES, hops, places, theirs
+from kodoctl.pipeline.transforms.places import LANES, believable, hops, places
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Stray, Tally, judge
 from kodoctl.topology.expand import Expansion
@@ -84,7 +84,7 @@ def judging(
     known_letters = list(letters)
     settled = small_table(spark, known_letters, _LETTERS)
     if known_letters:
-        settled = theirs(settled, tables.events)
+        settled = believable(settled, tables.events)
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
         yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))

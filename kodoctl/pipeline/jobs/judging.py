@@ -55,9 +55,8 @@ def judged_landing(
     read = {table: landing.read(spark, table, named=manifests) for table in TABLES}
     _check_whole(landing, manifests, read)
     events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
-    landed_at = max(
-        (one.at for one in manifests if one.batch is not None), default=0
-    )  # also by a run that was cut short
+    # Also what a run landed that was cut short: it is newer than the last look of one that was not.
+    landed_at = max((one.at for one in manifests if one.batch is not None), default=0)
     tables = Tables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
     letters = _letters(expansion, ledger)
     return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion))

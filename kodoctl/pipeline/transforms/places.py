@@ -46,7 +46,7 @@ _COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, sent, discarded).
 
-    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, published, settled) of `theirs`. `identity` and `next`
+    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, published, settled) of `believable`. `identity` and `next`
     are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
     who speak of the place do not mean one message. `weight`: of the
     heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record says that the
@@ -214,7 +214,7 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     )
 
 
-def theirs(letters: DataFrame, events: DataFrame) -> DataFrame:
+def believable(letters: DataFrame, events: DataFrame) -> DataFrame:
     """Letters of the ledger of recalls, (…, published in ms, settled), without those in whose place another one landed: places are
     counted anew by every cluster, and by one that was set up again, and a ledger may have seen several.
     """
