@@ -8,7 +8,7 @@ WORKERS ?= 2
 PULSAR ?= 4.2
 # Pure code: every branch is tested.
 PURE := kodoctl/plan/*,kodoctl/topology/*
-PURE := $(PURE),kodoctl/recall/casts.py,kodoctl/recall/condition.py,kodoctl/recall/crews.py
+PURE := $(PURE),kodoctl/recall/booking.py,kodoctl/recall/casts.py,kodoctl/recall/condition.py,kodoctl/recall/crews.py
 PURE := $(PURE),kodoctl/recall/document.py,kodoctl/recall/doubt.py
 PURE := $(PURE),kodoctl/recall/edit.py,kodoctl/recall/evaluation.py,kodoctl/recall/explain.py,kodoctl/recall/faults.py
 PURE := $(PURE),kodoctl/recall/fields.py,kodoctl/recall/ledger.py,kodoctl/recall/letter.py,kodoctl/recall/nodes.py

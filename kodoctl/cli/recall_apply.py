@@ -100,8 +100,8 @@ def apply(
 def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers] | None = None) -> None:
     """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier."""
     from kodoctl.recall import document
-    from kodoctl.recall.carry import check_identity
     from kodoctl.recall.cluster import Cluster
+    from kodoctl.recall.start import check_identity
     from kodoctl.topology.names import TopicName
 
     per_second, signer, oldest = _rate(asked.rate), _signer(), _duration(asked.max_age)

@@ -51,8 +51,9 @@ class Cause(StrEnum):
     """Why a fate is LOST or UNPROVED."""
 
     GONE = "acknowledged without a record and without a next place"
-    VANISHED = "its record names a next place where nothing is stored"
+    VANISHED = "its record, or its recall's receipt, names a next place where nothing is stored"
     LET_GO = "a dead letter was let go, and neither a recall nor the ledger of recalls knows it"
+    UNMET = "a recall sent it, says the ledger of recalls, and nothing that was read shows where"
     NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
     NOWHERE = "acknowledged, and the next place that its record names cannot have been stored then"
     UNRECORDED = "the next place is stored, the record of the move is missing"

@@ -30,11 +30,12 @@ from typing import Final
 from kodoctl.errors import RefusedError, error
 from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.pulsar.messages import Stored
+from kodoctl.recall.booking import copied, line
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
 from kodoctl.recall.letter import Position
-from kodoctl.recall.parcels import Bundle, Orders, Parcel, Report
+from kodoctl.recall.parcels import Bundle, Copy, Orders, Parcel, Report
 from kodoctl.recall.plan import Action, Chosen, RecallPlan
 from kodoctl.recall.receipts import Receipts
 from kodoctl.recall.rewriting import believed, recalled_properties
@@ -184,7 +185,7 @@ class Carrier:
 
     def _partition(self, number: int, holder: Keeper) -> None:
         bundle, before = Bundle(), Bundle()  # what is gathered, and what is on its way meanwhile
-        waiting: list[tuple[Chosen, Position, object]] = []
+        waiting: list[Copy] = []
         usual = self._orders.at_once or MOST_AT_ONCE
         most = min(usual, self._orders.pace.a_second)
         for position, stored in self._stored(number, holder):
@@ -193,7 +194,7 @@ class Carrier:
             if position in self._settle:
                 self._acknowledge(holder, position, stored.token)
             elif (first := self._repeats.get(position)) is not None:
-                waiting.append((first, position, stored.token))
+                waiting.append(Copy(first, position, stored.publish_time, stored.token))
             elif (chosen := self._chosen.get(position)) is not None:
                 self._met.add(position)
                 if (parcel := self._parcel(chosen, stored, holder)) is not None:
@@ -208,10 +209,14 @@ class Carrier:
         self._begin(bundle)
         self._finish(before, holder)
         self._finish(bundle, holder)
-        for first, position, token in waiting:
-            if self._settled(first):
-                self._acknowledge(holder, position, token)
+        self._let_copies_go([one for one in waiting if self._settled(one.first)], holder)
         self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
+
+    def _let_copies_go(self, copies: list[Copy], holder: Keeper) -> None:
+        """Booked like the letters they are copies of, by their own places: else whoever audits takes them for removed."""
+        self._book([copied(self._plan, one, self._known[one.first.recall_id], self._orders) for one in copies])
+        for one in copies:
+            self._acknowledge(holder, one.position, one.token)
 
     def _stored(self, number: int, holder: Keeper) -> Iterator[tuple[Position, Stored]]:
         """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
@@ -359,24 +364,7 @@ class Carrier:
     # --- booking and acknowledging
 
     def _entry(self, parcel: Parcel, event: Event) -> Entry:
-        one = parcel.chosen
-        sending = self._plan.action is Action.SEND
-        intent = event is Event.INTENT
-        return Entry(
-            run=self._plan.run,
-            event=event,
-            recall_id=one.recall_id,
-            dead_topic=self._plan.dead_topic,
-            position=str(one.position),
-            at=self._orders.clock(),
-            lane=self._plan.lanes[one.lane].part if sending else "",
-            number=one.number,
-            receipt=parcel.receipt,
-            note=self._begins.get(one.lane, "") if intent else parcel.note,
-            who=self._orders.who,
-            published=one.published,
-            payload=parcel.letter.payload if intent and self._edit is not None else None,
-        )
+        return line(self._plan, parcel, event, self._orders, self._begins.get(parcel.chosen.lane, ""))
 
     def _book(self, entries: list[Entry]) -> None:
         self._ledger.append(entries)
@@ -387,10 +375,3 @@ class Carrier:
         holder.acknowledge(token)
         self._told.add(position)
         self.report.acknowledged += 1
-
-
-def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
-    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests anyway."""
-    found = cluster.identity(tenant)
-    if plan.cluster is not None and found is not None and plan.cluster != found:
-        raise RefusedError(error("K534", "plan for another cluster", f"planned on {plan.cluster}, this is {found}"))

@@ -13,7 +13,7 @@ behind it. To send it again would be answered with "had it already": what the wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final
 
@@ -31,10 +31,12 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """Recall ids found on a lane since the run began there; `whole`: nothing in between was trimmed away."""
+    """Recall id -> where it was found (`ledger:entry`) on a lane since the run began there; `whole`: nothing in between was
+    trimmed away.
+    """
 
-    found: frozenset[str]
-    whole: bool
+    found: Mapping[str, str] = field(default_factory=dict)
+    whole: bool = False
 
 
 def needs_reading(watermark: int, booked: int) -> bool:
@@ -46,8 +48,7 @@ def judge(
     doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: ReadBack | None
 ) -> dict[str, Verdict]:
     """`doubts`: recall id -> number; `age` of the oldest intent in ms; `read_back` None: the lane may not be read."""
-    found = read_back.found if read_back else frozenset[str]()
-    whole = read_back is not None and read_back.whole
+    found, whole = (read_back.found, read_back.whole) if read_back else ({}, False)
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
     sure = whole or young or not needs_reading(watermark, booked)
 

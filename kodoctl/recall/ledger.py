@@ -30,7 +30,7 @@ SETTLED = frozenset({Event.SENT, Event.DISCARDED})
 
 class Entry(NamedTuple):
     """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the broker
-    had it; `published`: the letter's own publish time, ms; `payload`: the old one of an edited letter.
+    had it, and nobody could read where; `published`: the letter's own publish time, ms; `payload`: the old one of an edited letter.
     """
 
     run: str
@@ -57,6 +57,7 @@ class Standing(NamedTuple):
     lane: str = ""
     number: int = 0
     at: int = 0
+    receipt: str = ""
     note: str = ""
     published: int = 0
 
@@ -85,9 +86,7 @@ def standings(entries: Iterable[Entry]) -> dict[str, Standing]:
         name = entry.recall_id, entry.run
         before = runs.get(name)
         if before is None or _comes_after(entry, before):
-            runs[name] = Standing(
-                entry.run, entry.event, entry.position, entry.lane, entry.number, entry.at, entry.note, entry.published
-            )
+            runs[name] = Standing(**{field: getattr(entry, field) for field in Standing._fields})
     found: dict[str, Standing] = {}
     for (recall_id, _), one in runs.items():
         before = found.get(recall_id)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kodoctl.recall.ledger import Event
-from kodoctl.recall.letter import Letter
+from kodoctl.recall.letter import Letter, Position
 from kodoctl.recall.pace import Pace
 from kodoctl.recall.plan import Chosen
 from kodoctl.topology.signing import Signer
@@ -55,6 +56,15 @@ class Orders:
     signer: Signer | None = None
     at_once: int | None = None
     holds: bool = True
+
+
+class Copy(NamedTuple):
+    """A further copy of a chosen letter, acknowledged when that is settled. `published`: its own publish time, ms."""
+
+    first: Chosen
+    position: Position
+    published: int
+    token: object
 
 
 @dataclass(slots=True)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from contextlib import ExitStack
-from typing import Final
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.pulsar.letters import LaneSender
 from kodoctl.pulsar.messages import PartitionFacts
+from kodoctl.recall.booking import decided
 from kodoctl.recall.cluster import Cluster
 from kodoctl.recall.doubt import ReadBack, Verdict, judge
 from kodoctl.recall.ledger import Entry, Event, Standing, highest_booked
 from kodoctl.recall.plan import RecallPlan
 from kodoctl.topology import control
 
-_SETTLED: Final = {
-    Verdict.STORED: (Event.SENT, "read back from its lane"),
-    Verdict.MISSED: (Event.REFUSED, "the broker did not take it, and took later ones: plan again"),
-    Verdict.UNCLEAR: (Event.UNCLEAR, "the broker forgot, and the lane cannot tell"),
-}
+
+def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
+    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests anyway."""
+    found = cluster.identity(tenant)
+    if plan.cluster is not None and found is not None and plan.cluster != found:
+        raise RefusedError(error("K534", "plan for another cluster", f"planned on {plan.cluster}, this is {found}"))
 
 
 def open_lanes(
@@ -80,32 +81,26 @@ def settle_doubts(
         numbers = {recall_id: one.number for recall_id, one in doubts.items()}
         for recall_id, verdict in judge(numbers, watermark, highest, age, read_back).items():
             if verdict is not Verdict.SEND:
-                found.append(_entry(plan, recall_id, doubts[recall_id], verdict, now))
+                place = read_back.found.get(recall_id, "") if read_back else ""
+                found.append(decided(plan, recall_id, doubts[recall_id], verdict, now, place))
     return found
 
 
-def _entry(plan: RecallPlan, recall_id: str, one: Standing, verdict: Verdict, now: int) -> Entry:
-    event, note = _SETTLED[verdict]
-    where = one.lane, one.number
-    return Entry(
-        plan.run, event, recall_id, plan.dead_topic, one.position, now, *where, note=note, published=one.published
-    )
-
-
 def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> ReadBack | None:
-    """The lane since the run began there; None where this role may not read it."""
+    """The lane since the run began there; None where this role may not read it. A letter is where it stands first, and alone:
+    whoever moved it on kept its recall id.
+    """
     facts = cluster.facts(part)
     begins = [
         (int(ledger), int(entry)) for ledger, _, entry in (one.note.partition(":") for one in doubts.values()) if entry
     ]
     begin = min(begins, default=(-1, -1))
+    found: dict[str, str] = {}
     try:
-        found = {
-            stored.properties[control.RECALL]
-            for stored in cluster.read(part, facts.last, begin if begin[0] >= 0 else None)
-            if control.RECALL in stored.properties
-        }
+        for stored in cluster.read(part, facts.last, begin if begin[0] >= 0 else None):
+            if (recall_id := stored.properties.get(control.RECALL, "")) in doubts:
+                found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
     except KodoctlError:
         return None
     whole = bool(begins) and (begin[0] < 0 or facts.first_ledger <= begin[0])
-    return ReadBack(frozenset(found & doubts.keys()), whole)
+    return ReadBack(found, whole)

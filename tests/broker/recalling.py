@@ -14,6 +14,8 @@ from consumer.stores.port import Exchange
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.messages import Stored, read_stored
+from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall.ledger import Event
 from kodoctl.topology.load import load_topology
 from tests.cluster import Run, Workspace
 from tests.support import eventually
@@ -136,6 +138,15 @@ class Recalls:
                     consumer.acknowledge(message)
                     left.discard(number)
             consumer.close()
+
+    def booked(self) -> dict[str, str]:
+        """Dead letters that are booked as sent, by their places -> where they were stored."""
+        entries = DeltaLedger(str(self.workspace.folder / ".kodoctl/recall")).entries(self.workspace.full(DLQ))
+        return {one.position: one.receipt for one in entries if one.event is Event.SENT}
+
+    def receipts(self) -> Counter[str]:
+        """Where letters are stored in the lanes, as receipts name it."""
+        return Counter(f"{one.ledger}:{one.entry}" for local in self._lanes for one in self.stored(local))
 
     def held(self) -> set[int]:
         """Numbers of the letters that the holder still has: what a consumer of it gets."""

@@ -109,6 +109,9 @@ def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls)
     recalls.apply()
     assert recalls.arrived() == Counter(range(5))
     assert recalls.held() == set()
+    booked = recalls.booked()
+    assert set(booked) == {f"{one.ledger}:{one.entry}:0:{one.batch}" for one in recalls.stored(DLQ)}
+    assert Counter(booked.values()) == Counter(dict.fromkeys(recalls.receipts(), 2)), "each by its own place"
 
 
 def test_what_died_again_after_a_recall_is_not_recalled_in_circles(recalls: Recalls) -> None:

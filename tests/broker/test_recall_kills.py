@@ -110,6 +110,7 @@ def test_a_kill_at_any_step_and_again_each_letter_arrives_once(workspace: Worksp
         assert recalls.held() == {n for t in range(turn + 1) for n in range(t * 1_000, t * 1_000 + LETTERS)} - before, (
             step
         )
+    assert Counter(recalls.booked().values()) == recalls.receipts(), "what was read back is booked with its place"
 
 
 def test_killed_at_one_step_after_the_other(workspace: Workspace) -> None:
@@ -138,6 +139,7 @@ def test_where_the_broker_has_forgotten_the_name_the_lane_is_read_back(workspace
     report = recalls.apply()
     assert report["complete"]
     assert recalls.arrived() == Counter(range(LETTERS))
+    assert Counter(recalls.booked().values()) == recalls.receipts()
 
 
 def _until_deduplicating(recalls: Recalls, *, wanted: bool) -> None:

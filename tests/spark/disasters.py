@@ -96,11 +96,20 @@ def trimmed_before_the_first_range(w):
     w.lane = {"retrying": {"first_ledger": w.ledger("retrying"), "first_entry": 1}}
 
 
-@case("the same, with the record of what became of it, or a recall", CLEAN, moving=2)
+@case("the same, with the record of what became of it, or its recall, which was read", CLEAN, moving=1, done=2)
 def settled_before_the_first_range(w):
     w.record(w.move(w.store(), keep=False))
-    w.letters = [(w.move(w.store(), "dead", event="dead", keep=False), "sent")]
+    w.record(w.recall(w.move(w.store(), "dead", event="dead", keep=False)))
     w.lane = {state: {"first_ledger": w.ledger(state), "first_entry": 1} for state in ("retrying", "dead")}
+
+
+@case("a dead letter trimmed before the first reading, and its recall, or that it was discarded, only booked", DOUBT,
+      "not proved done", unproved=2)  # fmt: skip
+def booked_before_the_first_range(w):
+    sent, thrown = (w.move(w.store(), "dead", event="dead", keep=False) for _ in range(2))
+    w.recall(sent, keep=False)
+    w.discard(thrown)
+    w.lane = {"dead": {"first_ledger": w.ledger("dead"), "first_entry": 2}}
 
 
 @case("a dead letter let go by hand", LOSS, "1 message lost", lost=1)
@@ -112,9 +121,65 @@ def dead_letter_skipped(w):
 @case("dead letters recalled and discarded by kodoctl", CLEAN, done=2, discarded=1)
 def recalled(w):
     sent, thrown = (w.move(w.store(), "dead", event="dead") for _ in range(2))
-    w.record(w.store("retrying", mid=sent.mid, recall="r"))
-    w.letters = [(sent, "sent"), (thrown, "discarded")]
-    w.marks["dead"] = ((w.ledger("dead"), 99), [])
+    w.record(w.recall(sent))
+    w.discard(thrown)
+
+
+@case("a recalled letter, removed from its lane", LOSS, "1 message lost", lost=1)
+def recalled_and_skipped(w):
+    w.recall(w.move(w.store(), "dead", event="dead"))
+
+
+@case("a recalled letter, trimmed in its lane before it was read", LOSS, "1 message lost", moving=1, lost=1)
+def recalled_and_trimmed(w):
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
+
+
+@case("a recalled letter, trimmed before the first reading of its lane", DOUBT, "not proved done", moving=1, unproved=1)
+def recalled_before_the_first_range(w):
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
+    w.lane = {"retrying": {"first_ledger": w.ledger("retrying"), "first_entry": 1}}
+
+
+@case(
+    "a recalled letter that was let go, into a lane that was empty when it was read, or is none",
+    DOUBT,
+    "not proved done",
+    unproved=2,
+)
+def recalled_out_of_sight(w):
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
+    w.letters[-1] = (*w.letters[-1][:-3], w.topic("gone"), *w.letters[-1][-2:])
+    w.lane = {"retrying": {"last_ledger": None, "last_entry": None}}
+
+
+@case(
+    "recalled letters that their broker had already: one was read, one only booked",
+    DOUBT,
+    "not proved done",
+    done=2,
+    unproved=1,
+)
+def had_already(w):
+    w.record(w.recall(w.move(w.store(), "dead", event="dead"), known=False))
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False, known=False)
+
+
+@case("a letter recalled after the reading", CLEAN, moving=1)
+def recalled_late(w):
+    letter = w.move(w.store(), "dead", event="dead")
+    w.recall(letter, keep=False)
+    w.unacknowledged("dead", letter)
+    w.lane = {"retrying": {"last_ledger": w.ledger("retrying") - 1}}
+
+
+@case("a ledger of recalls that saw another cluster", LOSS, "1 message lost", dead=1, lost=1)
+def another_cluster(w):
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
+    w.discard(w.store("dead", keep=False))
+    w.letters = [(*one[:5], one[5] + 1, *one[6:]) for one in w.letters]
+    w.unacknowledged("dead", w.move(w.store(), "dead", event="dead"))
 
 
 @case("trimmed or expired before it was read: the reading itself was short", DOUBT, "2 of 5 entries", open=0)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pulsar
 import pytest
@@ -160,6 +161,24 @@ class Judged(Setting):
             client.create_producer(self.topic, batching_enabled=False).send(
                 b"7", properties={"uid": "u1", **properties}
             )
+
+    def die(self, *identities):
+        """Dead letters, as a worker leaves them."""
+        with self.client() as client:
+            producer = client.create_producer(f"{self.topic}-work-DLQ", batching_enabled=False)
+            for name in identities:
+                producer.send(b"7", properties={"uid": "u1", "kodo-id": name})
+
+    def recall(self):
+        """Every dead letter, back to where it is tried again."""
+        named = ["--topic", "jobs", "--subscription", "work", "--where", "true", "--out", "plan.json"]
+        where = ["--ledger", "recalls", "--admin-url", self.broker.admin_url, "--broker-url", self.broker.broker_url]
+        self.told("POST", "-work-RETRYING/deduplicationEnabled", body=True)
+        (self.folder / "plan.json").unlink(missing_ok=True)
+        for words in (["plan", str(self.file), *named], ["apply", "plan.json", "--rate", "5000/s"]):
+            run = [str(Path(sys.executable).with_name("kodoctl")), "recall", *words, *where]
+            ended = subprocess.run(run, cwd=self.folder, timeout=120, capture_output=True, text=True, check=False)
+            assert not ended.returncode, ended.stderr
 
     def stored(self):
         """What the topic has."""

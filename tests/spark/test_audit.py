@@ -7,6 +7,7 @@ from collections import defaultdict
 import pytest
 
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.transforms.bookings import LETTERS, weighed
 from kodoctl.pipeline.transforms.places import LANES, hops, places
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.verdict import Evidence, Fate, Stray, judge
@@ -22,8 +23,7 @@ def found(spark):
     worlds = [one.world for one in disasters.ALL]
     events = spark.createDataFrame([row for w in worlds for row in w.events], world.EVENTS)
     transitions = spark.createDataFrame([row for w in worlds for row in w.transitions], world.TRANSITIONS)
-    settled = [(m.topic, 0, m.ledger, m.entry, -1, how) for w in worlds for m, how in w.letters]
-    letters = spark.createDataFrame(settled, world.LETTERS)
+    letters = weighed(spark.createDataFrame([row for w in worlds for row in w.letters], LETTERS), events)
     lanes = spark.createDataFrame([row for w in worlds for row in w.lanes()], LANES)
     came = outcomes(places(events, transitions, letters, lanes), lanes).persist()
     known = judged(came, hops(events, lanes)).persist()

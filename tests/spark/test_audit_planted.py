@@ -54,14 +54,15 @@ def outcome(found):
     return found["verdict"], {one["kind"] for one in found["reasons"]}
 
 
-def trimmed(judged):
+def trimmed(judged, suffix=""):
     """Nothing that is acknowledged is kept, and the ledger it was in is closed."""
-    judged.told("POST", "/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
-    unload(judged.broker, judged.topic)
+    judged.told("POST", f"{suffix}/retention", {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0})
+    unload(judged.broker, f"{judged.topic}{suffix}")
+    part = f"persistent/{judged.namespace}/jobs{suffix}"
 
     def gone():
-        judged.broker.admin("POST", f"persistent/{judged.namespace}/jobs/trim")
-        return judged.broker.admin("GET", f"{judged.part}/internalStats").json()["numberOfEntries"] == 0
+        judged.broker.admin("POST", f"{part}/trim")
+        return judged.broker.admin("GET", f"{part}-partition-0/internalStats").json()["numberOfEntries"] == 0
 
     eventually(gone, within=120, every=0.3)
 
@@ -351,3 +352,38 @@ def test_a_quiet_topic_that_retention_empties_and_the_broker_loads_again_is_no_l
     found = judged.verdict()
     assert outcome(found) == ("no loss", set()), found["reasons"]
     assert fates_of(found) == {"done": 15}
+
+
+# --- recalls
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("looked", [False, True])
+def test_a_recalled_letter_that_is_deleted_unread_is_never_no_loss(spark, broker, tenant, tmp_path, looked):
+    judged = Judged(spark, broker, tenant, tmp_path, look=looked)
+    judged.die("order-1")
+    judged.recall()
+    judged.told("POST", "-work-RETRYING/subscription/work/skip_all")
+    trimmed(judged, "-work-RETRYING")
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("inconclusive", {"unproved"}), found["reasons"]
+    assert [one["cause"] for one in found["findings"]] == [Cause.UNMET.value]
+    judged.work(3)
+    judged.read()
+    assert judged.verdict()["verdict"] == "inconclusive", "nothing that comes later says what became of it"
+
+
+@pytest.mark.full
+def test_copies_of_a_dead_letter_are_recalled_once_and_none_is_lost(judged):
+    judged.die("order-1", "order-1", "order-2")
+    judged.recall()
+    judged.finish(1)
+    judged.read()
+    found = judged.verdict()
+    assert outcome(found) == ("no loss", set()), found["reasons"]
+    assert fates_of(found) == {"done": 2}
+    judged.die("order-3")
+    judged.recall()
+    judged.told("POST", "-work-RETRYING/subscription/work/skip_all")
+    judged.lost(1)

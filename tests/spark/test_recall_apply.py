@@ -104,6 +104,7 @@ def _kill_and_again(recalls: Recalls, step: str) -> None:
     assert report["complete"], step
     assert recalls.arrived() == Counter(chosen), f"{step}: each once"
     assert recalls.held() == set(range(LETTERS)) - chosen
+    assert Counter(recalls.booked().values()) == recalls.receipts(), "the audit looks for letters where they are booked"
 
 
 def test_a_kill_in_the_middle_of_sending_and_again_each_letter_arrives_once(

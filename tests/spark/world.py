@@ -16,7 +16,6 @@ EVENTS = """msg_topic string, msg_partition int, ledger bigint, entry bigint, ba
   seq_high bigint, seq_void array<struct<first: bigint, last: bigint>>, seq_end boolean, publish_ts timestamp"""
 TRANSITIONS = """worker_run string, number bigint, topic string, subscription string, msg_topic string, id string, identity string, hop int,
   event string, rule string, target_topic string, target_id string"""
-LETTERS = "msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, settled string"
 _numbers = count()
 
 
@@ -117,6 +116,21 @@ class World:
             seq_end=end,
         )
         self.record(message, "skipped")
+
+    def recall(self, letter, *, keep=True, known=True, **columns):
+        """A dead letter is sent by kodoctl and let go; `known=False`: its broker had it, and nobody could read where."""
+        there = self.store("retrying", mid=letter.mid, keep=keep, recall=f"recall of {letter.id}", **columns)
+        self._book(letter, "sent", (there.topic, 0, f"{there.ledger}:{there.entry}" if known else ""))
+        return there
+
+    def discard(self, letter, **columns):
+        """A dead letter is thrown away by kodoctl."""
+        self._book(letter, "discarded", ("", -1, ""), **columns)
+
+    def _book(self, letter, settled, where, published=NOW - MINUTE):
+        place = letter.topic, 0, letter.ledger, letter.entry, -1
+        self.letters.append((*place, published, settled, f"recall of {letter.id}", *where))
+        self.marks["dead"] = ((self.ledger("dead"), LAST), [])
 
     def unacknowledged(self, state, message):
         """Its cursor stands before this message, and has acknowledged everything behind it."""

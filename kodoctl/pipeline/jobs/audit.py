@@ -12,7 +12,8 @@ from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
 from kodoctl.pipeline.session import small_table
 from kodoctl.pipeline.told import SAMPLES, Finding, document
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.transforms.places import LANES, believable, hops, places
+from kodoctl.pipeline.transforms.bookings import LETTERS, WEIGHED, weighed
+from kodoctl.pipeline.transforms.places import LANES, hops, places
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Stray, Tally, judge
 from kodoctl.topology.expand import Expansion
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
 _FATES: Final = tuple(Fate)
-_LETTERS: Final = "msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string"
 
 
 class Letter(NamedTuple):
-    """A dead letter that the ledger of recalls knows: `published` in ms, `settled` is `sent` or `discarded`."""
+    """A dead letter that the ledger of recalls knows: `published` in ms, `settled` is `sent` or `discarded`. Of one that was
+    sent: the lane's topic and partition, and where it was stored there (`ledger:entry`, "": not known).
+    """
 
     msg_topic: str
     msg_partition: int
@@ -34,6 +36,10 @@ class Letter(NamedTuple):
     batch_index: int
     published: int
     settled: str
+    recall_id: str
+    lane_topic: str = ""
+    lane_part: int = -1
+    receipt: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +88,8 @@ def judging(
     ground = _surveyed(tables, expansion, stored_from or {})
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
-    settled = small_table(spark, known_letters, _LETTERS)
-    if known_letters:
-        settled = believable(settled, tables.events)
+    booked = small_table(spark, known_letters, LETTERS if known_letters else WEIGHED)
+    settled = weighed(booked, tables.events) if known_letters else booked
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
         yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))

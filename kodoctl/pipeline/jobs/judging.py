@@ -85,11 +85,13 @@ def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
     book = DeltaLedger(ledger)
     for topic in expansion.topics:
         if topic.state is State.DEAD:
-            for one in standings(book.entries(topic.name.full)).values():
+            for recall_id, one in standings(book.entries(topic.name.full)).items():
                 if one.event in _SETTLED:
                     at = Position.parse(one.position)
                     place = at.partition, at.ledger, at.entry, at.batch
-                    yield Letter(topic.name.full, *place, one.published, _SETTLED[one.event])
+                    lane, _, part = one.lane.rpartition("-partition-")
+                    where = lane, int(part or -1), one.receipt
+                    yield Letter(topic.name.full, *place, one.published, _SETTLED[one.event], recall_id, *where)
 
 
 def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:

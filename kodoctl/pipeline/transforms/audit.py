@@ -159,19 +159,21 @@ def _judgement(*, followed: bool) -> Column:
 
 def _of_absent() -> Column:
     """Somebody says that a message is (or was) here, and none was read. Behind the end of what was read it is still to come.
-    What was there before the beginning is gone, and nothing but a record, or a recall, says that it was not lost there.
+    What was there before the beginning is gone, and nothing but a record, or a recall that arrived, says that it was not lost
+    there.
     """
     before = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False))
     outside = before | ~F.coalesce(_at_most("last_ledger", "last_entry"), F.lit(False))
-    untold = (F.col("weight") == 0) & ~F.col("sent") & ~F.col("discarded")
+    recorded = F.col("weight") > 0
     return (
-        F.when(before & F.col("named") & untold, _is(Fate.UNPROVED, Cause.UNCOVERED))
+        F.when(~F.col("named") & ~recorded, _AWAY)
+        .when(F.col("named") & F.col("sent"), _is(Fate.MOVING))
+        .when(before & ~recorded, _is(Fate.UNPROVED, Cause.UNCOVERED))
         .when(outside & F.col("named"), _is(Fate.MOVING))
         .when(outside, _AWAY)
         .when(~F.col("covered"), _is(Fate.UNPROVED, Cause.UNCOVERED))
-        .when(F.col("weight") > 0, _is(Fate.UNKNOWN))
-        .when(F.col("named"), _is(Fate.LOST, Cause.VANISHED))
-        .otherwise(_AWAY)
+        .when(recorded, _is(Fate.UNKNOWN))
+        .otherwise(_is(Fate.LOST, Cause.VANISHED))
     )
 
 
@@ -180,7 +182,9 @@ def _of_dead(absent: Column) -> Column:
         F.when(F.col("sent"), _is(Fate.MOVING))
         .when(F.col("discarded"), _is(Fate.DISCARDED))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged() & F.col("claimed"), _is(Fate.UNPROVED, Cause.UNMET))
         .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
+        .when(F.col("claimed"), _is(Fate.MOVING))
         .otherwise(_is(Fate.DEAD))
     )
 

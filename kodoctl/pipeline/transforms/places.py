@@ -14,6 +14,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.pipeline.transforms.bookings import booked
 from kodoctl.topology.audit import MAX_TEXT, Event
 from kodoctl.topology.control import MAX_ID
 
@@ -38,20 +39,21 @@ WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leav
 }  # fmt: skip
 _ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
 _DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
-_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT = (1 << bit for bit in range(6))
-_RECORDED: Final = 6  # bits from here on: a record of that weight
+_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT, _CLAIMED = (1 << bit for bit in range(7))
+_RECORDED: Final = 7  # bits from here on: a record of that weight
 _COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", "next": "bigint", "deed": "bigint"}
 
 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, sent, discarded).
+    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, sent, claimed,
+    discarded).
 
-    `letters`: (msg_topic, msg_partition, ledger, entry, batch_index, published, settled) of `believable`. `identity` and `next`
+    `letters`: of kodoctl.pipeline.transforms.bookings.weighed. `identity` and `next`
     are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
     who speak of the place do not mean one message. `weight`: of the
-    heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record says that the
-    next hop is here. `astray`: its own record names a next hop that cannot have been read. `sent`, `discarded`: a recall's
-    ledger says so.
+    heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record, or a recall's receipt,
+    says that the next hop is here. `astray`: its own record names a next hop that cannot have been read. `sent`, `claimed`,
+    `discarded`: of kodoctl.pipeline.transforms.bookings.booked.
     """
     # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
     facts = (
@@ -90,6 +92,7 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
         _has(_NAMED).alias("named"),
         _has(_ASTRAY).alias("astray"),
         _has(_SENT).alias("sent"),
+        _has(_CLAIMED).alias("claimed"),
         _has(_DISCARDED).alias("discarded"),
     )
 
@@ -103,9 +106,14 @@ def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
         events.where(F.col("hop") > 0)
         .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
         .where(_is_meant())
-        .select("family", F.xxhash64("mid", "hop").alias("next"))
+        .select("family", _hop(F.col("hop")).alias("next"))
         .distinct()
     )
+
+
+def _hop(number: Column) -> Column:
+    """The hash of a hop in a message's chain. A recall begins a new one, whose hops keep its id."""
+    return F.xxhash64("mid", "recall", number)
 
 
 def _is_meant() -> Column:
@@ -149,7 +157,7 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
     return (
         events.select(
             "msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"),
-            "mid", "kodo_id", "hop", "for_subscription", "publish_ts",
+            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts",
         )
         .join(readers, ["msg_topic", "msg_partition"], how="inner")
         .select(
@@ -160,7 +168,7 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
                 ),
                 published=F.unix_millis("publish_ts"),
                 identity=identified("kodo_id", "mid"),
-                next=F.xxhash64("mid", F.col("hop") + 1),
+                next=_hop(F.col("hop") + 1),
             )
         )
     )  # fmt: skip
@@ -214,23 +222,15 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     )
 
 
-def believable(letters: DataFrame, events: DataFrame) -> DataFrame:
-    """Letters of the ledger of recalls, (…, published in ms, settled), without those in whose place another one landed: places are
-    counted anew by every cluster, and by one that was set up again, and a ledger may have seen several.
-    """
-    place = ["msg_topic", "msg_partition", "ledger", "entry", "batch_index"]
-    landed = events.select(*place, F.unix_millis("publish_ts").alias("landed"))
-    others = landed.join(F.broadcast(letters), place, how="inner").where("landed <> published").select(place)
-    return letters.join(others, place, how="left_anti")
-
-
 def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition")
-    return (
-        letters.withColumnRenamed("batch_index", "batch")
-        .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
-        .select(*_row(facts=_facts((F.col("settled") == "sent", _SENT), (F.col("settled") == "discarded", _DISCARDED))))
-    )
+    """Dead letters at their places, and those that were sent where they were stored: told by no name, as signing keys may have
+    taken theirs.
+    """
+    letters = booked(letters, lanes)
+    told = {"sent": _SENT, "claimed": _CLAIMED, "discarded": _DISCARDED}
+    own = letters.select(*_row(facts=_facts(*((F.col(name), bit) for name, bit in told.items()))))
+    there = letters.where(F.col("to_lane").isNotNull()).select(*(F.col(f"to_{name}").alias(name) for name in PLACE))
+    return own.unionByName(there.select(*_row(facts=F.lit(_NAMED))))
 
 
 def _split(records: DataFrame, place: str, prefix: str) -> DataFrame:

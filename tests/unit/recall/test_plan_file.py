@@ -143,33 +143,34 @@ def test_what_one_run_refused_says_nothing_of_what_another_began(order: int) -> 
 @pytest.mark.parametrize("order", [1, -1])
 def test_a_letter_meant_twice_counts_from_the_first_time(order: int) -> None:
     book = [entry(Event.INTENT)._replace(at=at, note=f"7:{at}") for at in (10, 20, 30)]
-    assert standings(book[::order])["x"][-3:-1] == (10, "7:10")
+    found = standings(book[::order])["x"]
+    assert (found.at, found.note) == (10, "7:10")
 
 
 DOUBTS = [
     # watermark, booked, age, read back -> verdict
     (5, 3, 0, None, Verdict.SEND),  # the broker remembers: it drops what it has
     (3, 3, 10**9, None, Verdict.SEND),
-    (5, 3, 0, ReadBack(frozenset({"x"}), whole=False), Verdict.STORED),  # read back: not even sent again
+    (5, 3, 0, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),  # read back: not even sent again
     (
         5,
         3,
         0,
-        ReadBack(frozenset({"y"}), whole=True),
+        ReadBack({"y": "7:0"}, whole=True),
         Verdict.MISSED,
     ),  # later ones are stored, this is not: not to be told "had it"
-    (3, 3, 0, ReadBack(frozenset({"y"}), whole=True), Verdict.SEND),
-    (4, 9, 0, ReadBack(frozenset({"y"}), whole=True), Verdict.MISSED),
-    (5, 3, 0, ReadBack(frozenset({"y"}), whole=False), Verdict.SEND),
+    (3, 3, 0, ReadBack({"y": "7:0"}, whole=True), Verdict.SEND),
+    (4, 9, 0, ReadBack({"y": "7:0"}, whole=True), Verdict.MISSED),
+    (5, 3, 0, ReadBack({"y": "7:0"}, whole=False), Verdict.SEND),
     (-1, 0, 0, None, Verdict.SEND),  # the very first bundle, a moment ago
     (-1, 0, SOUND_FOR, None, Verdict.UNCLEAR),  # it may have forgotten
-    (-1, 0, SOUND_FOR, ReadBack(frozenset(), whole=True), Verdict.SEND),
-    (-1, 0, SOUND_FOR, ReadBack(frozenset({"x"}), whole=False), Verdict.STORED),
-    (-1, 0, SOUND_FOR, ReadBack(frozenset(), whole=False), Verdict.UNCLEAR),
+    (-1, 0, SOUND_FOR, ReadBack({}, whole=True), Verdict.SEND),
+    (-1, 0, SOUND_FOR, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),
+    (-1, 0, SOUND_FOR, ReadBack({}, whole=False), Verdict.UNCLEAR),
     (2, 3, 0, None, Verdict.UNCLEAR),  # it forgot what was booked
-    (-1, 3, 0, ReadBack(frozenset({"x"}), whole=True), Verdict.STORED),
-    (-1, 3, 0, ReadBack(frozenset(), whole=True), Verdict.SEND),
-    (-1, 3, 0, ReadBack(frozenset(), whole=False), Verdict.UNCLEAR),
+    (-1, 3, 0, ReadBack({"x": "7:0"}, whole=True), Verdict.STORED),
+    (-1, 3, 0, ReadBack({}, whole=True), Verdict.SEND),
+    (-1, 3, 0, ReadBack({}, whole=False), Verdict.UNCLEAR),
 ]
 
 

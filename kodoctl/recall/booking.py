@@ -1,0 +1,72 @@
+"""Lines for the ledger: of a letter on its way, of a copy of one, and of one whose doubt is decided. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kodoctl.recall.doubt import Verdict
+from kodoctl.recall.ledger import Entry, Event, Standing
+from kodoctl.recall.parcels import Copy, Orders, Parcel
+from kodoctl.recall.plan import Action, RecallPlan, recall_id
+
+_DECIDED: Final = {
+    Verdict.STORED: (Event.SENT, "read back from its lane"),
+    Verdict.MISSED: (Event.REFUSED, "the broker did not take it, and took later ones: plan again"),
+    Verdict.UNCLEAR: (Event.UNCLEAR, "the broker forgot, and the lane cannot tell"),
+}
+
+
+def line(plan: RecallPlan, parcel: Parcel, event: Event, orders: Orders, begins: str) -> Entry:
+    """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read back."""
+    one, intent = parcel.chosen, event is Event.INTENT
+    return Entry(
+        run=plan.run,
+        event=event,
+        recall_id=one.recall_id,
+        dead_topic=plan.dead_topic,
+        position=str(one.position),
+        at=orders.clock(),
+        lane=plan.lanes[one.lane].part if plan.action is Action.SEND else "",
+        number=one.number,
+        receipt=parcel.receipt,
+        note=begins if intent else parcel.note,
+        who=orders.who,
+        published=one.published,
+        payload=parcel.letter.payload if intent and plan.edit is not None else None,
+    )
+
+
+def copied(plan: RecallPlan, copy: Copy, sent: Standing, orders: Orders) -> Entry:
+    """Of a copy, by its own place, what is said of the letter that was sent."""
+    return Entry(
+        run=sent.run,
+        event=sent.event,
+        recall_id=recall_id(plan.dead_topic, copy.position, copy.published, plan.run if plan.again else ""),
+        dead_topic=plan.dead_topic,
+        position=str(copy.position),
+        at=orders.clock(),
+        lane=sent.lane,
+        number=sent.number,
+        receipt=sent.receipt,
+        note=f"a copy of {copy.first.position}",
+        who=orders.who,
+        published=copy.published,
+    )
+
+
+def decided(plan: RecallPlan, letter: str, doubt: Standing, verdict: Verdict, now: int, place: str) -> Entry:
+    """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for Verdict.SEND."""
+    event, note = _DECIDED[verdict]
+    return Entry(
+        run=doubt.run,
+        event=event,
+        recall_id=letter,
+        dead_topic=plan.dead_topic,
+        position=doubt.position,
+        at=now,
+        lane=doubt.lane,
+        number=doubt.number,
+        receipt=place,
+        note=note,
+        published=doubt.published,
+    )
