@@ -88,11 +88,11 @@ class _View(Progress):
     def batch(self, landed: Landed) -> None:
         """Each batch that counts."""
         holes = f", {many(len(landed.holes), 'range')} not full" if landed.holes else ""
-        text = (
-            f"Batch {landed.batch}: {many(landed.events, 'message')}, {many(landed.transitions, 'audit record')}, "
-            f"{landed.size / 1e6:.1f} MB in {landed.seconds:.1f} s ({landed.events / max(landed.seconds, 0.001):,.0f}/s){holes}"
-        )
-        self.line("batch", text, **asdict(landed))
+        what, rate = "no messages yet; where every partition begins is noted,", ""
+        if landed.events:
+            what = f"{many(landed.events, 'message')}, {many(landed.transitions, 'audit record')}, {landed.size / 1e6:.1f} MB"
+            rate = f" ({landed.events / max(landed.seconds, 0.001):,.0f}/s)"
+        self.line("batch", f"Batch {landed.batch}: {what} in {landed.seconds:.1f} s{rate}{holes}", **asdict(landed))
 
     def end(self, done: list[Landed], where: str) -> None:
         """The result."""
@@ -102,8 +102,8 @@ class _View(Progress):
             totals = {"events": events, "transitions": records, "batches": len(done), "holes": holes}
             self.line("end", "", **totals, unreadable=unreadable, landing=where, seconds=round(self.seconds, 3))
             return
-        new = f"{many(events, 'message')} and {many(records, 'audit record')} landed" if events else "Nothing new"
-        say_folded(f"{new} in {many(len(done), 'batch', 'batches')}, {self.seconds:.1f} s: {where}")
+        landed = f"{many(events, 'message')} and {many(records, 'audit record')} landed in {many(len(done), 'batch', 'batches')}"
+        say_folded(f"{landed if events else 'Nothing new'}, {self.seconds:.1f} s: {where}")
         if holes:
             say_folded(f"{many(holes, 'range')} could not be read in full; the table `coverage` says which.")
         if unreadable:

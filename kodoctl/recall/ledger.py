@@ -99,7 +99,9 @@ def _comes_after(entry: Entry, before: Standing) -> bool:
     """Within one run."""
     if entry.event is before.event is Event.INTENT:
         return entry.at < before.at
-    return _RANK[entry.event] >= _RANK[before.event]
+    if entry.event is before.event:  # a line that says where is worth more than one that does not
+        return (bool(entry.receipt), entry.at) >= (bool(before.receipt), before.at)
+    return _RANK[entry.event] > _RANK[before.event]
 
 
 def highest_booked(known: Mapping[str, Standing], run: str) -> dict[str, int]:

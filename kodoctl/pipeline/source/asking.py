@@ -31,7 +31,7 @@ class History(NamedTuple):
 
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]:
-    """Every partition of the topics, asked in their order. Raises UsageError naming every topic that is not there."""
+    """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic that is not there."""
     asked = list(topics)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda topic: internal_stats(admin, topic), asked))

@@ -147,6 +147,12 @@ def test_a_letter_meant_twice_counts_from_the_first_time(order: int) -> None:
     assert (found.at, found.note) == (10, "7:10")
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_letter_that_is_booked_twice_is_where_a_line_says(order: int) -> None:
+    book = [entry(Event.SENT)._replace(at=at, receipt=receipt) for at, receipt in ((10, ""), (20, "8:1"), (30, ""))]
+    assert standings(book[::order])["x"].receipt == "8:1"
+
+
 DOUBTS = [
     # watermark, booked, age, read back -> verdict
     (5, 3, 0, None, Verdict.SEND),  # the broker remembers: it drops what it has
