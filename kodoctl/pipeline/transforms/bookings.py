@@ -70,7 +70,7 @@ def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
         "last_entry",
     )
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
-    stored = {f"stored_{name}": receipt[at].try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
+    stored = {f"stored_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
     read = F.struct("stored_ledger", "stored_entry") <= F.struct("last_ledger", "last_entry")
     sent = F.col("settled") == "sent"
     known = sent & F.col("landed") & F.coalesce(read & F.col("stored_ledger").isNotNull(), F.lit(False))
