@@ -180,9 +180,11 @@ def _plant(folder: Path, messages: int) -> None:
         if batch == 0:
             parts[COVERAGE.name] = landing.write_rows(COVERAGE, "0", list(_coverage(messages)))
         landing.commit(Manifest("r1", START // 1000, batch, parts))
-    cursors = landing.write_rows(CURSORS, "r1", list(_cursors(messages)))
-    landing.commit(Manifest("r1", START // 1000, None, {CURSORS.name: cursors}, {}))
-    landing.commit(Manifest("r1-end", START // 1000, facts={"complete": True}))
+    for run, seen in (("r0", 0), ("r1", messages)):  # the first looked before the first message
+        cursors = landing.write_rows(CURSORS, run, list(_cursors(run, seen)))
+        at = (START + seen * SPACING) // 1000
+        landing.commit(Manifest(run, at, None, {CURSORS.name: cursors}, {}))
+        landing.commit(Manifest(f"{run}-end", at, facts={"complete": True}))
 
 
 def _stored(landing: Landing, table: Table, batch: int, columns: dict[str, Any]) -> Part:
@@ -255,16 +257,17 @@ def _coverage(messages: int) -> Any:
             }  # fmt: skip
 
 
-def _cursors(messages: int) -> Any:
+def _cursors(run: str, messages: int) -> Any:
     from datetime import UTC, datetime
 
     for partition in range(PARTITIONS):
         last = (messages - 1 - partition) // PARTITIONS
-        for topic, name, ledger, mark in ((READY, "s", 100 + partition, last), (AUDIT, "", 200 + partition, -1)):
+        for topic, name, ledger in ((READY, "s", 100), (READY, "", 100), (AUDIT, "", 200)):
             yield {
-                "msg_topic": topic, "msg_partition": partition, "topic": "flow", "subscription": name, "mark_ledger": ledger,
-                "mark_entry": mark, "acknowledged": [], "ttl_ms": None, "first_ledger": ledger, "created_ts": None,
-                "rewrites": 0, "ingest_run": "r1",
+                "msg_topic": topic, "msg_partition": partition, "topic": "flow", "subscription": name,
+                "mark_ledger": ledger + partition, "mark_entry": last, "acknowledged": [], "ttl_ms": None,
+                "first_ledger": ledger + partition, "created_ts": None, "rewrites": 0, "ingest_run": run,
+                "audit": "wait" if topic == AUDIT else None,
                 "taken_ts": datetime.fromtimestamp((START + messages * SPACING) / 1e6, UTC),
             }  # fmt: skip
 

@@ -330,7 +330,8 @@ def _lane(  # what a row is made of
     subscription = spec.subscriptions[family.subscription]
     name = _cursor_name(topic, family.subscription)
     looks = reading.looks
-    mark = reading.at(looks[-1]).get(name) if looks else None
+    there = reading.at(looks[-1]) if looks else {}
+    mark, end = there.get(name), there.get("")
     behind = [_started(topic, subscription, name, reading)]
     behind += [one.last for one in reading.ranges if one.run in heard.unheard]
     behind += [begun(reading, name, heard.since)] if family.mode == WAITS else []
@@ -349,6 +350,7 @@ def _lane(  # what a row is made of
         "started_ledger": started[0] if started else None, "started_entry": started[1] if started else None,
         "first_ledger": first[0] if first else None, "first_entry": first[1] if first else None,
         "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
+        "stored_ledger": end.mark[0] if end else None, "stored_entry": end.mark[1] if end else None,
         "covered": False, "proved": False, "recorded": family.mode == "wait", "horizon": int(horizon),
         "read_at": mark.taken if mark else 0,
     }  # fmt: skip

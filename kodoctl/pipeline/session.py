@@ -43,6 +43,11 @@ _CONTEXT: Final = {
     "spark.speculation": "false",  # two attempts at once would read, or send, twice
     "spark.sql.codegen.cache.maxEntries": "2000",  # an audit has more than Spark's 100, and each would be compiled every time
     "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java four things for each expression of a plan
+    "spark.buffer.pageSize": "2m",  # each small table of a join takes one: by itself 64 MB of a heap of 2 GB on two cores
+    "spark.sql.ui.retainedExecutions": "50",  # kept without a page as well, with the words of each plan
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
 }
 _LOCAL: Final = {
     "spark.driver.host": "127.0.0.1",

@@ -55,7 +55,7 @@ class Cause(StrEnum):
     LET_GO = "a dead letter was let go, and neither a recall nor the ledger of recalls knows it"
     UNMET = "a recall sent it, says the ledger of recalls, and nothing that was read shows where"
     NO_RECORDS = "acknowledged, and the subscription keeps no records to prove more"
-    NOWHERE = "acknowledged, and the next place that its record names cannot have been stored then"
+    NOWHERE = "the next place that its record names cannot have been stored then, or was, and was not read"
     UNRECORDED = "the next place is stored, the record of the move is missing"
     NO_CURSOR = "the subscription is not on this partition, so nothing says what it acknowledged"
     UNCOVERED = "what would prove it was not read completely"

@@ -1,4 +1,4 @@
-"""Lines for the ledger: of a letter on its way, of a copy of one, and of one whose doubt is decided. Pure."""
+"""Lines for the ledger: of a letter on its way, of one that is let go unsent, and of one whose doubt is decided. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from kodoctl.recall.doubt import Verdict
 from kodoctl.recall.ledger import Entry, Event, Standing
-from kodoctl.recall.parcels import Copy, Orders, Parcel
+from kodoctl.recall.parcels import Further, Orders, Parcel
 from kodoctl.recall.plan import Action, RecallPlan, recall_id
 
 _DECIDED: Final = {
@@ -36,21 +36,25 @@ def line(plan: RecallPlan, parcel: Parcel, event: Event, orders: Orders, begins:
     )
 
 
-def copied(plan: RecallPlan, copy: Copy, sent: Standing, orders: Orders) -> Entry:
-    """Of a copy, by its own place, what is said of the letter that was sent."""
+def unsent(plan: RecallPlan, further: Further, sent: Standing, orders: Orders) -> Entry:
+    """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it, where one is
+    known.
+    """
+    position, published = further.letter
+    copy, run = further.first, plan.run if plan.again else ""
     return Entry(
         run=sent.run,
         event=sent.event,
-        recall_id=recall_id(plan.dead_topic, copy.position, copy.published, plan.run if plan.again else ""),
+        recall_id=recall_id(plan.dead_topic, position, published, run),
         dead_topic=plan.dead_topic,
-        position=str(copy.position),
+        position=str(position),
         at=orders.clock(),
         lane=sent.lane,
         number=sent.number,
         receipt=sent.receipt,
-        note=f"a copy of {copy.first.position}",
+        note=f"a copy of {copy.position}" if copy else "a letter that died again carries its recall id",
         who=orders.who,
-        published=copy.published,
+        published=published,
     )
 
 

@@ -30,13 +30,13 @@ from typing import Final
 from kodoctl.errors import RefusedError, error
 from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.pulsar.messages import Stored
-from kodoctl.recall.booking import copied, line
+from kodoctl.recall.booking import line, unsent
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
-from kodoctl.recall.letter import Position
-from kodoctl.recall.parcels import Bundle, Copy, Orders, Parcel, Report
-from kodoctl.recall.plan import Action, Chosen, RecallPlan
+from kodoctl.recall.letter import Letter, Position
+from kodoctl.recall.parcels import Bundle, Further, Orders, Parcel, Report
+from kodoctl.recall.plan import Action, Chosen, RecallPlan, recall_id
 from kodoctl.recall.receipts import Receipts
 from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
@@ -69,8 +69,8 @@ class Carrier:
         self._plan, self._cluster, self._ledger, self._edit, self._orders = plan, cluster, ledger, edit, orders
         self._helpers = helpers
         self._chosen = {one.position: one for one in plan.letters}
-        self._repeats = {position: one for one in plan.letters for position in one.repeats}
-        self._settle = set(plan.settle)
+        self._further = {one.position: Further(one) for one in plan.settle}
+        self._further |= {copy.position: Further(copy, one) for one in plan.letters for copy in one.repeats}
         self._known: dict[str, Standing] = {}
         self._lanes: dict[int, LaneSender] = {}
         self._begins: dict[int, str] = {}
@@ -156,7 +156,7 @@ class Carrier:
         return f"{self._plan.dead_topic}-partition-{number}"
 
     def _partitions(self) -> list[int]:
-        return sorted({position.partition for position in (*self._chosen, *self._repeats, *self._settle)})
+        return sorted({position.partition for position in (*self._chosen, *self._further)})
 
     def _open_lanes(self, open_ends: ExitStack) -> None:
         """Lanes of letters that are not settled yet, their doubts decided before anything is sent."""
@@ -185,16 +185,15 @@ class Carrier:
 
     def _partition(self, number: int, holder: Keeper) -> None:
         bundle, before = Bundle(), Bundle()  # what is gathered, and what is on its way meanwhile
-        waiting: list[Copy] = []
+        waiting: list[tuple[Further, object]] = []
         usual = self._orders.at_once or MOST_AT_ONCE
         most = min(usual, self._orders.pace.a_second)
         for position, stored in self._stored(number, holder):
             if self._orders.stop.is_set():
                 break
-            if position in self._settle:
-                self._acknowledge(holder, position, stored.token)
-            elif (first := self._repeats.get(position)) is not None:
-                waiting.append(Copy(first, position, stored.publish_time, stored.token))
+            if (further := self._further.get(position)) is not None:
+                if self._is_planned(further, letter_of(stored, self._plan.dead_topic, None)):
+                    waiting.append((further, stored.token))
             elif (chosen := self._chosen.get(position)) is not None:
                 self._met.add(position)
                 if (parcel := self._parcel(chosen, stored, holder)) is not None:
@@ -209,14 +208,32 @@ class Carrier:
         self._begin(bundle)
         self._finish(before, holder)
         self._finish(bundle, holder)
-        self._let_copies_go([one for one in waiting if self._settled(one.first)], holder)
+        self._let_go_unsent(waiting, holder)
         self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
 
-    def _let_copies_go(self, copies: list[Copy], holder: Keeper) -> None:
-        """Booked like the letters they are copies of, by their own places: else whoever audits takes them for removed."""
-        self._book([copied(self._plan, one, self._known[one.first.recall_id], self._orders) for one in copies])
-        for one in copies:
-            self._acknowledge(holder, one.position, one.token)
+    def _is_planned(self, further: Further, letter: Letter) -> bool:
+        """Whether the letter that was planned stands there."""
+        found = letter.publish_time == further.letter.published
+        found = found and (further.first is None or letter.digest == further.first.digest)
+        if not found:
+            self.report.elsewhere.append(f"{letter.position}: it is not the letter that was planned")
+        return found
+
+    def _let_go_unsent(self, waiting: list[tuple[Further, object]], holder: Keeper) -> None:
+        """Booked by their own places before they are acknowledged: else whoever audits takes them for removed."""
+        lines, free = [], []
+        for further, token in waiting:
+            first, salt = further.first, self._plan.run if self._plan.again else ""
+            own = self._known.get(recall_id(self._plan.dead_topic, *further.letter, salt))
+            sent = self._known.get(first.recall_id) if first else Standing(self._plan.run, Event.SENT)
+            if own is None or not own.settled:
+                if sent is None or sent.event is not Event.SENT:
+                    continue  # what it is a copy of was not sent: neither was it
+                lines.append(unsent(self._plan, further, sent, self._orders))
+            free.append((further.letter.position, token))
+        self._book(lines)
+        for position, token in free:
+            self._acknowledge(holder, position, token)
 
     def _stored(self, number: int, holder: Keeper) -> Iterator[tuple[Position, Stored]]:
         """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
@@ -233,7 +250,7 @@ class Carrier:
     def _wanted(self, number: int) -> set[Position]:
         """Positions of the plan whose entries the holder still has."""
         cursor = self._cluster.facts(self._part(number)).cursors.get(self._plan.holder)
-        everything = (*self._chosen, *self._repeats, *self._settle)
+        everything = (*self._chosen, *self._further)
         return {p for p in everything if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))}
 
     def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any, Final
 
 from kodoctl import __version__
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
 from kodoctl.recall.letter import Position
-from kodoctl.recall.plan import MAX_LETTERS, Action, Chosen, PlanLane, RecallPlan
+from kodoctl.recall.plan import MAX_LETTERS, Action, Chosen, Dated, PlanLane, RecallPlan
 
 FORMAT_VERSION: Final = 1
 HASH: Final = 12  # characters of the seal that people type
@@ -30,6 +31,7 @@ def _object(properties: Json) -> Json:
     return {"type": "object", "additionalProperties": False, "properties": properties, "required": sorted(properties)}
 
 
+_DATED: Final[Json] = {"type": "array", "items": _object({"position": _POSITION, "published": _COUNT})}
 SCHEMA: Final[Json] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "A recall plan of kodoctl, format 1",
@@ -61,9 +63,9 @@ SCHEMA: Final[Json] = {
         "letters": {"type": "array", "maxItems": MAX_LETTERS, "items": _object({
             "position": _POSITION, "published": _COUNT, "recall_id": {"type": "string", "pattern": "^[0-9a-f]{32}$"},
             "digest": {"type": "string", "pattern": "^[0-9a-f]{32}$"}, "lane": _COUNT, "number": _COUNT,
-            "repeats": {"type": "array", "items": _POSITION},
+            "repeats": _DATED,
         })},
-        "settle": {"type": "array", "items": _POSITION},
+        "settle": _DATED,
         "summary": _object({
             "read": _COUNT, "matched": _COUNT, "chosen": _COUNT, "by_reason": _COUNTS, "by_tenant": _COUNTS,
             "by_age": _COUNTS, "samples": {"type": "array", "items": {"type": "object"}}, "left_out": _COUNTS,
@@ -99,7 +101,7 @@ def to_json(plan: RecallPlan) -> Json:
         "edit": plan.edit,
         "lanes": [asdict(lane) for lane in plan.lanes],
         "letters": [_letter(one) for one in plan.letters],
-        "settle": [str(position) for position in plan.settle],
+        "settle": _dated(plan.settle),
         "summary": plan.summary,
     }
     return {**document, "seal": seal_of(document)}
@@ -166,8 +168,16 @@ def _letter(one: Chosen) -> Json:
         "digest": one.digest,
         "lane": one.lane,
         "number": one.number,
-        "repeats": [str(position) for position in one.repeats],
+        "repeats": _dated(one.repeats),
     }
+
+
+def _dated(letters: Iterable[Dated]) -> list[Json]:
+    return [{"position": str(one.position), "published": one.published} for one in letters]
+
+
+def _undated(letters: Iterable[Json]) -> tuple[Dated, ...]:
+    return tuple(Dated(Position.parse(one["position"]), one["published"]) for one in letters)
 
 
 def _from_json(document: Json) -> RecallPlan:
@@ -187,10 +197,10 @@ def _from_json(document: Json) -> RecallPlan:
                 one["digest"],
                 one["lane"],
                 one["number"],
-                tuple(map(Position.parse, one["repeats"])),
+                _undated(one["repeats"]),
             )
             for one in document["letters"]
         ),
-        settle=tuple(map(Position.parse, document["settle"])),
+        settle=_undated(document["settle"]),
         **plain,
     )

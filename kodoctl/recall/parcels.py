@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kodoctl.recall.ledger import Event
-from kodoctl.recall.letter import Letter, Position
+from kodoctl.recall.letter import Letter
 from kodoctl.recall.pace import Pace
-from kodoctl.recall.plan import Chosen
+from kodoctl.recall.plan import Chosen, Dated
 from kodoctl.topology.signing import Signer
 
 
@@ -58,13 +58,13 @@ class Orders:
     holds: bool = True
 
 
-class Copy(NamedTuple):
-    """A further copy of a chosen letter, acknowledged when that is settled. `published`: its own publish time, ms."""
+class Further(NamedTuple):
+    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent; None: a recall
+    before this plan sent it.
+    """
 
-    first: Chosen
-    position: Position
-    published: int
-    token: object
+    letter: Dated
+    first: Chosen | None = None
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kodoctl.recall.letter import Position
 
@@ -56,6 +56,13 @@ class PlanLane:
         return f"{self.topic}-partition-{self.partition}"
 
 
+class Dated(NamedTuple):
+    """A letter by its place and its publish time (ms), which together name it in every cluster."""
+
+    position: Position
+    published: int
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's lanes and
@@ -68,7 +75,7 @@ class Chosen:
     digest: str
     lane: int = 0
     number: int = 0
-    repeats: tuple[Position, ...] = ()
+    repeats: tuple[Dated, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +104,7 @@ class RecallPlan:
     edit: Mapping[str, Any] | None
     lanes: tuple[PlanLane, ...]
     letters: tuple[Chosen, ...]
-    settle: tuple[Position, ...]
+    settle: tuple[Dated, ...]
     summary: Json = field(default_factory=dict)
 
     @property

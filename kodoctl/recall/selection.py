@@ -11,7 +11,7 @@ from kodoctl.recall.condition import Condition
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Event, Standing
 from kodoctl.recall.letter import Letter, Position
-from kodoctl.recall.plan import Action, Chosen, LeftOut, PlanLane, partition_of, recall_id
+from kodoctl.recall.plan import Action, Chosen, Dated, LeftOut, PlanLane, partition_of, recall_id
 from kodoctl.recall.targets import Family
 from kodoctl.topology import control
 from kodoctl.topology.names import Level
@@ -71,10 +71,10 @@ class Selection:
         self.read = 0
         self.matched = 0
         self._candidates: dict[tuple[str, str], _Candidate] = {}
-        self._repeats: dict[tuple[str, str], list[Position]] = {}
+        self._repeats: dict[tuple[str, str], list[Dated]] = {}
         self._left_out: Counter[LeftOut] = Counter()
         self._why_not: Counter[str] = Counter()
-        self._settle: list[Position] = []
+        self._settle: list[Dated] = []
         self._seen_recalls: set[str] = set()
         self._asking: list[Letter] = []
         self._asking_size = 0
@@ -92,7 +92,7 @@ class Selection:
             self._seen_recalls.add(mark)
         standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
-            self._settle.append(letter.position)
+            self._settle.append(Dated(letter.position, letter.publish_time))
         if not chosen:
             return
         self.matched += 1
@@ -142,7 +142,7 @@ class Selection:
         """Copies of one message are one recall: a crash of a worker can leave two."""
         name = (letter.identity, letter.digest)
         if self._asked.action is Action.SEND and name in self._candidates:
-            self._repeats.setdefault(name, []).append(letter.position)
+            self._repeats.setdefault(name, []).append(Dated(letter.position, letter.publish_time))
             self._left_out[LeftOut.REPEAT] += 1
         elif len(self._candidates) >= self._asked.limit:
             self._left_out[LeftOut.BEYOND] += 1
@@ -165,11 +165,11 @@ class Selection:
             sample=_sample(letter) if len(self._candidates) < SAMPLES else None,
         )
 
-    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[Chosen, ...], tuple[Position, ...], Json]:
+    def finish(self) -> tuple[tuple[PlanLane, ...], tuple[Chosen, ...], tuple[Dated, ...], Json]:
         """Lanes, letters with their numbers, what is only to be acknowledged, and the summary."""
         self._take_those_not_done()
         kept = {name: one for name, one in self._candidates.items() if not self._proved_sent(one)}
-        sent = [one.position for name, one in self._candidates.items() if name not in kept]
+        sent = [Dated(one.position, one.published) for name, one in self._candidates.items() if name not in kept]
         if sent:
             self._left_out[LeftOut.ALREADY] += len(sent)
         lanes: dict[PlanLane, int] = {}

@@ -114,6 +114,33 @@ def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls)
     assert Counter(booked.values()) == Counter(dict.fromkeys(recalls.receipts(), 2)), "each by its own place"
 
 
+def test_a_copy_or_an_old_letter_that_is_not_the_planned_one_stays(recalls: Recalls) -> None:
+    from kodoctl.recall.document import seal_of
+
+    recalls.die([*range(3), *range(3)])
+    plan = recalls.plan("payload.n < 2")
+    plan["letters"][0]["repeats"][0]["published"] += 1
+    stored = {one.entry: one for one in recalls.stored(DLQ)}
+    for entry in (2, 5):
+        one = stored[entry]
+        position = f"{one.ledger}:{entry}:0:-1"
+        plan["settle"].append({"position": position, "published": one.publish_time + (entry == 5)})
+    plan["seal"] = seal_of(plan)
+    (recalls.workspace.folder / "p.json").write_text(json.dumps(plan), encoding="utf-8")
+    report = recalls.apply(code=1)
+    assert (report["sent"], len(report["elsewhere"]), report["acknowledged"]) == (2, 2, 4)
+    assert recalls.held() == {0, 2}, "a copy of the first, and the second of two"
+
+
+def test_a_letter_that_came_back_is_booked_before_it_is_let_go(recalls: Recalls) -> None:
+    recalls.die([1])
+    sent = recalls.plan()["letters"][0]["recall_id"]
+    recalls.die([1], **{"kodo-recall": sent})  # its recall, booked elsewhere, died
+    (settled,) = recalls.plan(file="q.json")["settle"]
+    assert recalls.apply(file="q.json")["acknowledged"] == 1
+    assert recalls.booked() == {settled["position"]: ""}
+
+
 def test_what_died_again_after_a_recall_is_not_recalled_in_circles(recalls: Recalls) -> None:
     recalls.die(range(3))
     recalls.die([7], **{"kodo-recall": "f" * 32})

@@ -112,9 +112,20 @@ def booked_before_the_first_range(w):
     w.lane = {"dead": {"first_ledger": w.ledger("dead"), "first_entry": 2}}
 
 
-@case("a dead letter let go by hand", LOSS, "1 message lost", lost=1)
+@case("one of a batch was moved to a lane that was empty when it was read, others of the batch are open", DOUBT,
+      "not proved done", unproved=1)  # fmt: skip
+def moved_out_of_sight(w):
+    message = w.store()
+    w.move(message, keep=False)
+    w.unacknowledged("ready", message)
+    w.lane = {"retrying": {"last_ledger": None, "last_entry": None}}
+
+
+@case("a dead letter let go by hand, and one that says it is another subscription's", LOSS, "2 messages lost", lost=2)
 def dead_letter_skipped(w):
     w.move(w.store(), "dead", event="dead")
+    message = w.store()
+    w.record(message, "dead", w.store("dead", message, for_subscription="shipping"))
     w.marks["dead"] = ((w.ledger("dead"), 99), [])
 
 
@@ -145,12 +156,15 @@ def recalled_before_the_first_range(w):
     "a recalled letter that was let go, into a lane that was empty when it was read, or is none",
     DOUBT,
     "not proved done",
-    unproved=2,
+    unproved=3,
 )
 def recalled_out_of_sight(w):
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
     w.letters[-1] = (*w.letters[-1][:-3], w.topic("gone"), *w.letters[-1][-2:])
+    letter = w.move(w.store(), "dead", event="dead")  # one of a batch that has others, which are held
+    w.recall(letter, keep=False)
+    w.unacknowledged("dead", letter)
     w.lane = {"retrying": {"last_ledger": None, "last_entry": None}}
 
 
@@ -171,7 +185,29 @@ def recalled_late(w):
     letter = w.move(w.store(), "dead", event="dead")
     w.recall(letter, keep=False)
     w.unacknowledged("dead", letter)
-    w.lane = {"retrying": {"last_ledger": w.ledger("retrying") - 1}}
+    behind = {"last_ledger": w.ledger("retrying") - 1, "stored_ledger": w.ledger("retrying") - 1}
+    w.lane = {"retrying": behind}
+
+
+@case("a dead letter that is there twice, recalled once", CLEAN, done=3)
+def recalled_with_its_copy(w):
+    for known in (True, False):
+        message = w.store()
+        copies = [w.move(message, "dead", event="dead", run=run, number=1) for run in (f"{known}-1", f"{known}-2")]
+        w.record(w.recall(*copies, known=known))
+
+
+@case("two clusters in one ledger of recalls: the other's line at the same place", DOUBT, "not proved done", done=2,
+      unproved=1)  # fmt: skip
+def two_clusters(w):
+    sent, unmet = (w.move(w.store(), "dead", event="dead") for _ in range(2))
+    there = w.record(w.recall(sent))
+    w.recall(unmet, keep=False, known=False)
+    lines = w.letters
+    others = [(*one[:5], one[5] + 1, *one[6:]) for one in lines]
+    w.letters = [*lines, (*others[0][:-1], f"{there.ledger}:77"), (*others[1][:-1], f"{there.ledger}:{there.entry}")]
+    w.discard(unmet)
+    w.letters[-1] = (*w.letters[-1][:5], 7, *w.letters[-1][6:])
 
 
 @case("a ledger of recalls that saw another cluster", LOSS, "1 message lost", dead=1, lost=1)

@@ -93,7 +93,7 @@ def test_from_tables_to_a_document(spark, tmp_path):
     file = tmp_path / "trade.yaml"
     file.write_text(FILE, encoding="utf-8")
     expansion = expand(load_topology(str(file)))
-    letters = [Letter(DEAD, 0, 9, 0, -1, int(SOME_TIME.timestamp() * 1000), "discarded", "r")]
+    letters = [Letter(DEAD, 0, 9, 0, -1, int(SOME_TIME.timestamp() * 1000), "discarded", "r", "r")]
     found = audit(spark, tables(spark, 4), expansion, letters=letters)
     assert (found["verdict"], found["reasons"]) == ("no loss", [])
     assert found["subscriptions"][0]["messages"] == {"discarded": 1, "done": 2}

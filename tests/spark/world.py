@@ -117,15 +117,17 @@ class World:
         )
         self.record(message, "skipped")
 
-    def recall(self, letter, *, keep=True, known=True, **columns):
-        """A dead letter is sent by kodoctl and let go; `known=False`: its broker had it, and nobody could read where."""
+    def recall(self, letter, *copies, keep=True, known=True, **columns):
+        """A dead letter is sent by kodoctl and let go with its copies; `known=False`: its broker had it, nobody could read where."""
         there = self.store("retrying", mid=letter.mid, keep=keep, recall=f"recall of {letter.id}", **columns)
-        self._book(letter, "sent", (there.topic, 0, f"{there.ledger}:{there.entry}" if known else ""))
+        where = f"recall of {letter.id}", there.topic, 0, f"{there.ledger}:{there.entry}" if known else ""
+        for one in (letter, *copies):
+            self._book(one, "sent", where)
         return there
 
     def discard(self, letter, **columns):
         """A dead letter is thrown away by kodoctl."""
-        self._book(letter, "discarded", ("", -1, ""), **columns)
+        self._book(letter, "discarded", ("", "", -1, ""), **columns)
 
     def _book(self, letter, settled, where, published=NOW - MINUTE):
         place = letter.topic, 0, letter.ledger, letter.entry, -1
@@ -146,7 +148,7 @@ class World:
                 "lane": 3 * self.family + at, "family": self.family, "topic": self.name, "msg_topic": self.topic(state),
                 "msg_partition": 0, "subscription": "billing", "state": state, "mark_ledger": mark[0], "mark_entry": mark[1],
                 "acknowledged": ranges, "aged_ledger": None, "aged_entry": None, "started_ledger": None, "started_entry": None, "first_ledger": None, "first_entry": None,
-                "last_ledger": self.ledger(state), "last_entry": LAST, "covered": True, "proved": self.mode == "wait",
+                "last_ledger": self.ledger(state), "last_entry": LAST, "stored_ledger": self.ledger(state), "stored_entry": LAST, "covered": True, "proved": self.mode == "wait",
                 "recorded": self.mode == "wait", "horizon": 10 * MINUTE, "read_at": NOW,
             }  # fmt: skip
             yield row | self.lane.get(state, {})

@@ -25,9 +25,7 @@ _FATES: Final = tuple(Fate)
 
 
 class Letter(NamedTuple):
-    """A dead letter that the ledger of recalls knows: `published` in ms, `settled` is `sent` or `discarded`. Of one that was
-    sent: the lane's topic and partition, and where it was stored there (`ledger:entry`, "": not known).
-    """
+    """A dead letter that the ledger of recalls knows, as kodoctl.pipeline.transforms.bookings.LETTERS."""
 
     msg_topic: str
     msg_partition: int
@@ -37,6 +35,7 @@ class Letter(NamedTuple):
     published: int
     settled: str
     recall_id: str
+    sending: str
     lane_topic: str = ""
     lane_part: int = -1
     receipt: str = ""

@@ -87,11 +87,11 @@ def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
         if topic.state is State.DEAD:
             for recall_id, one in standings(book.entries(topic.name.full)).items():
                 if one.event in _SETTLED:
-                    at = Position.parse(one.position)
-                    place = at.partition, at.ledger, at.entry, at.batch
+                    partition, ledger_, entry, batch = Position.parse(one.position)
+                    known = topic.name.full, partition, ledger_, entry, batch, one.published, _SETTLED[one.event]
                     lane, _, part = one.lane.rpartition("-partition-")
-                    where = lane, int(part or -1), one.receipt
-                    yield Letter(topic.name.full, *place, one.published, _SETTLED[one.event], recall_id, *where)
+                    sending = f"{one.run} {one.number} {one.lane}" if lane else recall_id
+                    yield Letter(*known, recall_id, sending, lane, int(part or -1), one.receipt)
 
 
 def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:

@@ -146,8 +146,8 @@ def _judgement(*, followed: bool) -> Column:
     absent = F.col("mark_ledger").isNull()
     return (
         F.when(~F.col("stored"), _of_absent())
-        .when(~F.col("meant"), _is(Fate.NOT_FOR_ME))
         .when(F.col("state") == "dead", _of_dead(absent))
+        .when(~F.col("meant"), _is(Fate.NOT_FOR_ME))
         .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
         .when(F.col("gone"), _of_gone(followed=followed))
@@ -181,10 +181,9 @@ def _of_dead(absent: Column) -> Column:
     return (
         F.when(F.col("sent"), _is(Fate.MOVING))
         .when(F.col("discarded"), _is(Fate.DISCARDED))
+        .when(F.col("claimed"), _is(Fate.UNPROVED, Cause.UNMET))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged() & F.col("claimed"), _is(Fate.UNPROVED, Cause.UNMET))
         .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
-        .when(F.col("claimed"), _is(Fate.MOVING))
         .otherwise(_is(Fate.DEAD))
     )
 
@@ -199,7 +198,7 @@ def _of_recorded(absent: Column, *, followed: bool) -> Column:
         .when(F.lit(followed) | ~F.col("astray"), _is(Fate.MOVING))
         # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
-        .when(_acknowledged(), _is(Fate.UNPROVED, Cause.NOWHERE))
+        .when(_acknowledged() | F.col("stranded"), _is(Fate.UNPROVED, Cause.NOWHERE))
         .otherwise(_is(Fate.MOVING))
     )
 

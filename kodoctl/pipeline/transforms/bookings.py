@@ -2,7 +2,8 @@
 
 A ledger may have seen several clusters, each of which counts its places anew, and a letter that a recall sent may be removed
 before anybody reads its lane. So a booking is believed where its dead letter was read at its place, with its publish time;
-of a letter that was deleted before, where its recall was read in a lane. What was sent is judged where it was stored.
+of a letter that was deleted before, where its recall was read in a lane. What was sent is judged where it was stored. These
+joins decide what is believed of a few letters; what became of a message is decided by its places (kodoctl.pipeline.transforms.places).
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
-  recall_id string, lane_topic string, lane_part int, receipt string
+  recall_id string, sending string, lane_topic string, lane_part int, receipt string
 """
 """A dead letter of the ledger: its place, its publish time in ms, and `sent` or `discarded`. Of one that was sent, the lane's
-topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already.
+topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already. `sending` is the same for
+letters that were sent as one message, which has the recall id of one of them.
 """
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
 _PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
@@ -32,8 +34,10 @@ def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
     there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
         F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
     )
-    landed = there.select(*_PLACE, (F.col("at") == F.col("published")).alias("landed")).distinct()
-    wanted = letters.where(F.col("settled") == "sent").select("recall_id", "lane_topic", "lane_part", "receipt")
+    landed = there.select(*_PLACE, "published", (F.col("at") == F.col("published")).alias("landed")).distinct()
+    wanted = letters.where(F.col("settled") == "sent").select(
+        "recall_id", "sending", "lane_topic", "lane_part", "receipt"
+    )
     at_receipt = (
         (F.col("msg_topic") == F.col("lane_topic"))
         & (F.col("msg_partition") == F.col("lane_part"))
@@ -44,13 +48,13 @@ def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
         .select("msg_topic", "msg_partition", "ledger", "entry", F.col("recall").alias("recall_id"))
         .join(F.broadcast(wanted), "recall_id", how="inner")
         .where((F.col("receipt") == _NOWHERE) | at_receipt)
-        .select("recall_id", F.lit(True).alias("arrived"))
+        .select("sending", F.lit(True).alias("arrived"))
         .distinct()
     )
     return (
-        letters.join(landed, list(_PLACE), how="left")
+        letters.join(landed, [*_PLACE, "published"], how="left")
         .where(F.coalesce("landed", F.lit(True)))
-        .join(arrived, "recall_id", how="left")
+        .join(arrived, "sending", how="left")
         .withColumns({name: F.coalesce(name, F.lit(False)) for name in ("landed", "arrived")})
     )
 
@@ -58,7 +62,7 @@ def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
 def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """`weighed` letters of `lanes`: (lane, ledger, entry, batch) of the dead letter; `sent`, `claimed` or `discarded`; and
     (to_lane, to_ledger, to_entry, to_batch) where it was sent to, null where that is not known, or behind what was read.
-    `claimed`: it was sent, says the ledger, and nothing that was read can tell what became of it.
+    `claimed`: it was sent, says the ledger, before the last look at the lane, and nothing that was read tells what became of it.
     """
     dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
     to = lanes.select(
@@ -68,28 +72,33 @@ def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
         "subscription",
         "last_ledger",
         "last_entry",
+        "stored_ledger",
+        "stored_entry",
     )
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
-    stored = {f"stored_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
-    read = F.struct("stored_ledger", "stored_entry") <= F.struct("last_ledger", "last_entry")
+    sent_to = {f"sent_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
+    there, told = F.struct("sent_ledger", "sent_entry"), F.col("sent_ledger").isNotNull()
+    read = F.col("last_ledger").isNotNull() & (there <= F.struct("last_ledger", "last_entry"))
+    after = F.col("stored_ledger").isNotNull() & (there > F.struct("stored_ledger", "stored_entry"))
     sent = F.col("settled") == "sent"
-    known = sent & F.col("landed") & F.coalesce(read & F.col("stored_ledger").isNotNull(), F.lit(False))
+    known = sent & F.col("landed") & F.coalesce(told & read, F.lit(False))
+    coming = sent & F.col("landed") & F.coalesce(told & after, F.lit(False))
     return (
-        letters.withColumns(stored)
+        letters.withColumns(sent_to)
         .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
         .join(F.broadcast(to), ["lane_topic", "lane_part", "subscription"], how="left")
-        .withColumn("known", known & F.col("last_ledger").isNotNull())
+        .withColumns({"known": known, "on_its_way": known | coming | (sent & F.col("arrived"))})
         .select(
             "lane",
             "ledger",
             "entry",
             F.col("batch_index").alias("batch"),
-            (F.col("known") | (sent & F.col("arrived"))).alias("sent"),
-            (sent & ~F.col("known") & ~F.col("arrived")).alias("claimed"),
+            F.col("on_its_way").alias("sent"),
+            (sent & ~F.col("on_its_way")).alias("claimed"),
             ((F.col("settled") == "discarded") & F.col("landed")).alias("discarded"),
             _where_known("target", "int").alias("to_lane"),
-            _where_known("stored_ledger", "bigint").alias("to_ledger"),
-            _where_known("stored_entry", "bigint").alias("to_entry"),
+            _where_known("sent_ledger", "bigint").alias("to_ledger"),
+            _where_known("sent_entry", "bigint").alias("to_entry"),
             F.when(F.col("known"), _ALONE).alias("to_batch"),
         )
     )

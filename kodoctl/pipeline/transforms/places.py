@@ -3,7 +3,7 @@
 A *place* is (lane, ledger, entry, batch index). A *lane* is one partition of a topic for one subscription that answers for
 its messages: every subscription of a ground for its ready topics, one for each waiting state and for its dead letters.
 Rows from messages, from workers' records and from the ledger of recalls are put under each other and grouped once by the
-place; no join of facts decides anything.
+place: no join of facts decides what became of a message.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ LANES: Final = """
   mark_ledger bigint, mark_entry bigint, aged_ledger bigint, aged_entry bigint,
   acknowledged array<struct<ledger:bigint,first:bigint,last:bigint>>,
   started_ledger bigint, started_entry bigint,
-  first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint,
+  first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint, stored_ledger bigint, stored_entry bigint,
   covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
 """
 """A row for each lane. `family`: number of (ground topic, subscription). `mark_*` and `acknowledged`: as in the
 table of cursors; null: the subscription is not on the partition. `aged_*`: what was read longer ago than the horizon, null:
 nothing. `started_*`: what the subscription may have begun behind, or what is known of its records; else null. `first_*` (null: its creation) and `last_*`: what was
-read. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has recorded; `proved`: and those
+read. `stored_*`: the last that was stored there at the last look, null: nobody looked. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has recorded; `proved`: and those
 records were all read. `horizon` in ms; `read_at`: when the cursor was read, ms since the epoch.
 """
 WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leave several
@@ -39,20 +39,20 @@ WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leav
 }  # fmt: skip
 _ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
 _DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
-_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT, _CLAIMED = (1 << bit for bit in range(7))
-_RECORDED: Final = 7  # bits from here on: a record of that weight
+_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT, _CLAIMED, _STRANDED = (1 << bit for bit in range(8))
+_RECORDED: Final = 8  # bits from here on: a record of that weight
 _COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", "next": "bigint", "deed": "bigint"}
 
 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, sent, claimed,
+    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, stranded, sent, claimed,
     discarded).
 
     `letters`: of kodoctl.pipeline.transforms.bookings.weighed. `identity` and `next`
     are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
     who speak of the place do not mean one message. `weight`: of the
     heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record, or a recall's receipt,
-    says that the next hop is here. `astray`: its own record names a next hop that cannot have been read. `sent`, `claimed`,
+    says that the next hop is here. `astray`: its own record names a next hop that cannot have been read; `stranded`: although that was there at the last look. `sent`, `claimed`,
     `discarded`: of kodoctl.pipeline.transforms.bookings.booked.
     """
     # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
@@ -91,6 +91,7 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
         .alias("deeds"),
         _has(_NAMED).alias("named"),
         _has(_ASTRAY).alias("astray"),
+        _has(_STRANDED).alias("stranded"),
         _has(_SENT).alias("sent"),
         _has(_CLAIMED).alias("claimed"),
         _has(_DISCARDED).alias("discarded"),
@@ -183,9 +184,13 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
         "subscription",
         "last_ledger",
         "last_entry",
+        "stored_ledger",
+        "stored_entry",
     )
     event, reached = F.col("event"), F.struct("target_ledger", "target_entry") <= F.struct("last_ledger", "last_entry")
     seen = (F.col("target_ledger") >= 0) & F.col("last_ledger").isNotNull() & reached
+    astray = event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False))
+    there = F.struct("target_ledger", "target_entry") <= F.struct("stored_ledger", "stored_entry")
     return (
         _split(_split(transitions, "id", ""), "target_id", "target_")
         .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
@@ -194,7 +199,8 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
             *_row(
                 facts=_facts(
                     *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
-                    (event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False)), _ASTRAY),
+                    (astray, _ASTRAY),
+                    (astray & F.col("stored_ledger").isNotNull() & there, _STRANDED),
                 ),
                 # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
                 identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),

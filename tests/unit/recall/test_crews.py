@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kodoctl.recall.crews import crews
 from kodoctl.recall.letter import Position
-from kodoctl.recall.plan import Action, Chosen, PlanLane, RecallPlan
+from kodoctl.recall.plan import Action, Chosen, Dated, PlanLane, RecallPlan
 
 
 def _plan(lanes: list[int]) -> RecallPlan:
@@ -18,7 +18,7 @@ def _plan(lanes: list[int]) -> RecallPlan:
     letters = []
     for entry, lane in enumerate(lanes):
         numbers[lane] += 1
-        copies = (Position(0, 2, entry),) if entry % 3 == 0 else ()
+        copies = (Dated(Position(0, 2, entry), 5),) if entry % 3 == 0 else ()
         letters.append(Chosen(Position(0, 1, entry), 5, f"{entry:032x}", "d", lane, numbers[lane], copies))
     known: dict[str, Any] = dict.fromkeys(
         ("cluster", "environment", "to", "edit"), None
@@ -26,7 +26,7 @@ def _plan(lanes: list[int]) -> RecallPlan:
     return RecallPlan(
         action=Action.SEND, run="r", made_at=1, dead_partitions=1, limit=9, again=False,
         lanes=tuple(PlanLane("t", number, False, 8) for number in range(8)), letters=tuple(letters),
-        settle=(Position(0, 9, 9),), **known,
+        settle=(Dated(Position(0, 9, 9), 5),), **known,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from kodoctl.recall.ledger import Entry, Event, highest_booked, standings
 from kodoctl.recall.letter import NotJsonError, Position
 from kodoctl.recall.pace import Pace
 from kodoctl.recall.parcels import Report
-from kodoctl.recall.plan import Action, Chosen, PlanLane, RecallPlan
+from kodoctl.recall.plan import Action, Chosen, Dated, PlanLane, RecallPlan
 from tests.unit.recall.making import DEAD, NOW, letter
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v1.json"
@@ -39,8 +39,8 @@ SUMMARY = {
 PLAN = RecallPlan(
     Action.SEND, "20270115-080000-abcd0123", NOW, None, "trade", "trade.yaml", None, "orders", "billing", DEAD, 1, "kodo-hold",
     "true", None, 10, again=False, because="", edit={"a": 1}, lanes=(LANE,),
-    letters=(Chosen(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (Position(0, 1, 3),)),),
-    settle=(Position(0, 1, 9),), summary=SUMMARY,
+    letters=(Chosen(Position(0, 1, 2, 3), 5, "a" * 32, "b" * 32, 0, 1, (Dated(Position(0, 1, 3), 6),)),),
+    settle=(Dated(Position(0, 1, 9), 7),), summary=SUMMARY,
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from kodoctl.recall.condition import parse
 from kodoctl.recall.edit import Edit
 from kodoctl.recall.ledger import Event, Standing
 from kodoctl.recall.letter import NotJsonError, Position, parse_json, tenant_of
-from kodoctl.recall.plan import Action, partition_of, recall_id
+from kodoctl.recall.plan import Action, Dated, partition_of, recall_id
 from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.selection import Asked, Selection, age_of
 from kodoctl.recall.targets import check_target, family_of, fits
@@ -117,7 +117,7 @@ def test_copies_of_a_message_are_one_recall_but_another_payload_is_another_messa
     copies = [letter(1, entry=entry, origin="5:1:0:-1") for entry in (1, 2, 3)]
     _, chosen, _, summary = select(tmp_path, [*copies, letter(2, entry=4, origin="5:1:0:-1")])
     assert [one.position.entry for one in chosen] == [1, 4]
-    assert [position.entry for position in chosen[0].repeats] == [2, 3]
+    assert [one.position.entry for one in chosen[0].repeats] == [2, 3]
     assert summary["left_out"] == {"repeat": 2}
     _, discarded, _, _ = select(tmp_path, copies, action=Action.DISCARD)
     assert len(discarded) == 3
@@ -155,7 +155,7 @@ def test_what_the_ledger_knows_is_not_taken_twice(tmp_path: Path, event: Event, 
 def test_letters_that_an_earlier_recall_left_with_the_holder_are_settled_whatever_the_condition(tmp_path: Path) -> None:
     known = standing("1:3:0:-1", Event.SENT)
     _, chosen, settle, summary = select(tmp_path, [letter(1, entry=3)], known=known, where="false")
-    assert (chosen, settle, summary["left_out"]) == ((), (Position(0, 1, 3),), {})
+    assert (chosen, settle, summary["left_out"]) == ((), (Dated(Position(0, 1, 3), NOW - 1000),), {})
 
 
 def test_a_ledger_of_another_cluster_says_nothing_of_the_letter_at_the_same_place(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_letter_whose_recall_came_back_was_sent_even_if_the_ledger_is_gone(tmp
     back = letter(1, entry=9, recall=recall_id(DEAD, first.position, first.publish_time))
     _, chosen, settle, summary = select(tmp_path, [first, other, back])
     assert [one.position.entry for one in chosen] == [2]
-    assert settle == (first.position,)
+    assert settle == (Dated(first.position, first.publish_time),)
     assert summary["left_out"] == {"already": 1, "recalled": 1}
 
 
