@@ -88,7 +88,7 @@ class _View(Progress):
     def batch(self, landed: Landed) -> None:
         """Each batch that counts."""
         holes = f", {many(len(landed.holes), 'range')} not full" if landed.holes else ""
-        what, rate = "no messages yet; where every partition begins is noted,", ""
+        what, rate = "no new messages; how far every partition is, is noted,", ""
         if landed.events:
             what = f"{many(landed.events, 'message')}, {many(landed.transitions, 'audit record')}, {landed.size / 1e6:.1f} MB"
             rate = f" ({landed.events / max(landed.seconds, 0.001):,.0f}/s)"

@@ -227,8 +227,10 @@ class Carrier:
             own = self._known.get(recall_id(self._plan.dead_topic, *further.letter, salt))
             sent = self._known.get(first.recall_id) if first else Standing(self._plan.run, Event.SENT)
             if own is None or not own.settled:
-                if sent is None or sent.event is not Event.SENT:
-                    continue  # what it is a copy of was not sent: neither was it
+                if sent is None or sent.event is not Event.SENT:  # what it is a copy of was not sent: neither was it
+                    if sent is not None and sent.settled:
+                        self.report.elsewhere.append(f"{further.letter.position}: its first was discarded: plan again")
+                    continue
                 lines.append(unsent(self._plan, further, sent, self._orders))
             free.append((further.letter.position, token))
         self._book(lines)

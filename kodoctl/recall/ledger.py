@@ -30,7 +30,7 @@ SETTLED = frozenset({Event.SENT, Event.DISCARDED})
 
 class Entry(NamedTuple):
     """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the broker
-    had it, and nobody could read where; `published`: the letter's own publish time, ms; `payload`: the old one of an edited letter.
+    had it already, and nobody read where; `published`: the letter's own publish time, ms; `payload`: the old one of an edited letter.
     """
 
     run: str

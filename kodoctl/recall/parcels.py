@@ -59,8 +59,8 @@ class Orders:
 
 
 class Further(NamedTuple):
-    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent; None: a recall
-    before this plan sent it.
+    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent; None: it was
+    sent, or discarded, before this plan.
     """
 
     letter: Dated

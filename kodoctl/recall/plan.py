@@ -81,7 +81,7 @@ class Chosen:
 @dataclass(frozen=True)
 class RecallPlan:
     """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier recall
-    sent, which the holder still has.
+    sent or discarded, which the holder still has.
     """
 
     action: Action

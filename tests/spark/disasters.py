@@ -162,7 +162,7 @@ def recalled_out_of_sight(w):
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
     w.letters[-1] = (*w.letters[-1][:-3], w.topic("gone"), *w.letters[-1][-2:])
-    letter = w.move(w.store(), "dead", event="dead")  # one of a batch that has others, which are held
+    letter = w.move(w.store(), "dead", event="dead", batch=0)  # others of its batch are held
     w.recall(letter, keep=False)
     w.unacknowledged("dead", letter)
     w.lane = {"retrying": {"last_ledger": None, "last_entry": None}}
@@ -180,11 +180,12 @@ def had_already(w):
     w.recall(w.move(w.store(), "dead", event="dead"), keep=False, known=False)
 
 
-@case("a letter recalled after the reading", CLEAN, moving=1)
+@case("letters recalled after the reading, and how the broker had one already", CLEAN, moving=2)
 def recalled_late(w):
     letter = w.move(w.store(), "dead", event="dead")
+    w.recall(w.move(w.store(), "dead", event="dead"), keep=False, known=False)
     w.recall(letter, keep=False)
-    w.unacknowledged("dead", letter)
+    del w.marks["dead"]
     behind = {"last_ledger": w.ledger("retrying") - 1, "stored_ledger": w.ledger("retrying") - 1}
     w.lane = {"retrying": behind}
 
@@ -249,6 +250,13 @@ def moved_twice(w):
     message = w.store()
     for run, number in (("w-1", None), ("w-2", 1)):
         w.record(w.move(message, run=run, number=number))
+
+
+@case("moved over a connection that broke: the broker had it already, and does not say where", CLEAN, done=2)
+def moved_already(w):
+    message = w.store()
+    w.record(w.store("retrying", message))
+    w.record(message, "moved", target_topic=w.topic("retrying"), target_id="-1:-1:0:-1")
 
 
 @case("sent twice by its producer, both done", CLEAN, twice=1)

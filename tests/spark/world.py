@@ -30,6 +30,7 @@ class Message:
     hop: int
     ledger: int
     entry: int
+    batch: int
 
 
 @dataclass
@@ -60,16 +61,16 @@ class World:
     def ledger(self, state):
         return 100 * (self.family + 1) + ["ready", "retrying", "dead"].index(state)
 
-    def store(self, state="ready", of=None, *, mid=None, kodo_id=None, age=MINUTE, keep=True, **columns):
+    def store(self, state="ready", of=None, *, mid=None, kodo_id=None, age=MINUTE, keep=True, batch=-1, **columns):
         """A message is stored; `keep=False`: and removed before anybody reads it."""
         ledger, entry = self.ledger(state), next(self._entries[state])
-        place = f"{ledger}:{entry}:0:-1"
+        place = f"{ledger}:{entry}:0:{batch}"
         mid = mid or (of.mid if of else place)
         identity = kodo_id or (of.identity if of else mid)
-        found = Message(self.topic(state), place, mid, identity, of.hop + 1 if of else 0, ledger, entry)
+        found = Message(self.topic(state), place, mid, identity, of.hop + 1 if of else 0, ledger, entry, batch)
         if keep:
             row = {
-                "msg_topic": found.topic, "msg_partition": 0, "ledger": ledger, "entry": entry, "batch_index": -1, "mid": mid,
+                "msg_topic": found.topic, "msg_partition": 0, "ledger": ledger, "entry": entry, "batch_index": batch, "mid": mid,
                 "kodo_id": identity if identity != mid else None, "state": state, "hop": found.hop, "recall": None,
                 "for_subscription": None, "seq_run": None, "seq_partition": None, "seq_number": None, "seq_high": None,
                 "seq_void": None, "seq_end": None,
@@ -90,9 +91,9 @@ class World:
         )  # fmt: skip
         return message
 
-    def move(self, message, to="retrying", *, event="moved", keep=True, **columns):
+    def move(self, message, to="retrying", *, event="moved", keep=True, batch=-1, **columns):
         """A worker moves it and records that."""
-        there = self.store(to, message, keep=keep)
+        there = self.store(to, message, keep=keep, batch=batch)
         self.record(message, event, there, **columns)
         return there
 
@@ -130,7 +131,7 @@ class World:
         self._book(letter, "discarded", ("", "", -1, ""), **columns)
 
     def _book(self, letter, settled, where, published=NOW - MINUTE):
-        place = letter.topic, 0, letter.ledger, letter.entry, -1
+        place = letter.topic, 0, letter.ledger, letter.entry, letter.batch
         self.letters.append((*place, published, settled, f"recall of {letter.id}", *where))
         self.marks["dead"] = ((self.ledger("dead"), LAST), [])
 

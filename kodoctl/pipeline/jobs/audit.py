@@ -88,12 +88,13 @@ def judging(
     lanes = small_table(spark, ground.lanes, LANES)
     known_letters = list(letters)
     booked = small_table(spark, known_letters, LETTERS if known_letters else WEIGHED)
-    settled = weighed(booked, tables.events) if known_letters else booked
+    settled = weighed(booked, tables.events).persist() if known_letters else booked
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
         yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))
     finally:
         known.unpersist()
+        settled.unpersist()
 
 
 def audit(

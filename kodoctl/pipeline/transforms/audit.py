@@ -181,7 +181,9 @@ def _of_dead(absent: Column) -> Column:
     return (
         F.when(F.col("sent"), _is(Fate.MOVING))
         .when(F.col("discarded"), _is(Fate.DISCARDED))
-        .when(F.col("claimed"), _is(Fate.UNPROVED, Cause.UNMET))
+        # Cursors know whole entries: a letter that others of its batch hold up may have been let go long before.
+        .when(F.col("claimed") & (absent | _acknowledged() | (F.col("batch") >= 0)), _is(Fate.UNPROVED, Cause.UNMET))
+        .when(F.col("claimed"), _is(Fate.MOVING))
         .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
         .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
         .otherwise(_is(Fate.DEAD))

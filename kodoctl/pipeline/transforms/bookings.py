@@ -62,7 +62,8 @@ def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
 def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     """`weighed` letters of `lanes`: (lane, ledger, entry, batch) of the dead letter; `sent`, `claimed` or `discarded`; and
     (to_lane, to_ledger, to_entry, to_batch) where it was sent to, null where that is not known, or behind what was read.
-    `claimed`: it was sent, says the ledger, before the last look at the lane, and nothing that was read tells what became of it.
+    `claimed`: it was sent, says the ledger, before the last look at the lane or nobody knows where, and nothing that was read
+    tells what became of it.
     """
     dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
     to = lanes.select(

@@ -190,7 +190,8 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     event, reached = F.col("event"), F.struct("target_ledger", "target_entry") <= F.struct("last_ledger", "last_entry")
     seen = (F.col("target_ledger") >= 0) & F.col("last_ledger").isNotNull() & reached
     astray = event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False))
-    there = F.struct("target_ledger", "target_entry") <= F.struct("stored_ledger", "stored_entry")
+    looked = (F.col("target_ledger") >= 0) & F.col("stored_ledger").isNotNull()
+    there = looked & (F.struct("target_ledger", "target_entry") <= F.struct("stored_ledger", "stored_entry"))
     return (
         _split(_split(transitions, "id", ""), "target_id", "target_")
         .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
@@ -200,7 +201,7 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
                 facts=_facts(
                     *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
                     (astray, _ASTRAY),
-                    (astray & F.col("stored_ledger").isNotNull() & there, _STRANDED),
+                    (astray & there, _STRANDED),
                 ),
                 # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
                 identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),
@@ -215,8 +216,10 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     to = lanes.select(
         "lane", F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part"), "subscription"
     )
-    moved = _split(transitions.where(F.col("event").isin(*_ONWARD)), "target_id", "")
-    handed = _split(transitions.where(F.col("event") == Event.TRANSFERRED.value), "target_id", "")
+    told = _split(transitions, "target_id", "").where(
+        "ledger >= 0"
+    )  # -1: the broker had it already, and does not say where
+    moved, handed = told.where(F.col("event").isin(*_ONWARD)), told.where(F.col("event") == Event.TRANSFERRED.value)
     row = _row(facts=F.lit(_NAMED), identity=F.xxhash64("identity"))
     other = _row(facts=F.lit(_NAMED))
     return (
