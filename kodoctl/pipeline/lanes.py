@@ -23,6 +23,7 @@ from kodoctl.topology.names import HOLDER, Level, State
 from kodoctl.topology.units import Duration
 
 GRACE: Final = Duration(600_000)  # what a message may be open beyond its horizon: workers are busy, or starting
+NAMELESS: Final = ""  # of the row of cursors that each partition has, whatever subscriptions it has: what is stored
 Place = tuple[int, int]
 """(ledger, entry)."""
 Key = tuple[str, int]
@@ -331,7 +332,7 @@ def _lane(  # what a row is made of
     name = _cursor_name(topic, family.subscription)
     looks = reading.looks
     there = reading.at(looks[-1]) if looks else {}
-    mark, end = there.get(name), there.get("")
+    mark, end = there.get(name), there.get(NAMELESS)
     behind = [_started(topic, subscription, name, reading)]
     behind += [one.last for one in reading.ranges if one.run in heard.unheard]
     behind += [begun(reading, name, heard.since)] if family.mode == WAITS else []

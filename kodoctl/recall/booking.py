@@ -7,7 +7,7 @@ from typing import Final
 from kodoctl.recall.doubt import Verdict
 from kodoctl.recall.ledger import Entry, Event, Standing
 from kodoctl.recall.parcels import Further, Orders, Parcel
-from kodoctl.recall.plan import Action, RecallPlan, recall_id
+from kodoctl.recall.plan import Action, RecallPlan
 
 _DECIDED: Final = {
     Verdict.STORED: (Event.SENT, "read back from its lane"),
@@ -41,11 +41,11 @@ def unsent(plan: RecallPlan, further: Further, sent: Standing, orders: Orders) -
     known.
     """
     position, published = further.letter
-    copy, run = further.first, plan.run if plan.again else ""
+    copy = further.first
     return Entry(
         run=sent.run,
         event=sent.event,
-        recall_id=recall_id(plan.dead_topic, position, published, run),
+        recall_id=plan.recall_id_of(further.letter),
         dead_topic=plan.dead_topic,
         position=str(position),
         at=orders.clock(),

@@ -36,7 +36,7 @@ from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
 from kodoctl.recall.letter import Letter, Position
 from kodoctl.recall.parcels import Bundle, Further, Orders, Parcel, Report
-from kodoctl.recall.plan import Action, Chosen, RecallPlan, recall_id
+from kodoctl.recall.plan import Action, Chosen, RecallPlan
 from kodoctl.recall.receipts import Receipts
 from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
@@ -223,16 +223,16 @@ class Carrier:
         """Booked by their own places before they are acknowledged: else whoever audits takes them for removed."""
         lines, free = [], []
         for further, token in waiting:
-            first, salt = further.first, self._plan.run if self._plan.again else ""
-            own = self._known.get(recall_id(self._plan.dead_topic, *further.letter, salt))
+            place, first = further.letter.position, further.first
             sent = self._known.get(first.recall_id) if first else Standing(self._plan.run, Event.SENT)
-            if own is None or not own.settled:
-                if sent is None or sent.event is not Event.SENT:  # what it is a copy of was not sent: neither was it
-                    if sent is not None and sent.settled:
-                        self.report.elsewhere.append(f"{further.letter.position}: its first was discarded: plan again")
-                    continue
+            own = self._known.get(self._plan.recall_id_of(further.letter))
+            if own is not None and own.settled:
+                free.append((place, token))
+            elif sent is not None and sent.event is Event.SENT:
                 lines.append(unsent(self._plan, further, sent, self._orders))
-            free.append((further.letter.position, token))
+                free.append((place, token))
+            elif sent is not None and sent.settled:
+                self.report.elsewhere.append(f"{place}: its first was discarded: plan again")
         self._book(lines)
         for position, token in free:
             self._acknowledge(holder, position, token)

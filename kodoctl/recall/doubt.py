@@ -32,7 +32,7 @@ class Verdict(Enum):
 @dataclass(frozen=True, slots=True)
 class ReadBack:
     """Recall id -> where it was found (`ledger:entry`) on a lane since the run began there; `whole`: nothing in between was
-    trimmed away.
+    trimmed away. As it is made: the lane may not be read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -44,11 +44,9 @@ def needs_reading(watermark: int, booked: int) -> bool:
     return watermark < max(booked, 1)
 
 
-def judge(
-    doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: ReadBack | None
-) -> dict[str, Verdict]:
-    """`doubts`: recall id -> number; `age` of the oldest intent in ms; `read_back` None: the lane may not be read."""
-    found, whole = (read_back.found, read_back.whole) if read_back else ({}, False)
+def judge(doubts: Mapping[str, int], watermark: int, booked: int, age: int, read_back: ReadBack) -> dict[str, Verdict]:
+    """`doubts`: recall id -> number; `age` of the oldest intent in ms."""
+    found, whole = read_back.found, read_back.whole
     young = watermark < 0 and booked == 0 and age < SOUND_FOR  # never a receipt: the first letters of a lane
     sure = whole or young or not needs_reading(watermark, booked)
 

@@ -116,6 +116,10 @@ class RecallPlan:
         """Milliseconds since it was made; 0 where the clock that made it was ahead."""
         return max(0, now - self.made_at)
 
+    def recall_id_of(self, letter: Dated) -> str:
+        """The name of a letter's recall by this plan."""
+        return recall_id(self.dead_topic, *letter, self.run if self.again else "")
+
     @property
     def empty(self) -> bool:
         """Nothing to do."""

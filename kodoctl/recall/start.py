@@ -81,13 +81,13 @@ def settle_doubts(
         numbers = {recall_id: one.number for recall_id, one in doubts.items()}
         for recall_id, verdict in judge(numbers, watermark, highest, age, read_back).items():
             if verdict is not Verdict.SEND:
-                place = read_back.found.get(recall_id, "") if read_back else ""
+                place = read_back.found.get(recall_id, "")
                 found.append(decided(plan, recall_id, doubts[recall_id], verdict, now, place))
     return found
 
 
-def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> ReadBack | None:
-    """The lane since the run began there; None where this role may not read it. A letter is where it stands first, and alone:
+def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> ReadBack:
+    """The lane since the run began there, if this role may read it. A letter is where it stands first, and alone:
     whoever moved it on kept its recall id.
     """
     facts = cluster.facts(part)
@@ -101,6 +101,6 @@ def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> R
             if (recall_id := stored.properties.get(control.RECALL, "")) in doubts:
                 found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
     except KodoctlError:
-        return None
+        return ReadBack()
     whole = bool(begins) and (begin[0] < 0 or facts.first_ledger <= begin[0])
     return ReadBack(found, whole)

@@ -71,7 +71,7 @@ def test_a_lost_message_is_named(found):
 
 
 def test_the_newest_message_and_first_hops_without_a_number(spark):
-    one = disasters.World("numbers")
+    one = world.World("numbers")
     one.number(1)
     one.move(one.done(age=-5))
     row = overview(spark.createDataFrame(one.events, world.EVENTS)).collect()[0]

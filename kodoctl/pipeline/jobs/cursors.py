@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from kodoctl.pipeline.landing import Landing, read_at
-from kodoctl.pipeline.lanes import mode_of
+from kodoctl.pipeline.lanes import NAMELESS, mode_of
 from kodoctl.pipeline.schema import CURSORS
 from kodoctl.pipeline.source.asking import History, histories, internal_stats
 from kodoctl.pipeline.source.ranges import part_name
@@ -17,7 +17,6 @@ from kodoctl.pulsar.messages import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
 
-_NAMELESS: Final = ""  # of the row that each partition has, whatever subscriptions it has
 _ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
 Row = dict[str, Any]
 
@@ -56,7 +55,7 @@ def last_looks(landing: Landing) -> dict[str, History]:
     return {
         part_name(row["msg_topic"], row["msg_partition"]): History(row["created_ts"], row["rewrites"])
         for row in rows
-        if row["subscription"] == _NAMELESS
+        if row["subscription"] == NAMELESS
     }
 
 
@@ -82,7 +81,7 @@ def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -
     ledgers = sorted(int(one["ledgerId"]) for one in stats.get("ledgers") or ())
     declared = {name: data for name, data in (stats.get("cursors") or {}).items() if name in names}
     stored = {"markDeletePosition": str(stats.get("lastConfirmedEntry", "-1:-1"))}
-    for name, data in {_NAMELESS: stored, **declared}.items():
+    for name, data in {NAMELESS: stored, **declared}.items():
         cursor = cursor_of(data)
         yield {
             "msg_partition": number,

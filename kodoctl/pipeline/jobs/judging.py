@@ -87,11 +87,18 @@ def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
         if topic.state is State.DEAD:
             for recall_id, one in standings(book.entries(topic.name.full)).items():
                 if one.event in _SETTLED:
-                    partition, ledger_, entry, batch = Position.parse(one.position)
-                    known = topic.name.full, partition, ledger_, entry, batch, one.published, _SETTLED[one.event]
                     lane, _, part = one.lane.rpartition("-partition-")
-                    sending = f"{one.run} {one.number} {one.lane}" if lane else recall_id
-                    yield Letter(*known, recall_id, sending, lane, int(part or -1), one.receipt)
+                    yield Letter(
+                        topic.name.full,
+                        *Position.parse(one.position),
+                        published=one.published,
+                        settled=_SETTLED[one.event],
+                        recall_id=recall_id,
+                        sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
+                        lane_topic=lane,
+                        lane_part=int(part or -1),
+                        receipt=one.receipt,
+                    )
 
 
 def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:

@@ -13,6 +13,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
+from kodoctl.pipeline.transforms.ends import ends, was_read, was_stored
+
 LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
   recall_id string, sending string, lane_topic string, lane_part int, receipt string
@@ -66,28 +68,19 @@ def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
     tells what became of it.
     """
     dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
-    to = lanes.select(
-        F.col("lane").alias("target"),
-        F.col("msg_topic").alias("lane_topic"),
-        F.col("msg_partition").alias("lane_part"),
-        "subscription",
-        "last_ledger",
-        "last_entry",
-        "stored_ledger",
-        "stored_entry",
-    )
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
     sent_to = {f"sent_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
-    there, told = F.struct("sent_ledger", "sent_entry"), F.col("sent_ledger").isNotNull()
-    read = F.col("last_ledger").isNotNull() & (there <= F.struct("last_ledger", "last_entry"))
-    after = F.col("stored_ledger").isNotNull() & (there > F.struct("stored_ledger", "stored_entry"))
-    sent = F.col("settled") == "sent"
-    known = sent & F.col("landed") & F.coalesce(told & read, F.lit(False))
-    coming = sent & F.col("landed") & F.coalesce(told & after, F.lit(False))
+    sent, looked = F.col("settled") == "sent", F.col("stored_ledger").isNotNull()
+    known = sent & F.col("landed") & was_read(*sent_to)
+    coming = (
+        sent & F.col("landed") & (F.coalesce(F.col("sent_ledger") >= 0, F.lit(False)) & looked & ~was_stored(*sent_to))
+    )
     return (
         letters.withColumns(sent_to)
         .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
-        .join(F.broadcast(to), ["lane_topic", "lane_part", "subscription"], how="left")
+        .join(
+            F.broadcast(ends(lanes, "lane_topic", "lane_part")), ["lane_topic", "lane_part", "subscription"], how="left"
+        )
         .withColumns({"known": known, "on_its_way": known | coming | (sent & F.col("arrived"))})
         .select(
             "lane",

@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.bookings import booked
+from kodoctl.pipeline.transforms.ends import ends, was_read, was_stored
 from kodoctl.topology.audit import MAX_TEXT, Event
 from kodoctl.topology.control import MAX_ID
 
@@ -178,30 +179,22 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
 def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     """A record counts where it says that the message was. It is `astray` when the next hop it names cannot have been read."""
     own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
-    ends = lanes.select(
-        F.col("msg_topic").alias("target_topic"),
-        F.col("msg_partition").alias("target_part"),
-        "subscription",
-        "last_ledger",
-        "last_entry",
-        "stored_ledger",
-        "stored_entry",
-    )
-    event, reached = F.col("event"), F.struct("target_ledger", "target_entry") <= F.struct("last_ledger", "last_entry")
-    seen = (F.col("target_ledger") >= 0) & F.col("last_ledger").isNotNull() & reached
-    astray = event.isin(*_ONWARD) & ~F.coalesce(seen, F.lit(False))
-    looked = (F.col("target_ledger") >= 0) & F.col("stored_ledger").isNotNull()
-    there = looked & (F.struct("target_ledger", "target_entry") <= F.struct("stored_ledger", "stored_entry"))
+    event = F.col("event")
+    astray = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
     return (
         _split(_split(transitions, "id", ""), "target_id", "target_")
         .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
-        .join(F.broadcast(ends), ["target_topic", "target_part", "subscription"], how="left")
+        .join(
+            F.broadcast(ends(lanes, "target_topic", "target_part")),
+            ["target_topic", "target_part", "subscription"],
+            how="left",
+        )
         .select(
             *_row(
                 facts=_facts(
                     *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
                     (astray, _ASTRAY),
-                    (astray & there, _STRANDED),
+                    (astray & was_stored("target_ledger", "target_entry"), _STRANDED),
                 ),
                 # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
                 identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),

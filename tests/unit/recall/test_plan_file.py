@@ -155,8 +155,8 @@ def test_a_letter_that_is_booked_twice_is_where_a_line_says(order: int) -> None:
 
 DOUBTS = [
     # watermark, booked, age, read back -> verdict
-    (5, 3, 0, None, Verdict.SEND),  # the broker remembers: it drops what it has
-    (3, 3, 10**9, None, Verdict.SEND),
+    (5, 3, 0, ReadBack(), Verdict.SEND),  # the broker remembers: it drops what it has
+    (3, 3, 10**9, ReadBack(), Verdict.SEND),
     (5, 3, 0, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),  # read back: not even sent again
     (
         5,
@@ -168,12 +168,12 @@ DOUBTS = [
     (3, 3, 0, ReadBack({"y": "7:0"}, whole=True), Verdict.SEND),
     (4, 9, 0, ReadBack({"y": "7:0"}, whole=True), Verdict.MISSED),
     (5, 3, 0, ReadBack({"y": "7:0"}, whole=False), Verdict.SEND),
-    (-1, 0, 0, None, Verdict.SEND),  # the very first bundle, a moment ago
-    (-1, 0, SOUND_FOR, None, Verdict.UNCLEAR),  # it may have forgotten
+    (-1, 0, 0, ReadBack(), Verdict.SEND),  # the very first bundle, a moment ago
+    (-1, 0, SOUND_FOR, ReadBack(), Verdict.UNCLEAR),  # it may have forgotten
     (-1, 0, SOUND_FOR, ReadBack({}, whole=True), Verdict.SEND),
     (-1, 0, SOUND_FOR, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),
     (-1, 0, SOUND_FOR, ReadBack({}, whole=False), Verdict.UNCLEAR),
-    (2, 3, 0, None, Verdict.UNCLEAR),  # it forgot what was booked
+    (2, 3, 0, ReadBack(), Verdict.UNCLEAR),  # it forgot what was booked
     (-1, 3, 0, ReadBack({"x": "7:0"}, whole=True), Verdict.STORED),
     (-1, 3, 0, ReadBack({}, whole=True), Verdict.SEND),
     (-1, 3, 0, ReadBack({}, whole=False), Verdict.UNCLEAR),
@@ -181,7 +181,7 @@ DOUBTS = [
 
 
 @pytest.mark.parametrize(("watermark", "booked", "age", "read_back", "verdict"), DOUBTS)
-def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: ReadBack | None, verdict: Verdict) -> None:
+def test_a_letter_in_doubt(watermark: int, booked: int, age: int, read_back: ReadBack, verdict: Verdict) -> None:
     assert judge({"x": 4}, watermark, booked, age, read_back) == {"x": verdict}
 
 

@@ -1,46 +1,12 @@
-"""Planted disasters and clean runs for the audit: what happens, what is to be found, and the verdict. Each is one world.
-
-docs/explanation/audit.md has the table of them, and a test holds the two together.
-"""
+"""What happens to messages, their records, and the reading of both."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from kodoctl.pipeline.verdict import DAY, Fate, Outcome
-from kodoctl.topology.numbering import MAX_RANGES
-from tests.spark.world import MINUTE, World
-
-MANY = [(number, number) for number in range(2, 2 + MAX_RANGES)]
-CLEAN, LOSS, DOUBT = Outcome.NO_LOSS, Outcome.LOSS, Outcome.INCONCLUSIVE
-
-
-@dataclass(frozen=True)
-class Disaster:
-    """`lost`: how many are found lost. `says`: a part of the first reason."""
-
-    title: str
-    world: World
-    outcome: Outcome
-    fates: dict[Fate, int]
-    says: str = ""
-
-
-ALL: list[Disaster] = []
-
-
-def case(title: str, outcome: Outcome, says: str = "", /, mode: str = "wait", **fates: int):
-    """Plants what the function does; a message that was done stands beside it."""
-
-    def plant(what: Callable[[World], None]) -> None:
-        world = World(what.__name__.replace("_", "-"), mode)
-        world.done()
-        what(world)
-        found = {Fate[name.upper()]: count for name, count in fates.items()}
-        ALL.append(Disaster(title, world, outcome, {Fate.DONE: 1} | found, says))
-
-    return plant
+from kodoctl.pipeline.verdict import DAY
+from tests.spark.disasters.planting import CLEAN, DOUBT, LOSS, case
+from tests.spark.world import MINUTE
 
 
 @case("a clean run: done, moved and done, discarded, dead, waiting, open", CLEAN, done=3, discarded=1, dead=1, open=1,
@@ -103,15 +69,6 @@ def settled_before_the_first_range(w):
     w.lane = {state: {"first_ledger": w.ledger(state), "first_entry": 1} for state in ("retrying", "dead")}
 
 
-@case("a dead letter trimmed before the first reading, and its recall, or that it was discarded, only booked", DOUBT,
-      "not proved done", unproved=2)  # fmt: skip
-def booked_before_the_first_range(w):
-    sent, thrown = (w.move(w.store(), "dead", event="dead", keep=False) for _ in range(2))
-    w.recall(sent, keep=False)
-    w.discard(thrown)
-    w.lane = {"dead": {"first_ledger": w.ledger("dead"), "first_entry": 2}}
-
-
 @case("one of a batch was moved to a lane that was empty when it was read, others of the batch are open", DOUBT,
       "not proved done", unproved=1)  # fmt: skip
 def moved_out_of_sight(w):
@@ -127,96 +84,6 @@ def dead_letter_skipped(w):
     message = w.store()
     w.record(message, "dead", w.store("dead", message, for_subscription="shipping"))
     w.marks["dead"] = ((w.ledger("dead"), 99), [])
-
-
-@case("dead letters recalled and discarded by kodoctl", CLEAN, done=2, discarded=1)
-def recalled(w):
-    sent, thrown = (w.move(w.store(), "dead", event="dead") for _ in range(2))
-    w.record(w.recall(sent))
-    w.discard(thrown)
-
-
-@case("a recalled letter, removed from its lane", LOSS, "1 message lost", lost=1)
-def recalled_and_skipped(w):
-    w.recall(w.move(w.store(), "dead", event="dead"))
-
-
-@case("a recalled letter, trimmed in its lane before it was read", LOSS, "1 message lost", moving=1, lost=1)
-def recalled_and_trimmed(w):
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
-
-
-@case("a recalled letter, trimmed before the first reading of its lane", DOUBT, "not proved done", moving=1, unproved=1)
-def recalled_before_the_first_range(w):
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
-    w.lane = {"retrying": {"first_ledger": w.ledger("retrying"), "first_entry": 1}}
-
-
-@case(
-    "a recalled letter that was let go, into a lane that was empty when it was read, or is none",
-    DOUBT,
-    "not proved done",
-    unproved=3,
-)
-def recalled_out_of_sight(w):
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
-    w.letters[-1] = (*w.letters[-1][:-3], w.topic("gone"), *w.letters[-1][-2:])
-    letter = w.move(w.store(), "dead", event="dead", batch=0)  # others of its batch are held
-    w.recall(letter, keep=False)
-    w.unacknowledged("dead", letter)
-    w.lane = {"retrying": {"last_ledger": None, "last_entry": None}}
-
-
-@case(
-    "recalled letters that their broker had already: one was read, one only booked",
-    DOUBT,
-    "not proved done",
-    done=2,
-    unproved=1,
-)
-def had_already(w):
-    w.record(w.recall(w.move(w.store(), "dead", event="dead"), known=False))
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False, known=False)
-
-
-@case("letters recalled after the reading, and how the broker had one already", CLEAN, moving=2)
-def recalled_late(w):
-    letter = w.move(w.store(), "dead", event="dead")
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False, known=False)
-    w.recall(letter, keep=False)
-    del w.marks["dead"]
-    behind = {"last_ledger": w.ledger("retrying") - 1, "stored_ledger": w.ledger("retrying") - 1}
-    w.lane = {"retrying": behind}
-
-
-@case("a dead letter that is there twice, recalled once", CLEAN, done=3)
-def recalled_with_its_copy(w):
-    for known in (True, False):
-        message = w.store()
-        copies = [w.move(message, "dead", event="dead", run=run, number=1) for run in (f"{known}-1", f"{known}-2")]
-        w.record(w.recall(*copies, known=known))
-
-
-@case("two clusters in one ledger of recalls: the other's line at the same place", DOUBT, "not proved done", done=2,
-      unproved=1)  # fmt: skip
-def two_clusters(w):
-    sent, unmet = (w.move(w.store(), "dead", event="dead") for _ in range(2))
-    there = w.record(w.recall(sent))
-    w.recall(unmet, keep=False, known=False)
-    lines = w.letters
-    others = [(*one[:5], one[5] + 1, *one[6:]) for one in lines]
-    w.letters = [*lines, (*others[0][:-1], f"{there.ledger}:77"), (*others[1][:-1], f"{there.ledger}:{there.entry}")]
-    w.discard(unmet)
-    w.letters[-1] = (*w.letters[-1][:5], 7, *w.letters[-1][6:])
-
-
-@case("a ledger of recalls that saw another cluster", LOSS, "1 message lost", dead=1, lost=1)
-def another_cluster(w):
-    w.recall(w.move(w.store(), "dead", event="dead"), keep=False)
-    w.discard(w.store("dead", keep=False))
-    w.letters = [(*one[:5], one[5] + 1, *one[6:]) for one in w.letters]
-    w.unacknowledged("dead", w.move(w.store(), "dead", event="dead"))
 
 
 @case("trimmed or expired before it was read: the reading itself was short", DOUBT, "2 of 5 entries", open=0)
@@ -390,65 +257,6 @@ def no_records(w):
 @case("records that nobody waits for", DOUBT, "best_effort", mode="best_effort", unproved=1)
 def best_effort(w):
     w.store()
-
-
-@case(
-    "a number of a producer is stored nowhere, and its mark says it was sent", LOSS, "sent and stored nowhere", done=3
-)
-def producer_gap(w):
-    w.number(1)
-    w.number(3)
-    w.mark(3, end=True)
-
-
-@case("the end of a producer's run is stored nowhere", LOSS, "2 messages sent and stored nowhere", done=2)
-def producer_tail(w):
-    w.number(1)
-    w.mark(3, end=True)
-
-
-@case("a number that its producer gave up", CLEAN, done=3)
-def producer_void(w):
-    w.number(1)
-    w.number(3)
-    w.mark(3, [(2, 2)], end=True)
-
-
-@case("a producer killed before it told what it gave up", DOUBT, "died over", done=3)
-def producer_killed(w):
-    w.number(1)
-    w.number(3)
-    w.mark(3)
-
-
-@case("more numbers given up than a mark holds, and others still on the way", DOUBT, "98 numbers", done=2)
-def producer_marks(w):
-    w.number(1)
-    w.mark(600, MANY)
-    w.mark(600, [(502, 502)])
-
-
-@case("the same, and the reading ends between its marks", DOUBT, "99 numbers", done=2)
-def producer_marks_apart(w):
-    w.number(1)
-    w.mark(502)
-    w.mark(600, MANY)
-
-
-@case("the same, and a later mark says that the others were sent", LOSS, "98 messages sent and stored nowhere", done=2)
-def producer_marks_followed(w):
-    w.number(1)
-    w.mark(600, MANY)
-    w.mark(600, [(502, 502)])
-    w.mark(700)
-
-
-@case("a producer's gap in a partition that was not read from its creation", DOUBT, "before the first reading", done=2)
-def producer_gap_before(w):
-    w.firm = False
-    w.parts = [replace(w.parts[0], whole=False)]
-    w.number(2)
-    w.mark(2, end=True)
 
 
 @case("a worker's clock a day ahead", CLEAN, done=2)

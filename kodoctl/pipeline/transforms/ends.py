@@ -1,0 +1,36 @@
+"""Whether the place that a record or a receipt names was read, or was there to be read: one rule for both."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+
+def ends(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
+    """(target, `topic`, `partition`, subscription, last_*, stored_*): how far each lane was read, and was stored at the last look."""
+    return lanes.select(
+        F.col("lane").alias("target"),
+        F.col("msg_topic").alias(topic),
+        F.col("msg_partition").alias(partition),
+        "subscription",
+        "last_ledger",
+        "last_entry",
+        "stored_ledger",
+        "stored_entry",
+    )
+
+
+def was_read(ledger: str, entry: str) -> Column:
+    """Not behind what was read; false where either is not known. A ledger of -1 is no place: the broker had the message already."""
+    return _reached(ledger, entry, "last")
+
+
+def was_stored(ledger: str, entry: str) -> Column:
+    """Not behind what was stored at the last look; false where either is not known."""
+    return _reached(ledger, entry, "stored")
+
+
+def _reached(ledger: str, entry: str, end: str) -> Column:
+    # A struct of nulls would be compared, and be the smallest.
+    known = (F.col(ledger) >= 0) & F.col(f"{end}_ledger").isNotNull()
+    return F.coalesce(known & (F.struct(ledger, entry) <= F.struct(f"{end}_ledger", f"{end}_entry")), F.lit(False))
