@@ -179,8 +179,9 @@ _SERIES: Final = (
 def _clock(axes: Axes, style: Style) -> None:
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
+    # Fewer at most than 5, or more at least than 2, and for some spans there is no step: matplotlib then warns.
     locator = AutoDateLocator(  # type: ignore[no-untyped-call]
-        minticks=3, maxticks=4 if style.narrow else 9
+        minticks=2, maxticks=5 if style.narrow else 9
     )
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]

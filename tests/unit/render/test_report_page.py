@@ -12,6 +12,7 @@ from kodoctl.render import report_charts as pictures
 from kodoctl.render.report_html import report_html
 from tests.reports import EVIL, audited, busy, failure, made, quiet, tenant
 
+NOON = 1_767_268_500_000  # ms since the epoch, 11:55
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -83,6 +84,17 @@ def test_pictures_are_the_same_for_the_same_document_and_differ_in_colours():
 def test_tenants_without_latencies_are_drawn_by_what_they_sent():
     counted = {**busy().counted, "tenants": [tenant("anna", 5, 0, None)]}
     assert "anna" in charts.svg(pictures.tenants, made(busy(counted=counted)), charts.NARROW)
+
+
+@pytest.mark.parametrize("minutes", [2, 4, 10, 75, 91, 100, 119, 120, 150, 1440, 2880, 20_000])
+@pytest.mark.parametrize("style", [charts.LIGHT, charts.NARROW])
+def test_a_clock_of_any_span_is_drawn_without_a_warning(minutes, style):
+    points = [
+        {"at": NOON + step * minutes * 30_000, "arrivals": 1, "failed": 0, "done": 1, "over_limit": 0}
+        for step in range(3)
+    ]
+    over_time = {"points": points, "width_ms": minutes * 30_000}
+    assert charts.svg(pictures.traffic, {"over_time": over_time}, style)
 
 
 def test_a_chat_gets_the_verdict_first():
