@@ -139,17 +139,20 @@ def environments_of(files: Iterable[SourceFile]) -> tuple[str, ...]:
 
 
 def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | None:
-    """The environment a command that reads a cluster works in: None = base. Raises UsageError when it must be named."""
+    """The environment a command that reads a cluster works in: None = base. Raises UsageError when it must be named.
+
+    Raises InvalidFileError instead where a file that shows no environments is broken: its own may be behind the fault.
+    """
     names = environments_of(files)
+    if asked in (*names, BASE) or (asked is None and not names):
+        return None if asked == BASE else asked
+    if broken := load_set([file for file in files if not file.environments], None).findings:
+        raise InvalidFileError(*broken)
     shown = ", ".join((*names, BASE))
-    if asked is None and names:
+    if asked is None:
         raise UsageError(error("K017", "environment needed", f"name one with --env: {shown}"))
-    if asked is None or asked == BASE:
-        return None
-    if asked not in names:
-        choice = f"these files have: {shown}" if names else "these files have no `environments`: leave --env out"
-        raise UsageError(error("K017", "unknown environment", f"{asked!r}: {choice}"))
-    return asked
+    choice = f"these files have: {shown}" if names else "these files have no `environments`: leave --env out"
+    raise UsageError(error("K017", "unknown environment", f"{asked!r}: {choice}"))
 
 
 def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
@@ -193,7 +196,7 @@ def _load(
         detail = (
             f"the set is read in environment {environment!r}, which this file does not have: add it (it may be {{}})"
         )
-        return None, [error("K017", "missing environment", detail, root.where)]
+        return None, _bad_environments(root) or [error("K017", "missing environment", detail, root.where)]
     merged, production, findings = overlay.in_environment(root, environment)
     if environment is None:
         findings += _bad_environments(root)

@@ -127,6 +127,26 @@ def test_an_environment_must_be_named_where_there_are_any() -> None:
         assert problem.value.diagnostics[0].detail == says
 
 
+@pytest.mark.parametrize("asked", [None, "qa", "prod"])
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("version: 1\nname: [a\n", "3:1 K001"),
+        ("- a\n", "1:1 K004"),
+        (GOOD + "environments: [prod]\n", "6:15 K004"),
+    ],
+)
+def test_a_broken_file_is_named_before_an_environment_that_it_may_have(
+    text: str, finding: str, asked: str | None
+) -> None:
+    """A file that cannot be read has no environments: whoever asks for one is told of the fault, with its line."""
+    broken = source_of(text.encode(), "broken.yaml")
+    for files in ([broken], [FILES[0], broken]):
+        with pytest.raises(InvalidFileError) as problem:
+            raise InvalidFileError(*load_set(files, choose_environment(files, asked)).findings)
+        assert [f"{f.where.line}:{f.where.column} {f.code}" for f in problem.value.diagnostics if f.where] == [finding]
+
+
 def test_places_of_values_keys_and_what_is_not_there() -> None:
     one = loaded("topics:\n  orders:\n    partitions: 4\n    levels: [L1]\n")
     path = ("topics", "orders")
