@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import codec
@@ -207,6 +207,7 @@ _CONSUMER_KEYS = (
     "type", "concurrency", "handler_timeout", "on_failure", "isolate", "lookahead", "tenant_weights", "weights",
     "level_weights", "in_place", "retrying", "pending", "blocking", "backup", "compat", "limits", "routes",
 )  # fmt: skip
+_DRAINING: Final = "draining"  # lanes, levels included, that consumers still read and no longer write: no topic changes
 
 
 def consumer_settings(expansion: Expansion) -> dict[str, Any]:
@@ -217,6 +218,8 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
             said = subscription.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(_CONSUMER_KEYS))
             if spec.fair_by is not None:
                 said["fair_by"] = spec.fair_by
+            if draining := [lane.value for lane in (*spec.draining, *subscription.draining)]:
+                said[_DRAINING] = draining
             found[f"{ground}/{name}"] = said
     return found
 
@@ -232,7 +235,12 @@ def consumer_changes(desired: Desired, live: Live, owners: Iterable[OwnerPlan]) 
             before = ledger.consumers.get(key)
             if before is not None and before != after:
                 names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
-                yield ConsumerChange(key, tuple((name, before.get(name), after.get(name)) for name in names))
+                yield ConsumerChange(key, tuple(_setting(name, before, after) for name in names))
+
+
+def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    unsaid = [] if name == _DRAINING else None
+    return name, before.get(name, unsaid), after.get(name, unsaid)
 
 
 def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> Iterator[Diagnostic]:

@@ -26,6 +26,32 @@ def test_settings_that_only_consumers_read_are_shown_and_change_nothing_on_the_c
     assert ledger_pending(plan.owners, applied(wanted(FILE)))
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "says"),
+    [
+        ("{states: [retrying, pending]}", "{states: [retrying], draining: [pending]}", ([], ["pending"])),
+        ("{states: [retrying], draining: [pending]}", "{states: [retrying, pending]}", (["pending"], [])),
+    ],
+)
+def test_a_lane_that_drains_is_told_to_consumers_although_no_topic_changes(
+    first: str, then: str, says: tuple[list[str], list[str]]
+) -> None:
+    before, after = (topology(f"{{J: {{subscriptions: {{s: {subscription}}}}}}}") for subscription in (first, then))
+    plan = planned(wanted(after), applied(wanted(before)))
+    assert plan.empty
+    assert [(one.subscription, one.settings) for one in plan.consumer_changes] == [("J/s", (("draining", *says),))]
+
+
+def test_a_level_that_drains_is_told_to_the_consumers_of_every_subscription() -> None:
+    before = topology("{J: {levels: double, subscriptions: {s: {}, t: {draining: [pending], states: []}}}}")
+    after = topology("{J: {draining: [L2], subscriptions: {s: {}, t: {draining: [pending], states: []}}}}")
+    found = planned(wanted(after), applied(wanted(before))).consumer_changes
+    assert {one.subscription: one.settings for one in found} == {
+        "J/s": (("draining", [], ["L2"]),),
+        "J/t": (("draining", ["pending"], ["L2", "pending"]),),
+    }
+
+
 def test_a_new_subscription_has_no_earlier_settings_to_compare_with() -> None:
     newer = topology("{J: {fair_by: uid, subscriptions: {s: {concurrency: 8}, t: {concurrency: 2}}}}")
     assert not planned(wanted(newer), applied(wanted(FILE))).consumer_changes
