@@ -78,15 +78,25 @@ def _place_in_group(change: Json) -> tuple[bool, str, bool]:
 
 
 def _group(changes: list[Json]) -> Iterator[Line]:
-    """A topic's own change in full; where it is created or deleted, what hangs on it on one short line each."""
-    head, *rest = changes
-    yield from change_lines(head)
-    whole = head["address"].startswith("topic.") and head["action"] in ("create", "delete", "adopt")
-    for change in rest:
-        if whole and change["action"] == head["action"] and not change["dangers"]:
-            yield Line(f"      {words.symbol(change)} {words.short(change)}", _STYLES[change["action"]], 10)
-        else:
+    """A topic's own changes in full; where it is created or deleted, what hangs on it on one short line each, right below it.
+
+    What is told in full for its danger stands after them: a short line hangs on the line above that is further out.
+    """
+    own = [change for change in changes if change["address"].startswith("topic.")]
+    hanging = [change for change in changes if _hangs(change, own)]
+    for change in own:
+        yield from change_lines(change)
+    for change in hanging:
+        yield Line(f"      {words.symbol(change)} {words.short(change)}", _STYLES[change["action"]], 10)
+    for change in changes:
+        if change not in own and change not in hanging:
             yield from change_lines(change)
+
+
+def _hangs(change: Json, own: list[Json]) -> bool:
+    """Whether a change only follows from its topic's coming or going."""
+    whole = bool(own) and own[0]["action"] in ("create", "delete", "adopt")
+    return whole and change not in own and change["action"] == own[0]["action"] and not change["dangers"]
 
 
 def change_lines(change: Json) -> Iterator[Line]:

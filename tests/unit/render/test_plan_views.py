@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
@@ -171,6 +172,22 @@ def test_findings_carry_their_code_and_place() -> None:
 def test_a_deleted_topic_and_what_goes_with_it_is_one_group() -> None:
     changes = [Delete(TopicResource(J, 1, {}), ABOUT), Delete(SubscriptionResource(J, "s"), ABOUT)]
     assert "  - topic.persistent://acme/ns/J\n      - subscription s" in _text(plan_of(*changes))
+
+
+@pytest.mark.parametrize(("before", "after"), [("{}", "one"), ("one", "{}"), ("one", "other")])
+def test_what_hangs_on_a_topic_stands_below_its_own_line_and_never_below_a_grant(before: str, after: str) -> None:
+    """A revoked grant is told in full, with its warning; the topic's subscription must not look like the grant's."""
+    files = {
+        "{}": "{K: {}}",
+        "one": "{J: {producers: [p], subscriptions: {s: {workers: [w], recall: [sre]}}}, K: {}}",
+        "other": "{J: {producers: [q], subscriptions: {t: {workers: [w]}}}, K: {}}",
+    }
+    plan = planned(wanted(topology(files[after])), applied(wanted(topology(files[before]))))
+    lines = [line for line in _text(plan).splitlines() if re.match(r" +[-+~○.] [a-z]+", line)]
+    assert any(line.startswith("      ") for line in lines)
+    for above, line in itertools.pairwise(lines):
+        if line.startswith("      "):
+            assert above.startswith(("      ", "  + topic.", "  - topic.")), f"{line.strip()} below {above.strip()}"
 
 
 def test_markdown_folds_details_by_namespace() -> None:
