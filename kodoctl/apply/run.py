@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from kodoctl.apply import namespaces
 from kodoctl.apply.executor import Executor
@@ -14,19 +15,20 @@ from kodoctl.apply.meeting import ALONE, Seat
 from kodoctl.apply.prepare import judged_now, scope_of_plan
 from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.errors import ClusterError, Diagnostic, LockedError, RefusedError, Severity, error
-from kodoctl.plan import document
+from kodoctl.plan import document, history
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.reduced import refuse_reduced
 from kodoctl.plan.stale import other_cluster, staleness
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
-from kodoctl.pulsar.journal import Heading, Journal
+from kodoctl.pulsar.journal import Heading, Journal, read_journal
 from kodoctl.pulsar.lease import hold
 from kodoctl.pulsar.live import read_live
 from kodoctl.pulsar.server import read_server
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.writes import WriteFailedError
+from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import TenantResource
 
 
@@ -57,15 +59,17 @@ def run(
     apply waits for those of other clusters.
     """
     refuse_reduced(plan)
-    _check_identity(session, plan)
-    _groundwork(session, plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))
+    with _naming_earlier_apply(session, plan, spaces):
+        _check_identity(session, plan)
+    _groundwork(session, plan)
     with hold(
         session.admin, session.client, spaces, who=options.who, plan=plan.digest[:12], timeout=options.lock_timeout
     ) as lease:
         tell("holding the lease, reading the cluster again")
         live = read_live(session.admin, session.client, scope_of_plan(plan))
-        checked = _checked(session, plan, live)
+        with _naming_earlier_apply(session, plan, spaces):
+            checked = _checked(session, plan, live)
         seat.may_begin()
         _index(session, plan, before=True)
         journal = Journal(lease, spaces)
@@ -88,6 +92,39 @@ def _ended(journal: Journal, report: ApplyReport) -> ApplyReport:
     with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
         journal.end(complete=report.complete)
     return replace(report, id=journal.id)
+
+
+@contextlib.contextmanager
+def _naming_earlier_apply(session: Session, plan: Plan, spaces: Iterable[NamespaceName]) -> Iterator[None]:
+    """Refuses a plan that was applied already as that, where it would be refused for what that apply itself changed."""
+    try:
+        yield
+    except RefusedError as refusal:
+        if finding := _applied_already(session, plan, spaces):
+            raise RefusedError(finding) from refusal
+        raise
+
+
+def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceName]) -> Diagnostic | None:
+    """What the journal tells of an earlier apply of this plan; None where there is none, or no journal to ask."""
+    if not session.client.available:
+        return None
+    for namespace in spaces:
+        with contextlib.suppress(ClusterError):
+            found = history.applies(read_journal(session.admin, session.client, namespace))
+            if earlier := history.earlier_apply(found, document.to_json(plan)):
+                told = _told(earlier, namespace, latest=earlier is found[-1])
+                return error("K533", "the plan was applied already", told)
+    return None
+
+
+def _told(earlier: history.Applied, namespace: NamespaceName, *, latest: bool) -> str:
+    began = f"{datetime.fromtimestamp(earlier.began / 1000, UTC):%Y-%m-%d %H:%M} UTC"
+    shown = f"`kodoctl history {namespace} --id {earlier.id}` shows what it did"
+    onward = (
+        f"continue it with `kodoctl apply --resume {namespace}`, or" if latest and not earlier.complete else "to go on,"
+    )
+    return f"{earlier.id}, {began}, by {earlier.who}: {earlier.state}\n{shown}\nnothing was written now: {onward} plan again"
 
 
 def _check_identity(session: Session, plan: Plan) -> None:

@@ -122,6 +122,26 @@ def chosen(found: Iterable[Applied], name: str) -> Applied:
     return fitting[0]
 
 
+# What a plan saw and meant: two plans that agree in it do the same to the same objects.
+_BOUND_TO: Final = ("cluster", "environment", "destroying", "digest", "fingerprints", "ledger_fingerprints")
+
+
+def earlier_apply(found: Iterable[Applied], plan: Json) -> Applied | None:
+    """The latest apply of this plan (its JSON), or of one that saw and meant the same; None where the journal knows none."""
+    return next((one for one in reversed(tuple(found)) if _bound(_document(one)) == _bound(plan)), None)
+
+
+def _bound(plan: Json) -> list[Any]:
+    return [plan.get(key) for key in _BOUND_TO]
+
+
+def _document(one: Applied) -> Json:
+    try:
+        return parse(unpack(one.packed).encode()) if one.packed is not None else {}
+    except (ValueError, zlib.error):
+        return {}
+
+
 def pack(document: str) -> str | None:
     """A plan's text for an entry; None when it is too large for one."""
     packed = base64.b64encode(zlib.compress(document.encode(), 6)).decode("ascii")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pytest
 
 from tests.cluster import Run, Workspace
+from tests.servers import Fault, Proxy
 
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
 
@@ -47,8 +49,40 @@ def test_a_plan_file_is_carried_out_exactly_and_only_once(planned: Workspace) ->
     assert planned.policy("J", "messageTTL") == 14 * 86_400
     planned.assert_settled()
     refused = _assert_nothing_was_written(planned, lambda: planned.run("apply", "plan.json", code=4))
-    assert "K533" in refused.err
+    assert refused.err.splitlines()[0] == "Error: the plan was applied already [K533]"
+    assert ": complete" in refused.err.splitlines()[1]
     assert "plan again" in refused.err
+    assert "for another cluster" not in refused.err
+    told = re.search(r"`kodoctl (history \S+ --id \w+)`", " ".join(refused.err.split()))
+    assert told is not None
+    assert planned.full("K") in planned.run(*told[1].split()).out
+
+
+def test_the_plan_of_a_first_apply_is_told_as_applied_although_the_cluster_has_a_new_identity_by_now(
+    workspace: Workspace,
+) -> None:
+    workspace.topology(f"J: {SMALL}")
+    workspace.plan("--out", "plan.json")
+    workspace.run("apply", "plan.json")
+    refused = _assert_nothing_was_written(workspace, lambda: workspace.run("apply", "plan.json", code=4))
+    assert "Error: the plan was applied already [K533]" in refused.err
+    assert "K534" not in refused.err
+
+
+def test_a_plan_that_was_applied_in_part_is_told_as_that_with_the_way_to_continue(
+    planned: Workspace, proxy: Proxy
+) -> None:
+    made = planned.path("K").rpartition("/")[2]
+    proxy.choose = lambda request: Fault.FORBIDDEN_BEFORE if request.is_write and f"/{made}/" in request.path else None
+    planned.run("apply", "plan.json", code=1)
+    proxy.choose = lambda _: None
+    refused = planned.run("apply", "plan.json", code=4).err
+    assert refused.splitlines()[0] == "Error: the plan was applied already [K533]"
+    assert ": incomplete" in refused.splitlines()[1]
+    planned.run("apply", "--resume", planned.namespace)
+    planned.assert_settled()
+    refused = " ".join(planned.run("apply", "plan.json", code=4).err.split())
+    assert "--resume" not in refused, "there is nothing to continue any more"
 
 
 def test_a_policy_changed_since_the_plan_refuses_it_and_says_planned_was_and_now(planned: Workspace) -> None:

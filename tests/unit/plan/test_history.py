@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import random
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 from kodoctl.errors import UsageError
 from kodoctl.plan import codec
 from kodoctl.plan.changes import About, Create, Delete
-from kodoctl.plan.history import Applied, applies, chosen, pack, parse, step_json, to_json, unpack
+from kodoctl.plan.history import Applied, applies, chosen, earlier_apply, pack, parse, step_json, to_json, unpack
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 from tests.inventories import HERE
@@ -100,6 +102,25 @@ def test_a_plan_travels_packed_unless_no_entry_could_hold_it() -> None:
     assert len(packed) < 200
     assert unpack(packed) == "a plan" * 1000
     assert pack(random.Random(1).randbytes(2 << 20).hex()) is None
+
+
+def test_an_apply_of_a_plan_is_known_by_what_the_plan_saw_and_meant_and_the_latest_counts() -> None:
+    plan = {"cluster": {"name": "c"}, "digest": "d", "fingerprints": {"topic.J": "1"}, "ledger_fingerprints": {}}
+    judged = {**plan, "changes": [{"dangers": ["seen later"]}]}
+    other = {**plan, "fingerprints": {"topic.J": "2"}}
+    entries = [
+        _begin("aa", packed=pack(json.dumps(plan))),
+        _begin("bb", packed=pack(json.dumps(judged))),
+        _begin("cc", packed=pack(json.dumps(other))),
+        _begin("dd", packed=None),
+        _begin("ee", packed="no base64 of anything"),
+        _begin("ff", packed=base64.b64encode(b"nothing that was packed").decode()),
+    ]
+    found = earlier_apply(applies(entries), plan)
+    assert found is not None
+    assert found.id == "bb"
+    assert earlier_apply(applies(entries), {**plan, "digest": "e"}) is None
+    assert earlier_apply((), plan) is None
 
 
 @pytest.mark.parametrize(
