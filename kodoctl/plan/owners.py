@@ -239,7 +239,7 @@ def consumer_changes(desired: Desired, live: Live, owners: Iterable[OwnerPlan]) 
 
 
 def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    unsaid = [] if name == _DRAINING else None
+    unsaid: list[str] | None = [] if name == _DRAINING else None
     return name, before.get(name, unsaid), after.get(name, unsaid)
 
 
