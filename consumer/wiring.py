@@ -14,6 +14,7 @@ from consumer.payloads.schemas import SchemaVersions
 from consumer.policy import Outlet, Policy
 from consumer.routes import load
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts
+from kodoctl.pulsar.dial import knock
 from kodoctl.topology.load import LoadedTopology
 
 if TYPE_CHECKING:
@@ -38,9 +39,10 @@ class Place(TypedDict, total=False):
 
 
 def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCluster]:
-    """The real broker and its admin API. Raises ClusterError without an address of the binary port."""
+    """The real broker and its admin API. Raises ClusterError without an address of the binary port, or where no broker answers."""
     from consumer.pulsar_broker import AdminCluster, PulsarBroker
 
+    knock(connection)
     cluster = AdminCluster(connection)
     try:
         return PulsarBroker(
@@ -57,6 +59,7 @@ def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, 
     from consumer.pulsar_broker.cluster import largest_now
     from consumer.pulsar_broker.schemas import Outlets
 
+    knock(connection)
     topic, outlets = outlet.topic, None
     if outlet.payload_type == "avro" and outlet.schema is not None:
         outlets = Outlets(frozenset(), {topic: outlet.schema}, lambda _: None)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import json
 import socket
+import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -265,3 +267,33 @@ def _object(path: str) -> list[str]:
     if place[-1:] == ["partitioned"]:
         place.pop()
     return [kind, *place[: {"persistent": 3, "schemas": 3, "namespaces": 2}.get(kind, 1)]]
+
+
+@contextmanager
+def speaking(answer: bytes | None, *, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """`host:port` of somebody who answers the first bytes of each connection with these and hangs up; None: says nothing, for
+    as long as the client stays.
+    """
+
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            with (
+                suppress(OSError),
+                tls.wrap_socket(self.request, server_side=True) if tls else self.request as connection,
+            ):
+                while connection.recv(1024):
+                    if answer is not None:
+                        connection.sendall(answer)
+                        return
+
+    class Listener(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+        block_on_close = False
+
+    server = Listener(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()

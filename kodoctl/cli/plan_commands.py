@@ -201,6 +201,8 @@ def _apply_paths(  # one for each thing that flags say
         planned, approval = _as_approved(planned, reviewed, str(approved)), approval.approved
     if planned.empty and not ledger_pending(planned.owners, prepared.live):
         return
+    if session.client.problem is not None:
+        raise session.client.problem  # before anybody answers a question for nothing
     if not planned.empty:
         confirm(session.connection, approval, question="Apply these changes?")
     carry_out(session, planned, approval)

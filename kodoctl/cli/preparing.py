@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import paths_or_default
+from kodoctl.cli.console import paths_or_default, report
+from kodoctl.errors import Severity
 
 if TYPE_CHECKING:
     from kodoctl.apply.prepare import Prepared
@@ -62,6 +63,8 @@ def prepare_loaded(
     selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
     began = time.monotonic()
     prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce)
+    if (unanswered := session.client.problem) is not None:  # only an apply needs it: a plan reads one by one instead
+        report([replace(finding, severity=Severity.WARNING) for finding in unanswered.diagnostics])
     if tell is not None:
         tell(wiring.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+import certifi
+
 from kodoctl.errors import UsageError, Where, error
 
 TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
@@ -173,3 +175,13 @@ def checked_secret(text: str, source: str, *, file: str | None = None, variable:
 
 def _unusable(detail: str, file: Path | None = None) -> UsageError:
     return UsageError(error("K525", "TLS files cannot be used", detail, Where(str(file)) if file else None))
+
+
+def trust(tls: Tls | None) -> ssl.SSLContext:
+    """Whom to trust: the files' authority, else the system's and certifi's; host names are checked. And who we are."""
+    context = ssl.create_default_context(cafile=tls.ca if tls else None)
+    if tls is None or tls.ca is None:
+        context.load_verify_locations(certifi.where())
+    if tls and tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context

@@ -15,15 +15,15 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-import certifi
 import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, SSLError
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.access import Secret, Tls
+from kodoctl.pulsar.access import Secret, trust
 from kodoctl.pulsar.admin import NOT_SENT, LostReplyError, Reply, RequestCount
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.peer import Protocol, peer_at
 from kodoctl.pulsar.room import Room
 from kodoctl.pulsar.tokens import Presented
 
@@ -70,7 +70,7 @@ class HttpAdmin:
                 maxsize=CONNECTIONS + 4,
                 retries=False,
                 timeout=urllib3.Timeout(*(timeout or TIMEOUT)),
-                ssl_context=_trust(connection.tls) if over_tls else None,
+                ssl_context=trust(connection.tls) if over_tls else None,
             )
         )
 
@@ -199,6 +199,8 @@ class HttpAdmin:
     def _unreachable(self, method: str, path: str, problem: HTTPError) -> ClusterError:
         reason = _why(problem)
         where = self._connection.admin_url
+        if (method == "GET" or isinstance(problem, SSLError)) and (advice := self._other_protocol(problem)):
+            return ClusterError(error("K514", "no broker answers", f"{where}: {advice}"))
         if isinstance(problem, SSLError):
             advice = "name whom to trust with --tls-ca, and who you are with --tls-cert and --tls-key"
             if "mismatch" in reason:
@@ -209,6 +211,25 @@ class HttpAdmin:
         context = f" (context {self._connection.context.name})" if self._connection.context else ""
         advice = "is the broker running? `kodoctl dev status` tells for a development one"
         return ClusterError(error("K514", "no broker answers", f"{where}{context}: {reason}; {advice}"))
+
+    def _other_protocol(self, problem: HTTPError) -> str:
+        """What is wrong with an address where something answers, and not as expected; "" where that is not the reason."""
+        if isinstance(problem, urllib3.exceptions.TimeoutError | urllib3.exceptions.NewConnectionError):
+            return ""
+        parts = urlsplit(self._connection.admin_url)
+        over_tls = parts.scheme == "https"
+        try:
+            found = peer_at(
+                parts.hostname or "", parts.port or (443 if over_tls else 80), trust(None) if over_tls else None
+            )
+        except OSError:  # a certificate that is not trusted among them, which is told as that
+            return ""
+        if found.protocol is Protocol.PULSAR:
+            return "Pulsar's binary protocol is spoken there, which is for --broker-url; the admin API has another port, 8080 as a rule (8443 with TLS)"
+        if found.tls != over_tls and (found.tls or found.protocol is Protocol.HTTP):
+            spoken, write = ("TLS", "https") if found.tls else ("no TLS", "http")
+            return f"{spoken} is spoken there: write {write}://{parts.netloc}"
+        return ""
 
 
 def _bearer(token: Secret | None) -> dict[str, str]:
@@ -225,16 +246,6 @@ def _told_at(answer: urllib3.BaseHTTPResponse) -> int | None:
 def _token_refused(answer: urllib3.BaseHTTPResponse) -> bool:
     """A 401 of the server itself; one about a right comes as JSON."""
     return answer.status == 401 and ("text/html" in answer.headers.get("Content-Type", "") or not answer.data)
-
-
-def _trust(tls: Tls | None) -> ssl.SSLContext:
-    """Whom to trust: the files' authority, else the system's and certifi's; host names are checked. And who we are."""
-    context = ssl.create_default_context(cafile=tls.ca if tls else None)
-    if tls is None or tls.ca is None:
-        context.load_verify_locations(certifi.where())
-    if tls and tls.cert:
-        context.load_cert_chain(tls.cert, tls.key)
-    return context
 
 
 def _why(problem: HTTPError) -> str:

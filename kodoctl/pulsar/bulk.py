@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.dial import PortError
 from kodoctl.topology.names import NamespaceName
 
 SYSTEM_TOPIC: Final = "__change_events"
@@ -107,6 +108,8 @@ def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tu
                     last[message.partition_key()] = (version, message.data())
     except pulsar.PulsarException as problem:
         raise BulkUnavailableError(f"{topic}: {problem}") from None
+    except PortError:
+        raise BulkUnavailableError("the broker's binary port does not answer") from None
     return last
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from types import TracebackType
 from typing import Any, Self
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.dial import new_client
+from kodoctl.pulsar.dial import PortError, knock, new_client
 
 
 class BrokerClient:
@@ -16,6 +17,10 @@ class BrokerClient:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._client: Any = None
+        self._lock = threading.Lock()
+        self.problem: PortError | None = (
+            None  # why nobody answered when a client was first needed: nobody is asked again
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -31,10 +36,18 @@ class BrokerClient:
         return self._connection.broker_url is not None
 
     def get(self) -> Any:
-        """The `pulsar.Client`. Raises ClusterError without an address."""
-        if self._client is None:
-            self._client = new_client(self._connection)
-        return self._client
+        """The `pulsar.Client`. Raises ClusterError without an address, PortError where that leads to no broker."""
+        with self._lock:
+            if self.problem is not None:
+                raise self.problem
+            if self._client is None:
+                try:
+                    knock(self._connection)
+                except PortError as problem:
+                    self.problem = problem
+                    raise
+                self._client = new_client(self._connection)
+            return self._client
 
     def probe(self) -> None:
         """Asks the broker for something that does not exist: an answer is an answer. Raises ClusterError."""

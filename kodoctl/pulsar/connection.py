@@ -67,6 +67,7 @@ class Connection:
     context: Context | None = None
     tls: Tls | None = None
     oauth2: OAuth2 | None = None
+    broker_from: str = "--broker-url"  # where broker_url was said, for whoever has to change it
 
     @property
     def host(self) -> str:
@@ -234,8 +235,20 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     shown = next((place for place in places if place.token or place.oauth2), _Access())
     tls = next((place.tls for place in places if place.tls), None)
     return Connection(
-        _checked(admin_url, ("http", "https")), _checked_broker(broker_url), shown.token, context, tls, shown.oauth2
+        _checked(admin_url, ("http", "https")),
+        _checked_broker(broker_url),
+        shown.token,
+        context,
+        tls,
+        shown.oauth2,
+        _broker_from(flags, env, context),
     )
+
+
+def _broker_from(flags: Flags, environ: Mapping[str, str], context: Context | None) -> str:
+    if flags.broker_url or environ.get("KODOCTL_BROKER_URL") or context is None:
+        return "--broker-url" if flags.broker_url else "KODOCTL_BROKER_URL"
+    return f"broker_url of context {context.name} in {context.file}"
 
 
 @dataclass(frozen=True, slots=True)

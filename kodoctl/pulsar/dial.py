@@ -1,16 +1,91 @@
-"""What a client of the binary port is made with: the same for every client of a connection, in every room."""
+"""What a client of the binary port is made with: the same for every client of a connection, in every room. And the knock
+before the first one: the client library waits silently, for long, where nobody or something else answers.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from typing import Any
+import ssl
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.access import trust
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
 from kodoctl.pulsar.tokens import issued
 
 OPERATION_TIMEOUT_S = 15
+_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+_TLS: Final = "pulsar+ssl"
+
+
+class PortError(ClusterError):
+    """The address of the binary port does not lead to a broker."""
+
+
+def knock(connection: Connection) -> None:
+    """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S seconds
+    of silence at each it is said not to.
+
+    Raises PortError that says what is there instead, and where the address comes from.
+    """
+    if connection.broker_url is None:
+        return  # new_client says so
+    scheme, _, hosts = connection.broker_url.partition("://")
+    told = []
+    for host in hosts.partition("/")[0].split(","):
+        try:
+            _knock_at(connection, scheme, host)
+        except PortError as problem:
+            told.append(problem)
+        else:
+            return
+    raise told[0]
+
+
+def _knock_at(connection: Connection, scheme: str, host: str) -> None:
+    parts = urlsplit(f"//{host}")
+    shown = f"{scheme}://{host} ({connection.broker_from})"
+    try:
+        context = trust(connection.tls) if scheme == _TLS else None
+        found = peer_at(parts.hostname or "", parts.port or _PORTS[scheme], context, within=WITHIN_S)
+    except ssl.SSLCertVerificationError as problem:
+        advice = (
+            "use a name that its certificate has"
+            if "mismatch" in problem.verify_message
+            else "name whom to trust with --tls-ca"
+        )
+        detail = f"{shown}: its certificate is not trusted: {problem.verify_message}; {advice}"
+        raise PortError(error("K527", "no TLS connection", detail)) from None
+    except TimeoutError:
+        raise _unanswered(
+            shown, f"silent for {WITHIN_S:.0f} s; is this the address, and does the broker run?"
+        ) from None
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise _unanswered(shown, f"{reason}; is this the address, and does the broker run?") from None
+    if advice := _advice(scheme, host, found):
+        raise _unanswered(shown, advice)
+
+
+def _unanswered(shown: str, why: str) -> PortError:
+    return PortError(error("K518", "the broker's binary port does not answer", f"{shown}: {why}"))
+
+
+def _advice(scheme: str, host: str, found: Peer) -> str:
+    """What is wrong with an address where this answers; "" where nothing is."""
+    if found.protocol is Protocol.HTTP:
+        own = _PORTS[scheme]
+        return f"HTTP is spoken there, as at the port of the admin API; the binary port is another one, {own} as a rule"
+    if found.tls and scheme != _TLS:
+        return f"TLS is spoken there: write {_TLS}://{host}"
+    if not found.tls and scheme == _TLS and found.protocol is Protocol.PULSAR:
+        return f"the broker speaks no TLS there: write pulsar://{host}, or the port where it does, {_PORTS[_TLS]} as a rule"
+    if found.protocol is Protocol.UNKNOWN and not found.tls:
+        return "something answers there that is no broker"
+    return ""
 
 
 def new_client(connection: Connection) -> Any:

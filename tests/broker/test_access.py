@@ -263,6 +263,23 @@ def test_a_broker_that_cannot_prove_who_it_is_gets_nothing(guarded: Guarded, ca:
     assert advice in words(refused.err)
 
 
+@pytest.mark.parametrize(
+    ("admin", "broker", "says"),
+    [
+        ("http", "pulsar+ssl", "TLS is spoken there: write https://"),
+        ("https", "pulsar", "TLS is spoken there: write pulsar+ssl://"),
+    ],
+)
+def test_a_plain_address_of_a_port_where_tls_is_spoken_is_told_as_that(
+    guarded: Guarded, admin: str, broker: str, says: str
+) -> None:
+    guarded.certified("applier")
+    for option, scheme in (("--admin-url", admin), ("--broker-url", broker)):
+        place = guarded.options.index(option) + 1
+        guarded.options[place] = f"{scheme}://{guarded.options[place].partition('://')[2]}"
+    assert says in words(guarded.run("apply", "--auto-approve", code=1).err)
+
+
 def test_the_binary_port_is_held_to_its_name_as_well(guarded: Guarded) -> None:
     closed = guarded.broker
     assert isinstance(closed, Closed)

@@ -1,0 +1,103 @@
+"""What is on the other side of an address: which protocol answers there, and whether over TLS.
+
+Asked by one message of Pulsar's binary protocol, `PING`, which a broker or proxy answers before anybody has said who he is;
+a web server answers it as well, in its own words. Nothing is logged or counted for it there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import time
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+WITHIN_S: Final = 5.0  # longest silence before an address is said not to answer
+_PING: Final = bytes.fromhex("00000009 00000005 0812 920100")  # frame size, command size, type = 18, ping = {}
+_FRAME: Final = bytes.fromhex(
+    "000000"
+)  # how every answer to it begins: no frame of a broker's first words reaches 16 MiB
+
+
+class Protocol(Enum):
+    """What answers, in words for an error."""
+
+    PULSAR = "Pulsar's binary protocol"
+    HTTP = "HTTP"
+    UNKNOWN = "another protocol"
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who answers at an address."""
+
+    protocol: Protocol
+    tls: bool
+
+
+def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
+    """Who answers there within so many seconds: first as expected, over TLS where `trust` says whom to believe, then the
+    other way.
+
+    Raises SSLCertVerificationError for a certificate that `trust` does not take, TimeoutError where nobody says anything,
+    OSError where nobody listens.
+    """
+    deadline = time.monotonic() + within
+    expected = _asked(host, port, trust, deadline)
+    if expected is not None and expected.protocol is not Protocol.UNKNOWN:
+        return expected
+    with contextlib.suppress(OSError):  # the first one answered in its way: that this one is refused says nothing new
+        other = _asked(host, port, None if trust else _anybody(), deadline)
+        if other is not None and (expected is None or other.protocol is not Protocol.UNKNOWN):
+            return other
+    return expected or Peer(Protocol.UNKNOWN, tls=False)
+
+
+def _asked(host: str, port: int, trust: ssl.SSLContext | None, deadline: float) -> Peer | None:
+    """Who answers one message; None where what was said is not understood there."""
+    with socket.create_connection((host, port), timeout=_left(deadline)) as plain:
+        plain.settimeout(_left(deadline))
+        if trust is None:
+            said = _answer(plain, deadline)
+            return Peer(_protocol(said), tls=False) if said else None
+        try:
+            connection = trust.wrap_socket(plain, server_hostname=host)
+        except (ssl.SSLCertVerificationError, TimeoutError):
+            raise
+        except OSError as problem:  # an alert is TLS all the same: it may ask for a certificate of ours
+            alert = isinstance(problem, ssl.SSLError) and "ALERT" in (problem.reason or "")
+            return Peer(Protocol.UNKNOWN, tls=True) if alert else None
+        with connection:
+            return Peer(_protocol(_answer(connection, deadline)), tls=True)
+
+
+def _answer(connection: socket.socket, deadline: float) -> bytes:
+    """The first bytes said to a message; none where the other side hangs up instead. Raises TimeoutError."""
+    try:
+        connection.sendall(_PING)
+        connection.settimeout(_left(deadline))
+        return connection.recv(64)
+    except TimeoutError:
+        raise
+    except OSError:
+        return b""
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
+
+
+def _protocol(said: bytes) -> Protocol:
+    if said.startswith(b"HTTP/"):
+        return Protocol.HTTP
+    return Protocol.PULSAR if said.startswith(_FRAME) else Protocol.UNKNOWN
+
+
+def _anybody() -> ssl.SSLContext:
+    """Trusts everybody: only to learn whether TLS is spoken at all, nothing of ours is sent over it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
