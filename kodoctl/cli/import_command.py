@@ -161,9 +161,13 @@ def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
 
 
 def _write(file: Path, found: Import) -> None:
+    from kodoctl.cli.editor_schema import editor_schema
+
     with contextlib.suppress(OSError):  # writing the file says why it cannot
         file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(str(file), found.text.encode())
+    schema = editor_schema(file)
+    write_file(str(file), f"{schema.line}{found.text}".encode())
+    schema.write()
 
 
 def _counted(found: Import) -> str:

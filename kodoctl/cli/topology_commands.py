@@ -118,7 +118,7 @@ def init(
     shape: Annotated[Shape, typer.Option("--shape", help="How much a message's life needs.")] = Shape.SINGLE,
     name: Annotated[str | None, typer.Option("--name", help="Name of the topology and its namespace.")] = None,
 ) -> None:
-    """Write a commented example to begin with; never overwrites.
+    """Write a commented example, and the schema for editors; never overwrites.
 
     \b
     simplest  ready only: what fails stays where it is
@@ -129,13 +129,15 @@ def init(
 
     Example: kodoctl init --name trade --shape double
     """  # noqa: D301  # \b keeps the lines below it apart
+    from kodoctl.cli.editor_schema import editor_schema
     from kodoctl.topology.example import example
     from kodoctl.topology.names import InvalidNameError
 
     chosen = name or (Path(file).stem if file else "example")
     path = Path(file) if file else Path("topologies") / f"{chosen}.yaml"
+    schema = editor_schema(path)
     try:
-        text = example(chosen, shape.value)
+        text = example(chosen, shape.value, schema.line)
     except InvalidNameError as problem:
         raise UsageError(error("K101", "name that Pulsar refuses or that would be ambiguous", str(problem))) from None
     if path.exists():
@@ -147,6 +149,7 @@ def init(
             stream.write(text)
     except OSError as problem:
         raise UsageError(error("K020", "cannot write file", f"{path}: {problem.strerror}")) from None
+    schema.write()
     quoted = shlex.quote(str(path))
     say(f"{path} written. Next:\n  kodoctl lint {quoted}\n  kodoctl expand {quoted}")
 
@@ -155,11 +158,13 @@ def init(
 def schema(output: Output = None) -> None:
     """Print the JSON Schema of topology files, for editors.
 
-    Put this line at the top of a file, with the path or address of the schema:
+    `init` and `import` write it and this line, which tells an editor where it is:
+
+    \b
     # yaml-language-server: $schema=../schemas/topology.v1.json
 
     Example: kodoctl schema --output schemas/topology.v1.json
-    """
+    """  # noqa: D301  # \b keeps the line below it apart
     from kodoctl.topology.schema import schema_text
 
     write_output(schema_text(), output)

@@ -11,9 +11,7 @@ _PLAIN: Final = re.compile(r"(?!true$|false$|null$)[a-z][-.\w]*", re.ASCII | re.
 
 _HEAD: Final = """\
 # A topology: one business topic (the ground topic) and the family of topics around it.
-# Editors complete and explain every key with the schema that `kodoctl schema --output topology.v1.json` writes:
-# yaml-language-server: $schema=topology.v1.json
-version: 1
+{schema}version: 1
 name: {quoted}  # who owns the topics: a marker on each of them
 tenant: public  # the Pulsar tenant
 namespace: {quoted}  # topics are public/{name}/…
@@ -27,6 +25,8 @@ namespace_policies:
 topics:
   orders:  # persistent://public/{name}/orders
 """
+
+_EDITORS: Final = "# Editors complete and explain every key with this schema, which `kodoctl schema` prints:\n"
 
 _LEVELS: Final[dict[str, str]] = {
     "backup": "    backup: true  # adds orders-B1: the last stop before dead letters, with waits of its own\n",
@@ -90,13 +90,20 @@ _TAIL: Final = """\
 """
 
 
-def example(name: str, shape: str) -> str:
-    """A topology called `name` of one shape: simplest, simple, single, backup or double. Raises InvalidNameError."""
+def example(name: str, shape: str, schema: str = "") -> str:
+    """A topology called `name` of one shape: simplest, simple, single, backup or double; `schema`: the line for editors.
+
+    Raises InvalidNameError.
+    """
     if reason := why_not_pulsar_name(name):
         raise InvalidNameError(f"{name!r} is no name: {reason}")
     several = shape not in _STATES
     parts = [
-        _HEAD.format(name=name, quoted=name if _PLAIN.fullmatch(name) else f'"{name}"'),
+        _HEAD.format(
+            schema=f"{_EDITORS}{schema}" if schema else "",
+            name=name,
+            quoted=name if _PLAIN.fullmatch(name) else f'"{name}"',
+        ),
         _LEVELS.get(shape, ""),
         _FAIR,
         _STATES.get(shape, _ALL_STATES),

@@ -17,7 +17,7 @@ from kodoctl.topology.model import Topology
 from kodoctl.topology.policies import TopicPolicies
 from kodoctl.topology.schema_patch import add_overlays
 
-SCHEMA_ID: Final = "https://kodoctl.dev/schemas/topology.v1.json"
+SCHEMA_ID: Final = "urn:kodoctl:schema:topology.v1"  # a name, no address: nothing is fetched
 JsonObject = dict[str, Any]
 
 

@@ -26,6 +26,15 @@ def _imported(workspace: Workspace, name: str = "taken.yaml") -> Path:
     return path
 
 
+def test_the_imported_file_names_a_schema_that_is_there(by_hand: Workspace) -> None:
+    by_hand.make_topic("J", 1, "s")
+    line = _imported(by_hand).read_text(encoding="utf-8").splitlines()[0]
+    assert line == "# yaml-language-server: $schema=topology.v1.json"
+    schema = by_hand.folder / "topologies" / "topology.v1.json"
+    assert schema.read_text(encoding="utf-8").strip() == run_main("schema").out.strip()
+    assert "yaml-language-server" not in by_hand.run("import", by_hand.namespace).out, "beside no file there is none"
+
+
 def _said(plan: Json) -> dict[str, set[str]]:
     """Verb -> addresses."""
     found: dict[str, set[str]] = {}
@@ -145,7 +154,7 @@ def test_a_tenant_becomes_a_file_for_each_namespace_and_all_of_them_plan_to_adop
     by_hand.admin("PUT", by_hand.path("plain", "other"))
     files = by_hand.folder / "topologies"
     found = by_hand.run("import", by_hand.tenant, "--out", str(files))
-    assert {file.name for file in files.iterdir()} == {"ns.yaml", "other.yaml"}
+    assert {file.name for file in files.iterdir()} == {"ns.yaml", "other.yaml", "topology.v1.json"}
     assert f"{by_hand.tenant}/empty: no topic to adopt; no file" in found.err
     assert f"{files}/ns.yaml: 20 ground topics, 80 objects to adopt" in found.err
     assert "1 ground topic, 2 objects to adopt, 1 left out (listed at the end of the file)" in found.err

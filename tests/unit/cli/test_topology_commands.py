@@ -1,10 +1,12 @@
 """lint, fmt, init and schema at the command line."""
 
 import json
+import re
 import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -277,6 +279,53 @@ def test_init_writes_an_example_that_is_right(shape: str) -> None:
         assert kodoctl(*command.split()[1:]).code == 0
     assert kodoctl("lint", "--strict").code == 0
     assert kodoctl("fmt", "--check").code == 0
+
+
+def _schema_line(file: str) -> str | None:
+    """What an editor takes for the place of the schema."""
+    found = re.search(r"^# yaml-language-server: \$schema=(.*)$", Path(file).read_text(), re.MULTILINE)
+    return found[1] if found else None
+
+
+@pytest.mark.parametrize("file", ["topologies/example.yaml", "here.yaml", "a/b/c.yaml"])
+def test_init_writes_the_schema_that_its_file_names(file: str) -> None:
+    ran = kodoctl("init", file)
+    assert _schema_line(file) == "topology.v1.json"
+    named = Path(file).parent / "topology.v1.json"
+    assert named.read_text() == schema_text() + "\n"
+    assert f"{named} written" in ran.err
+    assert kodoctl("lint", file).code == 0
+
+
+def test_init_names_the_schema_that_is_there_already_and_writes_no_second_one() -> None:
+    Path("repo/.git").mkdir(parents=True)
+    Path("repo/schemas").mkdir()
+    assert kodoctl("schema", "--output", "repo/schemas/topology.v1.json").code == 0
+    assert kodoctl("init", "repo/topologies/teams/shop.yaml").code == 0
+    assert _schema_line("repo/topologies/teams/shop.yaml") == "../../schemas/topology.v1.json"
+    assert [str(path) for path in Path("repo").rglob("*.json")] == ["repo/schemas/topology.v1.json"]
+    assert kodoctl("init", "elsewhere/one.yaml").code == kodoctl("init", "elsewhere/two.yaml").code == 0
+    assert _schema_line("elsewhere/two.yaml") == "topology.v1.json"
+
+
+@pytest.mark.parametrize("content", ["{}", "[1]", "no JSON", '{"$id": "of somebody else"}'])
+def test_init_leaves_somebody_elses_file_of_that_name_alone_and_names_no_schema(content: str) -> None:
+    other = write(content, "topologies/topology.v1.json")
+    assert kodoctl("init").code == 0
+    assert (other.read_text(), _schema_line("topologies/example.yaml")) == (content, None)
+
+
+def test_init_writes_its_file_also_where_no_schema_can_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = Path.open
+
+    def refuse(path: Path, *arguments: Any, **more: Any) -> Any:
+        if path.name == "topology.v1.json":
+            raise PermissionError(13, "Permission denied")
+        return own(path, *arguments, **more)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert kodoctl("init").code == 0
+    assert Path("topologies/example.yaml").exists()
 
 
 def test_init_without_more_writes_the_single_shape() -> None:

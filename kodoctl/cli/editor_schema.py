@@ -1,0 +1,70 @@
+"""The schema that editors complete a topology file with: the file's line that names it, and the schema where that points."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kodoctl.cli.console import tell
+
+NAME: Final = "topology.v1.json"
+_LARGEST: Final = 8 << 20  # bytes: what is larger is no schema of ours
+
+
+@dataclass(frozen=True, slots=True)
+class EditorSchema:
+    """`line` for the head of a topology file, "" where no schema can stand; `missing`: where it must be written for that."""
+
+    line: str = ""
+    missing: Path | None = None
+
+    def write(self) -> None:
+        """Puts the schema where the line points, if none is there. What cannot be written is left to `kodoctl schema`."""
+        from kodoctl.topology.schema import schema_text
+
+        if self.missing is not None:
+            try:
+                with self.missing.open("x", encoding="utf-8") as stream:
+                    stream.write(f"{schema_text()}\n")
+            except OSError:
+                return
+            tell(f"{os.path.relpath(self.missing)} written: the schema for editors.")
+
+
+def editor_schema(file: Path) -> EditorSchema:
+    """The nearest topology schema, beside the file or above it in its repository; else one beside the file, unless somebody
+    else's file has that name.
+    """
+    folder = file.absolute().parent
+    for place in _places(folder):
+        for found in (place / NAME, place / "schemas" / NAME):
+            if _is_ours(found):
+                return EditorSchema(_line(os.path.relpath(found, folder)))
+    beside = folder / NAME
+    return EditorSchema() if os.path.lexists(beside) else EditorSchema(_line(NAME), beside)
+
+
+def _places(folder: Path) -> list[Path]:
+    """The folder and those above it up to its repository's; outside of one nobody else's folders are looked into."""
+    above = [folder, *folder.parents]
+    root = next((number for number, place in enumerate(above) if (place / ".git").exists()), 0)
+    return above[: root + 1]
+
+
+def _line(path: str) -> str:
+    return f"# yaml-language-server: $schema={Path(path).as_posix()}\n"
+
+
+def _is_ours(file: Path) -> bool:
+    from kodoctl.topology.schema import SCHEMA_ID
+
+    try:
+        if not file.is_file() or file.stat().st_size > _LARGEST:
+            return False
+        document = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("$id") == SCHEMA_ID
