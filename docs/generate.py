@@ -134,12 +134,19 @@ def _said(code: Code) -> str:
 def cli_page() -> str:
     """Every command with its help text."""
     lines = ["# Commands", ""]
-    applications = [(app, "kodoctl"), (consumer_app, "kodo-consumer")]
-    commands = [one for given, name in applications for one in _commands(typer.main.get_command(given), name)]
-    for name, found in commands:
-        context = click.Context(found, info_name=name, terminal_width=100, max_content_width=100)
-        lines += [f"## {name}", "", "```", found.get_help(context).strip(), "```", ""]
+    for given, name in [(app, "kodoctl"), (consumer_app, "kodo-consumer")]:
+        lines += _command_texts(typer.main.get_command(given), name)
     return NOTE + "\n".join(lines)
+
+
+def _command_texts(application: click.Command, called: str) -> Iterator[str]:
+    """As the command line prints them, on wide lines: with the settings that its commands have from it."""
+    names = application.context_settings["help_option_names"]
+    for name, found in _commands(application, called):
+        context = click.Context(
+            found, info_name=name, terminal_width=100, max_content_width=100, help_option_names=names
+        )
+        yield from (f"## {name}", "", "```", found.get_help(context).strip(), "```", "")
 
 
 def _commands(command: click.Command, name: str) -> Iterator[tuple[str, click.Command]]:

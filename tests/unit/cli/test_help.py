@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,3 +82,10 @@ def test_a_group_without_a_command_shows_its_commands(path: tuple[str, ...]) -> 
 
 def test_the_version_is_told() -> None:
     assert run_main("--version").out == f"kodoctl {__version__}\n"
+
+
+def test_the_reference_shows_the_option_for_help_as_every_command_has_it() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "commands.md").read_text(encoding="utf-8")
+    shown = [line.split("  Show")[0].split() for line in page.splitlines() if "Show this message and exit." in line]
+    assert len(shown) > len(COMMANDS)
+    assert all(names == ["-h,", "--help"] for names in shown)
