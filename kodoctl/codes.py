@@ -100,6 +100,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Lower `isolate.min`, or raise `lookahead.messages`: until then the share alone decides."),
         "K215": Code("a limit too small to be shared out",
                      "Raise the limit, expect fewer workers, or give the consumers a store: it lends what there is."),
+        "K216": Code("topics that come by themselves in production",
+                     "Write `auto_topic_creation: false` under `namespace_policies`; allow it where another file does."),
     },
     "Flow and payloads": {
         "K301": Code("a ring in the flow of messages", "Break the cycle it shows: a flow is a tree or a DAG."),
@@ -107,6 +109,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K303": Code("more consumers than can work", "Raise `partitions`, or lower `expected_workers`."),
         "K304": Code("payload schema that cannot be used",
                      "Mend the schema file; the detail says what is wrong or incompatible."),
+        "K305": Code("a topic that messages reach by two ways",
+                     "Send by one of the two, or allow it: its handlers then expect what they know already."),
     },
     "Danger in a plan": {
         "K401": Code("deletes data, or an object in use",

@@ -1,11 +1,13 @@
-"""K209, K301 to K303, K003, K019: properties, flows between topics, lists that name nothing."""
+"""K209, K301 to K303, K305, K003, K019: properties, flows between topics, lists that name nothing."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from kodoctl.errors import Severity
+from kodoctl.errors import Severity, Where
 from kodoctl.topology import settings
 from kodoctl.topology.expand import produced_topic
 from kodoctl.topology.model import KEY
@@ -40,29 +42,107 @@ def _say_required(what: str, name: str) -> str:
     return f"{what} goes by {name!r}: write `message_properties: {{{name}: required}}`, else messages without it count as one tenant"
 
 
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """What one subscription's handler sends from one ground topic to another; `file` is the number of its expansion."""
+
+    source: TopicName
+    target: TopicName
+    file: int
+    subscription: str
+
+
+def _flows(scope: Scope) -> list[_Flow]:
+    """Every flow once, in the order of the files."""
+    found = [
+        _Flow(
+            TopicName(expansion.namespace, name),
+            _ground_of(scope, produced_topic(expansion.namespace, text)),
+            file,
+            sub,
+        )
+        for file, expansion in enumerate(scope.expansions)
+        for name, ground in expansion.topology.spec.topics.items()
+        for sub, subscription in ground.subscriptions.items()
+        for text in subscription.produces
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _where(scope: Scope, flow: _Flow) -> Where:
+    path = ("topics", flow.source.local, "subscriptions", flow.subscription, "produces")
+    return scope.expansions[flow.file].topology.where(*path)
+
+
+def _is_acyclic(flows: list[_Flow]) -> bool:
+    graph: dict[TopicName, set[TopicName]] = {}
+    for flow in flows:
+        graph.setdefault(flow.source, set()).add(flow.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        return False
+    return True
+
+
 @rule("K301", Severity.ERROR, "a ring in the flow of messages")
 def rings(scope: Scope) -> Iterator[Found]:
     """Messages that come back to where they were handled go round for ever."""
-    flows: dict[TopicName, dict[TopicName, tuple[int, str, str]]] = {}
-    for number, expansion in enumerate(scope.expansions):
-        for name, ground in expansion.topology.spec.topics.items():
-            source = TopicName(expansion.namespace, name)
-            for sub, subscription in ground.subscriptions.items():
-                for text in subscription.produces:
-                    target = _ground_of(scope, produced_topic(expansion.namespace, text))
-                    flows.setdefault(source, {}).setdefault(target, (number, name, sub))
-    if not flows:
+    flows = _flows(scope)
+    if _is_acyclic(flows):
         return
-    try:
-        TopologicalSorter({source: set(targets) for source, targets in flows.items()}).prepare()
-    except CycleError:
-        from kodoctl.topology.graph import find_rings
+    from kodoctl.topology.graph import find_rings
 
-        for ring in find_rings(flows):
-            shown = " → ".join(topic.local for topic in (*ring, ring[0]))
-            number, name, sub = flows[ring[0]][ring[1 % len(ring)]]
-            where = scope.expansions[number].topology.where("topics", name, "subscriptions", sub, "produces")
-            yield Found(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
+    targets: dict[TopicName, dict[TopicName, _Flow]] = {}
+    for flow in flows:
+        targets.setdefault(flow.source, {})[flow.target] = flow
+    for ring in find_rings(targets):
+        shown = " → ".join(topic.local for topic in (*ring, ring[0]))
+        where = _where(scope, targets[ring[0]][ring[1 % len(ring)]])
+        yield Found(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
+
+
+@rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
+def joins(scope: Scope) -> Iterator[Found]:
+    """What one message leads to arrives twice where its ways meet again: once for each."""
+    flows = _flows(scope)
+    if not _is_acyclic(flows):
+        return  # which K301 says
+    into: dict[TopicName, list[_Flow]] = {}
+    for flow in flows:
+        into.setdefault(flow.target, []).append(flow)
+    for target, last in into.items():
+        if (ways := _two_ways(last, into)) is not None:
+            begin = ways[0][0].source.local
+            shown = " and ".join(_in_words(way) for way in ways)
+            detail = (
+                f"what a message of {begin} leads to can arrive in {target.local} twice: {shown};"
+                " send it by one of them, or let the handlers there expect both"
+            )
+            yield Found(_where(scope, ways[1][-1]), detail)
+
+
+def _two_ways(last: list[_Flow], into: Mapping[TopicName, list[_Flow]]) -> tuple[list[_Flow], list[_Flow]] | None:
+    """Two ways that begin at one topic and end with two of these flows, each from its begin on; None where none do.
+
+    Upwards from each flow in turn; nothing is walked over twice.
+    """
+    ways: dict[TopicName, list[_Flow]] = {}
+    for flow in last:
+        above = deque([[flow]])
+        while above:
+            way = above.popleft()
+            other = ways.setdefault(way[0].source, way)
+            if other is way:
+                above += [[before, *way] for before in into.get(way[0].source, ())]
+            elif other[-1] is not flow:  # else they meet further up already, which is told there
+                return other, way
+    return None
+
+
+def _in_words(way: list[_Flow]) -> str:
+    """`orders (billing) → invoices (print) → letters`."""
+    return " → ".join([*(f"{flow.source.local} ({flow.subscription})" for flow in way), way[-1].target.local])
 
 
 def _ground_of(scope: Scope, name: TopicName) -> TopicName:

@@ -1,4 +1,4 @@
-"""K201 to K207, K212, K213: policies under which messages would be lost, refused or not kept long enough.
+"""K201 to K207, K212, K213, K216: policies under which messages would be lost, refused or not kept long enough.
 
 "Effective" is the topic's own value, else the namespace's as far as the files say (the live half is plan's).
 """
@@ -142,6 +142,24 @@ def durability(scope: Scope) -> Iterator[Found]:
         elif production and (ensemble < 3 or write < 3 or ack < 2):
             detail = f"production keeps 3 copies and confirms 2; this is ensemble {ensemble}, write {write}, ack {ack}"
             yield Found(where, detail)
+
+
+@rule("K216", Severity.WARNING, "topics that come by themselves in production")
+def automatic_topics(scope: Scope) -> Iterator[Found]:
+    """Where a client's word is enough for a topic, a misspelt name loses messages, and a deleted topic comes back."""
+    told = set()
+    for expansion in scope.expansions:
+        owner, namespace = scope.namespaces.get(expansion.namespace, (expansion, None))
+        off = namespace is not None and namespace.policies.get("auto_topic_creation") is False
+        if off or not expansion.topology.production or expansion.namespace in told:
+            continue
+        told.add(expansion.namespace)
+        where = owner.topology.where_key(*(["namespace_policies", "auto_topic_creation"] if namespace else ["topics"]))
+        detail = (
+            f"{expansion.namespace}: production, and no file turns automatic topic creation off: a misspelt name is a new"
+            " topic that nobody reads; write `namespace_policies: {auto_topic_creation: false}`"
+        )
+        yield Found(where, detail)
 
 
 @dataclass(frozen=True, slots=True)

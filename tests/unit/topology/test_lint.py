@@ -58,4 +58,4 @@ def test_plan_starts_from_the_findings_of_one_environment_with_allowances_applie
     (base,), findings = check_set(files, None)
     assert base.name == "trade"
     assert [(finding.code, finding.allowed_because) for finding in findings] == [("K203", "it is a cache")]
-    assert [finding.code for finding in check_set(files, "prod")[1] if not finding.allowed_because] == ["K205"]
+    assert [finding.code for finding in check_set(files, "prod")[1] if not finding.allowed_because] == ["K205", "K216"]

@@ -17,10 +17,29 @@ def sub(settings: str, topic: str = "") -> str:
     return f"topics: {{orders: {{{topic}subscriptions: {{billing: {{{settings}}}}}}}}}\n"
 
 
+def flow(*ways: str) -> str:
+    """Ground topics with subscriptions that send to others: `a.s>b,c`; § stands before the key that sends."""
+    sends: dict[str, dict[str, str]] = {}
+    for way in ways:
+        source, _, targets = way.partition(">")
+        ground, _, name = source.partition(".")
+        mark = "§" if targets.startswith("§") else ""
+        sends.setdefault(ground, {})[name] = f"{mark}produces: [{targets.removeprefix('§')}]"
+        for target in targets.removeprefix("§").split(","):
+            sends.setdefault(target, {})
+    topics = [
+        f"  {ground}: {{levels: double, subscriptions: {{{', '.join(f'{name}: {{{told}}}' for name, told in found.items())}}}}}\n"
+        for ground, found in sends.items()
+        if not ground.endswith("-L2")
+    ]
+    return "topics:\n" + "".join(topics)
+
+
 ORDERS = "topics: {orders: {subscriptions: {billing: {}}}}\n"
 DEAD = "states: [], "
 NO_DLQ = "states: [], dead_letter: false"
 SET = "namespace_policies: "
+KEPT = "topics: {orders: {ignore: [persistence]}}\nenvironments: {prod: {production: true}}"
 
 # code, body with § before the place, what the finding says, the same without the mistake
 CASES = [
@@ -142,10 +161,20 @@ CASES = [
     # K213
     ("K213", sub(DEAD + "dead_letter: {max_message_size: §1MiB}", "policies: {max_message_size: 1MiB}, "), "orders-billing-DLQ: max_message_size 1MiB is less than the ready topic's 1MiB + 4KiB", sub(DEAD + "dead_letter: {max_message_size: 1028KiB}", "policies: {max_message_size: 1MiB}, ")),
     ("K213", sub(DEAD + "dead_letter: {max_message_size: §1MiB}"), "less than what the broker's own limit lets in", sub(DEAD + "dead_letter: {max_message_size: inherit}")),
+    # K216
+    ("K216", "§topics: {orders: {ignore: [persistence]}}\nenvironments: {prod: {production: true}}", "kodo/trade: production, and no file turns automatic topic creation off: a misspelt name is a new topic that nobody reads; write `namespace_policies: {auto_topic_creation: false}`", "topics: {orders: {ignore: [persistence]}}\nenvironments: {test: {production: false}}"),
+    ("K216", "namespace_policies: {§auto_topic_creation: true}\n" + KEPT, "kodo/trade: production", "namespace_policies: {auto_topic_creation: false}\n" + KEPT),
+    ("K216", "§namespace_policies: {retention: {time: 3d, size: 10GiB}}\n" + KEPT, "kodo/trade: production", "namespace_policies: {retention: {time: 3d, size: 10GiB}}\n" + KEPT.replace("true", "true, namespace_policies: {auto_topic_creation: false}")),
+    ("K216", "namespace_policies: {§auto_topic_creation: {type: partitioned, partitions: 4}}\n" + KEPT, "kodo/trade: production", "namespace_policies: {auto_topic_creation: {type: partitioned, partitions: 4}}\n" + KEPT.replace("true", "true, namespace_policies: {auto_topic_creation: false}")),
     # K301
     ("K301", "topics:\n  a: {subscriptions: {s: {§produces: [b]}}}\n  b: {subscriptions: {s: {produces: [a]}}}\n", "a → b → a: message flow is a tree, never a ring", "topics:\n  a: {subscriptions: {s: {produces: [b]}}}\n  b: {subscriptions: {s: {produces: [c]}}}\n  c: {}\n"),
     ("K301", "topics: {a: {subscriptions: {s: {§produces: [a]}}}}\n", "a → a", "topics: {a: {subscriptions: {s: {}}}}"),
     ("K301", "topics: {a: {levels: double, subscriptions: {s: {§produces: [a-L2]}}}}\n", "a → a", "topics: {a: {levels: double, subscriptions: {s: {produces: [b]}}}, b: {}}"),
+    # K305
+    ("K305", flow("a.s>b,c", "b.s>d", "c.s>§d"), "what a message of a leads to can arrive in d twice: a (s) → b (s) → d and a (s) → c (s) → d; send it by one of them", flow("a.s>b,c", "b.s>d", "c.s>e")),
+    ("K305", flow("a.s>b,d", "b.s>§d"), "a message of a leads to can arrive in d twice: a (s) → d and a (s) → b (s) → d", flow("a.s>b", "b.s>d")),
+    ("K305", flow("a.s>d", "a.t>§d"), "twice: a (s) → d and a (t) → d", flow("a.s>d,d-L2", "b.t>d")),
+    ("K305", flow("z.s>a", "a.s>b,c", "b.s>d", "c.s>§d", "d.s>e"), "twice: a (s) → b (s) → d and a (s) → c (s) → d", flow("z.s>a", "a.s>b", "b.s>c", "c.s>d", "x.s>d")),
     # K302
     ("K302", sub("produces: [§shipmnts]"), "'shipmnts' is no ground topic of these files", sub("produces: [shipments]")[:-3] + ", shipments: {}}"),
     ("K302", sub("produces: [§orders-billing-DLQ]"), "is no ground topic", sub("produces: [kodo/trade/other]")[:-3] + ", other: {}}"),
@@ -230,6 +259,23 @@ def test_flows_and_effective_policies_cross_files() -> None:
     assert found.keys() == {"K202", "K301"}
     assert str(found["K202"].where) == "topologies/other1.yaml:5:27", "the namespace's value is what is wrong"
     assert found["K301"].detail.startswith("a → b → a")
+
+
+def test_two_ways_are_found_where_they_meet_and_not_again_below_and_not_beside_a_ring() -> None:
+    diamond = ("a.s>b,c", "b.s>d", "c.s>d")
+    assert codes_in(flow(*diamond, "d.s>e", "d.t>f", "x.s>f")) == ["K305"]
+    assert codes_in(flow(*diamond, "d.s>a")) == ["K301"]
+    assert not codes_in(flow(*(f"t{n}.s>u{n},log" for n in range(1000)), *(f"u{n}.s>v" for n in range(0, 1000, 2)))), (
+        "many that send to one topic are no two ways of one message"
+    )
+
+
+def test_automatic_topic_creation_is_told_once_for_a_namespace_and_may_be_allowed() -> None:
+    owner = f"{SECOND}{SET}{{auto_topic_creation: false}}\ntopics: {{}}\nenvironments: {{prod: {{production: true}}}}\n"
+    assert codes_in(KEPT, owner.replace("false", "true")) == ["K216"]
+    assert not codes_in(KEPT, owner)
+    assert codes_in(KEPT, SECOND + KEPT.replace("orders", "shipments")) == ["K216"]
+    assert not codes_in(KEPT.replace("}}\nenv", "}} # kodoctl: allow K216 because the brokers forbid it\nenv"))
 
 
 # --- K304: payload schemas are files
