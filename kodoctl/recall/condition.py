@@ -1,6 +1,6 @@
 """The condition language of recall, peek and the pipeline: a small subset of SQL expressions over one message.
 
-    reason = 'timeout' AND payload.amount > 100 AND dead_at > now() - interval '2 hours'
+    reason = 'handler took too long' AND payload.amount > 100 AND dead_at > now() - interval '2 hours'
 
 Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval. The same condition as Spark SQL
 is `to_spark_sql`. Semantics (tests hold both to it):
