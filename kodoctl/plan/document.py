@@ -92,6 +92,9 @@ def opened(text: str, file: str) -> Json:
         raise InvalidFileError(
             error("K530", "not a plan file", "write one with `kodoctl plan --out FILE`", Where(file))
         ) from None
+    if "dead_topic" in document:
+        detail = f"it is a recall plan: `kodoctl recall apply {file}` carries it out"
+        raise InvalidFileError(error("K530", "not a plan file", detail, Where(file)))
     if version != FORMAT_VERSION:
         detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: plan again with this kodoctl"
         raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))

@@ -192,6 +192,9 @@ def _load(
         ]
     if unknown := _unknown_version(root):
         return None, [unknown]
+    if {"format_version", "seal"} <= root.value.keys():
+        detail = f"this is a plan, not a topology: `kodoctl apply {file.name}` carries one of `plan --out` out"
+        return None, [error("K004", "wrong value", detail, root.where)]
     if environment is not None and environment not in file.environments:
         detail = (
             f"the set is read in environment {environment!r}, which this file does not have: add it (it may be {{}})"

@@ -169,6 +169,11 @@ def test_a_plan_of_another_kodoctl_is_refused_because_it_may_mean_something_else
         loads(_edited(kodoctl_version="0.0.0"), "plan.json")
 
 
+def test_a_recall_plan_is_told_as_that_with_the_command_that_carries_it_out() -> None:
+    with pytest.raises(InvalidFileError, match=r"it is a recall plan: `kodoctl recall apply r\.json`"):
+        loads(_edited(dead_topic="persistent://acme/ns/J-s-DLQ"), "r.json")
+
+
 @pytest.mark.parametrize("text", ["", "[]", "null", "{}", "no json", "1", "[" * 100_000, '{"format_version": 1}'])
 def test_what_is_no_plan_file_is_called_so(text: str) -> None:
     with pytest.raises(KodoctlError) as caught:

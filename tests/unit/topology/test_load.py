@@ -101,6 +101,12 @@ def test_a_file_with_findings_in_its_text_is_no_topology() -> None:
     assert (result.topologies, [finding.code for finding in result.findings]) == ((), ["K002"])
 
 
+def test_a_plan_file_in_the_place_of_a_topology_is_told_as_that_and_not_key_by_key() -> None:
+    plan = b'{"format_version": 1, "changes": [], "owners": [], "seal": "x"}'
+    (finding,) = load_set([source_of(plan, "plan.json")], None).findings
+    assert (finding.code, finding.detail[:55]) == ("K004", "this is a plan, not a topology: `kodoctl apply plan.jso")
+
+
 FILES = [
     source_of((GOOD + "environments: {prod: {}, staging: {}}\n").encode(), FILE),
     source_of(GOOD.encode(), "b.yaml"),
