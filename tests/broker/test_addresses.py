@@ -45,6 +45,10 @@ def test_a_plan_goes_on_without_the_binary_port_and_says_what_is_there_and_an_ap
     applied = workspace.run("apply", "topologies", code=1)
     assert "Error: the broker's binary port does not answer [K518]" in applied.err
     assert "K539" not in applied.err, "nobody is asked for what cannot be done"
+    new = workspace.topology(
+        FILE, name="new", namespace="new"
+    )  # nothing is there that the binary port would be read for
+    assert "K539" not in workspace.run("apply", str(new), code=1).err
     assert "K518" in workspace.run("history", workspace.namespace, code=1).err
 
 
