@@ -78,6 +78,9 @@ class LaneSink(Protocol):
     def disconnected(self) -> None:
         """Everything unacknowledged will be delivered again, perhaps to another worker."""
 
+    def broke(self, problem: BaseException) -> None:
+        """Nothing of the lane will come any more: the thread that reads it has ended."""
+
 
 class LaneReader(Protocol):
     """One open lane."""
@@ -119,7 +122,9 @@ class Publisher(Protocol):
 
 
 class Broker(Protocol):
-    """A connection to a broker."""
+    """A connection to a broker. `on_broken`: told when a thread of the adapter's has ended that should not."""
+
+    on_broken: Callable[[BaseException], object]
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Reads a topic from the earliest unacknowledged message on. Raises ClusterError."""

@@ -24,6 +24,7 @@ from consumer.numbers.numbering import Numbering, Router
 from consumer.policy import Outlet
 from consumer.routes import outlet_of
 from consumer.settings import read_settings
+from consumer.threads import begin, log_end
 from consumer.traces.opening import Wanted, sends_of
 from consumer.unsent import OnStored, Sent, not_stored
 from consumer.wiring import Place, Surroundings, reach_outlet
@@ -268,8 +269,7 @@ class Producer:
                 number = self._numbering.next(partition)
                 given[SEQ] = str(number)
             if self._watcher is None:
-                self._watcher = threading.Thread(target=self._watch, name="kodo-marks", daemon=True)
-                self._watcher.start()
+                self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
             message = Outgoing(self._partitions[partition], data, self._signed(data, given), key, event_time=event_time)
             sent = Sent(on_receipt, number, now, span, message.topic)
             if (problem := self._form.too_large(message)) is not None:

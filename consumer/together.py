@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
+from consumer.threads import begin, log_end
 from kodoctl.errors import ExitCode
 
 log = logging.getLogger("kodo.consumer")
@@ -60,7 +61,7 @@ def reloading_on_hangup(consumers: Sequence[Runs]) -> Iterator[None]:
 
     def read(_number: int, _frame: FrameType | None) -> None:
         for consumer in consumers:  # not in the signal's own frame: it may interrupt whoever holds the locks
-            threading.Thread(target=consumer.reload, name="kodo-hangup", daemon=True).start()
+            begin(consumer.reload, "kodo-hangup", log_end)
 
     before = signal.signal(signal.SIGHUP, read)
     try:
@@ -102,17 +103,8 @@ def _run(consumers: Sequence[Runs], asked: threading.Event, say: Callable[[str],
 
 def _stop(consumers: Sequence[Runs]) -> list[BaseException]:
     """Drains all at the same time, each within its own time-out. Answers what went wrong."""
-    problems: list[BaseException] = []
-
-    def stop(consumer: Runs) -> None:
-        try:
-            consumer.stop()
-        except BaseException as problem:  # noqa: BLE001  # of one; the others are to end in order all the same
-            problems.append(problem)
-
-    threads = [threading.Thread(target=stop, args=(consumer,), name="kodo-drain") for consumer in consumers]
-    for thread in threads:
-        thread.start()
+    problems: list[BaseException] = []  # of one; the others are to end in order all the same
+    threads = [begin(consumer.stop, "kodo-drain", problems.append, daemon=False) for consumer in consumers]
     for thread in threads:
         thread.join()
     return problems

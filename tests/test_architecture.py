@@ -65,6 +65,19 @@ def test_files_and_functions_stay_short(path: Path) -> None:
             assert length <= MAX_FUNCTION, f"{_name(path)}:{node.lineno} {node.name} has {length} lines"
 
 
+@pytest.mark.parametrize("path", [path for path in SOURCES if _name(path).startswith("consumer/")], ids=_name)
+def test_threads_are_begun_where_each_end_is_told(path: Path) -> None:
+    """A thread that ends without a word leaves a worker that looks well and does nothing: consumer.threads."""
+    by_itself = ("Thread", "Timer", "start_new_thread", "ThreadPoolExecutor")
+    found = {
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in by_itself)
+        or (isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Thread") for base in node.bases))
+    }
+    assert _name(path) == "consumer/threads.py" or not found, f"{_name(path)}: use consumer.threads.begin"
+
+
 def _third_party() -> dict[str, set[str]]:
     """Module of another distribution -> our files that import it."""
     found: dict[str, set[str]] = {}

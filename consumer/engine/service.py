@@ -20,6 +20,7 @@ from consumer.live.standstill import StandStill
 from consumer.live.stats import LOOK_EVERY, StatsReader
 from consumer.live.steering import Orders
 from consumer.policy import Lane, Policy
+from consumer.threads import begin
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")
@@ -108,11 +109,6 @@ class Service:
         """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
         return self._over.wait(seconds)
 
-    @property
-    def dead_threads(self) -> list[str]:
-        """Names of threads that ended before they should."""
-        return [] if self._over.is_set() else [thread.name for thread in self._threads if not thread.is_alive()]
-
     def stop(self) -> None:
         """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
         deadline = time.monotonic() + self._drain_timeout
@@ -141,25 +137,20 @@ class Service:
             log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
-        thread = threading.Thread(target=target, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        self._threads.append(begin(target, name, self._worker.broke, over=self._over.is_set))
 
     def _keep_time(self) -> None:
         watched = time.monotonic()
         nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
-        try:
-            while not self._over.is_set():
-                self.last_beat = time.monotonic()
-                self._worker.tick()
-                if self._orders is not None:
-                    self._orders.look()  # they end in time, also while the cluster keeps whoever reads it waiting
-                self._sleep(nap)
-                if time.monotonic() - watched > _WATCH_EVERY:
-                    watched = time.monotonic()
-                    self._worker.watch()
-        except BaseException as problem:  # noqa: BLE001  # without time nothing waits rightly: better to end
-            self._worker.broke(problem)
+        while not self._over.is_set():
+            self.last_beat = time.monotonic()
+            self._worker.tick()
+            if self._orders is not None:
+                self._orders.look()  # they end in time, also while the cluster keeps whoever reads it waiting
+            self._sleep(nap)
+            if time.monotonic() - watched > _WATCH_EVERY:
+                watched = time.monotonic()
+                self._worker.watch()
 
     def _sleep(self, most: float) -> None:
         """Until the next tick is due, which the bell may bring forward."""

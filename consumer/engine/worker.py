@@ -26,12 +26,16 @@ from consumer.message import Check, Message
 from consumer.outcomes import Outcome
 from consumer.policy import Lane, Policy
 from consumer.scheduling.limits import Gate
+from consumer.threads import leave
 from kodoctl.topology.steer import Order
 
 log = logging.getLogger("kodo.consumer")
 _BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
 _GATHER: Final = 0.005  # seconds they are gathered at most
 OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
+_LEAVE_WITHIN: Final = (
+    8.0  # seconds for lanes and publisher together: who waits for the end of a process has to see one
+)
 _QUIET: Final = 30.0  # seconds between two alarms of one kind
 
 
@@ -58,6 +62,9 @@ class _Sink:
 
     def disconnected(self) -> None:
         self.worker.disconnected(self.index)
+
+    def broke(self, problem: BaseException) -> None:
+        self.worker.broke(problem)
 
 
 class Worker:
@@ -93,6 +100,7 @@ class Worker:
         `unacked`: by lane index, how many unacknowledged messages the broker lets one of its consumers have, where known.
         """
         policy = self.policy
+        self._broker.on_broken = self.broke
         if self.engine.recorder is not None:
             self.engine.recorder.run = consumer_name
         try:
@@ -151,6 +159,13 @@ class Worker:
             todo = self._collect(flush=True)
         if todo is not None:
             self._carry_out(todo)
+        if leave({"worker": self._leave}, _LEAVE_WITHIN):
+            text = (
+                "lanes and publisher do not close within %.0f s and are left behind: unacknowledged messages come again"
+            )
+            log.error(text, _LEAVE_WITHIN)
+
+    def _leave(self) -> None:
         for reader in self._readers:
             reader.close()
         if self._publisher is not None:
@@ -238,8 +253,9 @@ class Worker:
 
     def broke(self, problem: BaseException) -> None:
         """See Desk."""
+        if self.problem is None:
+            self.problem = problem
         log.critical("the worker broke and ends; unacknowledged messages go to others", exc_info=problem)
-        self.problem = problem
         self.on_broken()
 
     # ---- called by the timekeeper

@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 from consumer.engine.desk import Desk, Runner
 from consumer.message import Message
 from consumer.outcomes import DONE, Failed, Outcome, Verdict, asked_by
+from consumer.threads import begin
 
 log = logging.getLogger("kodo.consumer")
 Result = BaseException | None
@@ -179,8 +180,7 @@ class BatchRunner:
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._gatherer = Gatherer(desk, self._batching, self._inner.wake)
-        self._thread = threading.Thread(target=self._gatherer.keep_time, name="kodo-gather", daemon=True)
-        self._thread.start()
+        self._thread = begin(self._gatherer.keep_time, "kodo-gather", desk.broke)
         self._inner.start(cast("Desk", self._gatherer))
 
     def wake(self) -> None:

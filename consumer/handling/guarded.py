@@ -16,6 +16,7 @@ from consumer.message import Message
 from consumer.policy import Policy
 from consumer.settings import Settings
 from consumer.stores.port import Store, StoreDownError
+from consumer.threads import begin
 from kodoctl.errors import KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")
@@ -43,9 +44,7 @@ class GuardedRunner:
             raise KodoctlError(error("K741", "store cannot be asked", str(problem))) from problem
         self._inner.start(self.guard)
         for target, name in ((self._ask, "ask"), (self._keep_house, "house"), (self._watch, "watch")):
-            thread = threading.Thread(target=target, name=f"kodo-store-{name}", daemon=True)
-            self._threads.append(thread)
-            thread.start()
+            self._threads.append(begin(target, f"kodo-store-{name}", self.guard.broke, over=self._over.is_set))
 
     def wake(self) -> None:
         """See Runner."""

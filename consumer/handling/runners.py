@@ -11,12 +11,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from consumer.engine.desk import Desk
 from consumer.handling.complaints import Complaints
 from consumer.message import Message
 from consumer.outcomes import DONE, Outcome
+from consumer.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")
@@ -74,8 +76,7 @@ class ThreadRunner:
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._desk = desk
-        self._scout_thread = threading.Thread(target=self._guarded, args=(self._scout,), name="kodo-scout", daemon=True)
-        self._scout_thread.start()
+        self._scout_thread = begin(partial(self._scout, desk), "kodo-scout", desk.broke, over=lambda: self._stopping)
 
     def wake(self) -> None:
         """See Runner."""
@@ -127,20 +128,12 @@ class ThreadRunner:
                 thread.join(_JOIN)
 
     def _add_slot(self) -> None:
-        if self._stopping:
+        desk = self._desk
+        if self._stopping or desk is None:
             return
         slot = _Slot()
-        slot.thread = threading.Thread(target=self._guarded, args=(self._live, slot), name="kodo-handler", daemon=True)
         self._slots.add(slot)
-        slot.thread.start()
-
-    def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
-        desk = self._desk
-        assert desk is not None
-        try:
-            work(desk, *arguments)
-        except BaseException as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
-            desk.broke(problem)
+        slot.thread = begin(partial(self._live, desk, slot), "kodo-handler", desk.broke)
 
     def _live(self, desk: Desk, slot: _Slot) -> None:
         try:
@@ -249,7 +242,7 @@ class LoopRunner:
         self._complaints = Complaints()
         self._desk: Desk | None = None
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="kodo-handlers", daemon=True)
+        self._thread: threading.Thread | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[Message, asyncio.Task[None]] = {}
         self._parked: deque[asyncio.Future[None]] = deque()
@@ -265,7 +258,7 @@ class LoopRunner:
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._desk = desk
-        self._thread.start()
+        self._thread = begin(self._loop.run_forever, "kodo-handlers", desk.broke, over=lambda: self._stopping)
 
     def wake(self) -> None:
         """See Runner."""
@@ -281,13 +274,12 @@ class LoopRunner:
             self._loop.call_soon_threadsafe(self._give_up, message)
             self._loop.call_soon_threadsafe(answered.set)
             if self._doubt is None or not self._doubt.is_alive():
-                self._doubt = threading.Thread(target=self._await, args=(answered,), name="kodo-doubt", daemon=True)
-                self._doubt.start()
+                self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
 
     def stop(self) -> None:
         """See Runner."""
         self._stopping = True
-        if self._thread.is_alive():
+        if self._thread is not None and self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
             self._thread.join(2 * _JOIN)
         if not self._loop.is_running():

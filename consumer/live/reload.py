@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from consumer.policy import Lane, Policy
+from consumer.threads import begin, log_end
 from kodoctl.errors import Diagnostic, KodoctlError
 
 log = logging.getLogger("kodo.consumer")
@@ -72,16 +73,17 @@ class Reloader:
         self._horizon = present.horizon  # what the broker allows of longer ones is asked at the start
         self._over = threading.Event()
         self._asked = threading.Lock()
-        self._thread = threading.Thread(target=self._watch, name="kodo-reload", daemon=True)
+        self._thread: threading.Thread | None = None
 
     def start(self) -> None:
         """Begins to watch."""
-        self._thread.start()
+        self._thread = begin(self._watch, "kodo-reload", log_end)
 
     def stop(self) -> None:
         """Ends within a second."""
         self._over.set()
-        self._thread.join()
+        if self._thread is not None:
+            self._thread.join()
 
     def look(self, *, always: bool = False) -> None:
         """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""

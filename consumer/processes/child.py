@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from consumer.outcomes import DONE, Failed, Outcome
 from consumer.payloads.reading import Payloads, model_of
 from consumer.policy import Lane
 from consumer.processes.wire import framed, packed_outcome, read_frame, unpacked
+from consumer.threads import begin
 
 BEGAN, STARTED, FINISHED, RECALLED, SPENT = range(5)
 """Cells: monotonic ns at which the message at work began; how many were started; how many finished; the last bundle whose
@@ -62,7 +62,7 @@ def main(job: Job, line: socket.socket, cells: Cells, lock: AbstractContextManag
     """Runs until the worker closes its end of the line, or is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, name="kodo-parent", daemon=True).start()
+    begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))
     try:
         handler = _found(job)
     except _NoHandlerError as problem:

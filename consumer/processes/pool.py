@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from consumer.engine.desk import Desk
@@ -18,6 +19,7 @@ from consumer.outcomes import TOOK_TOO_LONG, Died
 from consumer.processes.child import Job
 from consumer.processes.line import Ended, Line, Spans
 from consumer.stores.poison import MAX_CRASHES, Crashes, Standing
+from consumer.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
 log = logging.getLogger("kodo.consumer")
@@ -51,7 +53,7 @@ class ProcessRunner:
         self._asleep = False
         self._stopping = False
         self._desk: Desk | None = None
-        self._thread = threading.Thread(target=self._work, name="kodo-pool", daemon=True)
+        self._thread: threading.Thread | None = None
         self._early_deaths = 0
         self._not_before = 0.0
 
@@ -70,7 +72,7 @@ class ProcessRunner:
     def start(self, desk: Desk) -> None:
         """See Runner."""
         self._desk = desk
-        self._thread.start()
+        self._thread = begin(partial(self._work, desk), "kodo-pool", desk.broke, over=lambda: self._stopping)
 
     def wake(self) -> None:
         """See Runner."""
@@ -89,7 +91,7 @@ class ProcessRunner:
         self._stopping = True
         self._asleep = True
         self.wake()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        if self._thread is not None and threading.current_thread() is not self._thread:
             self._thread.join()
         for line in self._lines:
             line.close()
@@ -107,17 +109,12 @@ class ProcessRunner:
 
     # ---- the thread
 
-    def _work(self) -> None:
-        desk = self._desk
-        assert desk is not None
-        try:
-            while not self._stopping:
-                seen = desk.version
-                more = self._exchange(desk)
-                self._spread()
-                self._sleep(desk, seen, more=more)
-        except BaseException as problem:  # noqa: BLE001  # a worker must not go on without its handlers
-            desk.broke(problem)
+    def _work(self, desk: Desk) -> None:
+        while not self._stopping:
+            seen = desk.version
+            more = self._exchange(desk)
+            self._spread()
+            self._sleep(desk, seen, more=more)
 
     def _exchange(self, desk: Desk) -> bool:
         """Hands back what ended and takes what there is room for. True: there may be more room than messages."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 import pulsar
@@ -14,11 +14,13 @@ from consumer.pulsar_broker.lanes import PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
 from consumer.pulsar_broker.spread import SpreadLane, may_need_several
+from consumer.threads import begin, leave, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
 
 log = logging.getLogger("kodo.consumer")
+_LEAVE_WITHIN: Final = 5.0  # seconds: a call that closes may never return
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
 
@@ -43,14 +45,15 @@ class PulsarBroker:
         self._client = self._new_client()
         self._lanes: list[PulsarLane | SpreadLane] = []
         self._over = threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="kodo-watch", daemon=True)
+        self._watcher: threading.Thread | None = None
+        self.on_broken: Callable[[BaseException], object] = log_end
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
         """See Broker."""
         lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink)
         self._lanes.append(lane)
-        if not self._watcher.is_alive():
-            self._watcher.start()
+        if self._watcher is None:
+            self._watcher = begin(self._watch, "kodo-watch", self._broke, over=self._over.is_set)
         return lane
 
     def publisher(
@@ -59,7 +62,13 @@ class PulsarBroker:
         """See Broker."""
         known = {**(self._largest or {}), **(largest or {})}
         return PulsarPublisher(
-            self._new_client, topics, on_receipts, by_key=self._by_key, outlets=self._outlets, largest=known
+            self._new_client,
+            topics,
+            on_receipts,
+            by_key=self._by_key,
+            outlets=self._outlets,
+            largest=known,
+            on_broken=self._broke,
         )
 
     def partitions(self, topic: str) -> Sequence[str]:
@@ -73,12 +82,19 @@ class PulsarBroker:
     def close(self) -> None:
         """See Broker."""
         self._over.set()
-        if self._watcher.is_alive():
+        if leave({"client": self._leave}, _LEAVE_WITHIN):
+            log.error("the client of the binary port does not close within %.0f s and is left behind", _LEAVE_WITHIN)
+
+    def _leave(self) -> None:
+        if self._watcher is not None:
             self._watcher.join()
         try:
             self._client.close()
         except pulsar.PulsarException as problem:
             log.debug("closing the client: %s", problem)
+
+    def _broke(self, problem: BaseException) -> None:
+        self.on_broken(problem)
 
     def _new_client(self) -> Any:
         return new_client(self._connection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -13,9 +13,9 @@ import pulsar
 
 from consumer.broker import LaneRequest, LaneSink
 from consumer.envelope import Delivery
-from consumer.pulsar_broker.encryption import ENCRYPTION, encryption_of
+from consumer.threads import begin, leave
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.legible import legible
+from kodoctl.pulsar.decoding import as_they_are, content, schema_version
 from kodoctl.topology.control import SCHEMA
 
 log = logging.getLogger("kodo.consumer")
@@ -24,6 +24,7 @@ _AT_ONCE: Final = 0.0003  # seconds: a message that was there at once has others
 _MUCH: Final = 32  # messages there at once: a backlog
 _BATCH_WAIT: Final = 5  # ms a batch waits to be full
 _GIVE_UP: Final = 15.0  # seconds without a connection before a new consumer is made
+_LEAVE_WITHIN: Final = 3.0  # seconds: the others of a worker are to close as well
 _REOPEN: Final = 5.0  # seconds between two tries to subscribe again
 _TYPES: Final = {
     "shared": pulsar.ConsumerType.Shared,
@@ -46,8 +47,8 @@ class PulsarLane:
         self._leave: tuple[float, float] | None = None  # when, and for how many seconds
         self._much = False
         self._go_on = threading.Event()
-        self._thread = threading.Thread(target=self._read, name=f"kodo-{request.topic.rpartition('/')[2]}", daemon=True)
-        self._thread.start()
+        name = f"kodo-{request.topic.rpartition('/')[2]}"
+        self._thread = begin(self._read, name, sink.broke, over=self._stopped.is_set)
 
     @property
     def connected(self) -> bool:
@@ -80,8 +81,14 @@ class PulsarLane:
         self._go_on.set()
 
     def close(self) -> None:
-        """See LaneReader."""
+        """See LaneReader. A call into the client library may never return: then its thread is left behind."""
         self.stop()
+        if leave({self._request.topic: self._end}, _LEAVE_WITHIN):
+            log.error(
+                "%s: its consumer does not close within %.0f s and is left behind", self._request.topic, _LEAVE_WITHIN
+            )
+
+    def _end(self) -> None:
         self._close_consumer()  # ends a receive that waits
         self._thread.join()
         self._close_consumer()  # one that was opened meanwhile
@@ -117,7 +124,7 @@ class PulsarLane:
                 max_total_receiver_queue_size_across_partitions=request.queue,
                 initial_position=pulsar.InitialPosition.Earliest,
                 batch_index_ack_enabled=True,
-                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # else they wait here for ever, unseen
+                **as_they_are(),
                 batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
             )
         except pulsar.PulsarException as problem:
@@ -143,8 +150,15 @@ class PulsarLane:
                 self._reopen("delivery stands still", away)
                 continue  # what was just received comes again
             if messages and not self._stopped.is_set():
-                copied = self._copied
-                self._sink.deliver([copied(message) for message in messages])
+                self._sink.deliver(self._copies(messages))
+
+    def _copies(self, messages: list[Any]) -> list[Delivery]:
+        copied = self._copied
+        try:
+            return [copied(message) for message in messages]
+        except Exception:  # of one of them: the others are as good as any
+            log.exception("%s: a message cannot be read, which is a fault of ours", self._request.topic)
+            return [_in_any_case(copied, message) for message in messages]
 
     def _receive(self) -> list[Any]:
         """One message as soon as it comes; when it was there already, what else is there; while much is, whole batches.
@@ -190,38 +204,28 @@ class PulsarLane:
 
 
 def _copied(message: Any) -> Delivery:
-    """Everything needed, so that the client's object can go: a kept one pins its whole batch.
-
-    Clients in other languages send bytes that are no text; such a message must not end the thread that reads the lane.
-    """
+    """Everything needed, so that the client's object can go: a kept one pins its whole batch."""
     token = message.message_id()
-    payload = message.data()
-    entry, index = (token.ledger_id(), token.entry_id(), token.partition()), token.batch_index()
+    index = token.batch_index()
+    entry = (token.ledger_id(), token.entry_id(), token.partition())
+    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=index < 0)
+    return Delivery(entry, token, payload, properties, key, ordering_key, happened, published, index, broken)
+
+
+def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
+    """The copy, or what is sure of the message: its payload goes to the dead letters, and what is behind it goes on."""
     try:
-        properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()
-        broken = ""
-    except UnicodeDecodeError:
-        properties, key, ordering_key, broken = legible(message)
-    if index < 0 and (context := message.encryption_context()) is not None:  # never a batch: nobody can look into it
-        properties = {**properties, ENCRYPTION: encryption_of(context)}
-        broken = broken or "its payload is encrypted, and the consumer has no key"
-    return Delivery(
-        entry,
-        token,
-        payload if payload or not message.has_null_value() else None,
-        properties,
-        key,
-        ordering_key,
-        message.event_timestamp(),
-        message.publish_timestamp(),
-        index,
-        broken,
-    )
+        return copied(message)
+    except Exception as problem:  # noqa: BLE001  # told already, for all of them
+        token = message.message_id()
+        entry = (token.ledger_id(), token.entry_id(), token.partition())
+        broken = f"it cannot be read: {type(problem).__name__}"
+        return Delivery(entry, token, message.data(), {}, "", "", 0, 0, token.batch_index(), broken)
 
 
 def _copied_with_schema(level: str, message: Any) -> Delivery:
     """With the schema version: the broker's, or (from a topic without schemas) the one that the message carries."""
     delivery = _copied(message)
-    version = message._message.int_schema_version()  # noqa: SLF001  # as text it fails from version 128 on
+    version = schema_version(message)
     schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")
     return delivery._replace(schema=schema)

@@ -16,6 +16,7 @@ from consumer.broker import TOO_BIG, Lost, NeverTaken, OnReceipts, Receipt, Stor
 from consumer.engine.publications import SEND_TIMEOUT
 from consumer.envelope import Outgoing, size_on_the_way
 from consumer.pulsar_broker.schemas import Key, Outlets
+from consumer.threads import Broke, begin, leave, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.topology.names import whole_topic
 
@@ -59,8 +60,9 @@ class PulsarPublisher:
         by_key: Collection[str] = (),
         outlets: Outlets | None = None,
         largest: Mapping[str, int] | None = None,
+        on_broken: Broke = log_end,
     ) -> None:
-        self._outlets, self._largest = outlets, largest or {}
+        self._outlets, self._largest, self._on_broken = outlets, largest or {}, on_broken
         self._connect, self._topics, self._on_receipts, self._by_key = connect, topics, on_receipts, by_key
         self._receipts: deque[tuple[int, Receipt]] = deque()
         self._some = threading.Event()
@@ -73,8 +75,7 @@ class PulsarPublisher:
             self._line.close()
             detail = f"{topic}: {problem}"
             raise ClusterError(error("K714", "cannot publish", detail)) from None
-        self._thread = threading.Thread(target=self._hand_over, name="kodo-receipts", daemon=True)
-        self._thread.start()
+        self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
 
     def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """See Publisher."""
@@ -84,7 +85,7 @@ class PulsarPublisher:
         """See Publisher. The old client may hang as well: it is closed by a thread nobody waits for."""
         old, self._line = self._line, self._new_line()
         old.drop()
-        threading.Thread(target=old.close, name="kodo-publish-closing", daemon=True).start()
+        begin(old.close, "kodo-publish-closing", log_end)
 
     def close(self) -> None:
         """See Publisher."""
@@ -94,7 +95,14 @@ class PulsarPublisher:
         self._thread.join()
 
     def _new_line(self) -> _Line:
-        return _Line(self._connect(), self._receipt, by_key=self._by_key, outlets=self._outlets, largest=self._largest)
+        return _Line(
+            self._connect(),
+            self._receipt,
+            by_key=self._by_key,
+            outlets=self._outlets,
+            largest=self._largest,
+            on_broken=self._on_broken,
+        )
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))
@@ -130,6 +138,7 @@ class _Line:
         by_key: Collection[str],
         outlets: Outlets | None,
         largest: Mapping[str, int],
+        on_broken: Broke,
     ) -> None:
         self._largest = largest
         self._client, self._on_receipt, self._by_key, self._outlets = client, on_receipt, by_key, outlets
@@ -139,8 +148,7 @@ class _Line:
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._some = threading.Event()
         self._over = False
-        self._thread = threading.Thread(target=self._work, name="kodo-publish", daemon=True)
-        self._thread.start()
+        self._thread = begin(self._work, "kodo-publish", on_broken, over=lambda: self._over)
 
     def open(self, key: Key) -> Any:
         """The producer. Raises pulsar.PulsarException, ClusterError."""
@@ -176,10 +184,7 @@ class _Line:
         """
         self._over = True
         self._some.set()
-        leaving = threading.Thread(target=self._leave, name="kodo-publish-leaving", daemon=True)
-        leaving.start()
-        leaving.join(_LEAVE_WITHIN)
-        if leaving.is_alive():
+        if leave({"publisher": self._leave}, _LEAVE_WITHIN):
             log.error("a publisher does not close within %.0f s and is left behind", _LEAVE_WITHIN)
 
     def _leave(self) -> None:

@@ -187,6 +187,9 @@ class _PartSink:
     def disconnected(self) -> None:
         self._lane.lost()
 
+    def broke(self, problem: BaseException) -> None:
+        self._sink.broke(problem)
+
 
 class _Token:
     """What a message is acknowledged by, and where."""

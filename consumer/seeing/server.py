@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY, make_wsgi_app
 from consumer.seeing.metrics import COLLECTOR
 from consumer.seeing.relays import RELAYS, RelaySight
 from consumer.seeing.sight import Sight
+from consumer.threads import begin, log_end
 from kodoctl.errors import UsageError, error
 
 _PATHS: Final = "/metrics, /healthz, /readyz"
@@ -85,9 +86,7 @@ def _listen(host: str, port: int) -> _Shared:
         reason = getattr(problem, "strerror", None) or str(problem)
         detail = f"{host}:{port}: {reason}; choose another with --port, or 0 for any that is free"
         raise UsageError(error("K760", "cannot listen for metrics", detail)) from None
-    thread = threading.Thread(target=server.serve_forever, name="kodo-http", daemon=True)
-    thread.start()
-    return _Shared(server, thread)
+    return _Shared(server, begin(server.serve_forever, "kodo-http", log_end))
 
 
 def _answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:

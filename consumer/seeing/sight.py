@@ -66,8 +66,7 @@ class Sight:
 
     def unhealthy(self) -> list[str]:
         """Why this process should be restarted; empty while it works, starts or ends."""
-        problems = [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
-        problems += [f"thread {name} has ended" for name in self.service.dead_threads]
+        problems = self._broken
         beat = self.service.last_beat
         if beat is not None and time.monotonic() - beat > _SILENT:
             problems.append(f"no timer was looked at for {time.monotonic() - beat:.0f} s")
@@ -79,7 +78,8 @@ class Sight:
             return ["draining"]
         if not self.worker.opened:
             return ["connecting"]
-        problems = [f"not connected to {topic}" for topic in self.worker.disconnected_topics]
+        problems = self._broken
+        problems += [f"not connected to {topic}" for topic in self.worker.disconnected_topics]
         problems += [
             f"{lane.topic} is paused: too many messages are parked" for lane, held in self.lanes if held.blocked
         ]
@@ -87,6 +87,11 @@ class Sight:
         return problems + [
             f"{topic}: the broker sends nothing more, too much is unacknowledged" for topic in self.held_back
         ]
+
+    @property
+    def _broken(self) -> list[str]:
+        """What ended the worker, be it one thread of it: consumer.threads."""
+        return [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
 
     @property
     def standing_still(self) -> list[Lane]:

@@ -6,7 +6,7 @@ broken connections, early delivery. What a step costs depends on what it deliver
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
 from typing import Final
 
@@ -15,6 +15,7 @@ from consumer.clock import Clock
 from consumer.envelope import Outgoing
 from consumer.policy import Policy
 from consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
+from consumer.threads import log_end
 from kodoctl.errors import ClusterError, error
 
 _ANY_SIZE: Final = 1 << 62
@@ -26,6 +27,7 @@ class MemoryBroker:
     def __init__(self, clock: Clock) -> None:
         self.ignore_delays = False
         self.hold_receipts = False
+        self.on_broken: Callable[[BaseException], object] = log_end
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._faults: dict[str, list[Receipt]] = {}

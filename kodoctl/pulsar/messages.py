@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.legible import legible
+from kodoctl.pulsar.decoding import as_they_are, content
 from kodoctl.topology.names import TopicName
 
 READ_TIMEOUT_MS: Final = 15_000
@@ -22,7 +22,7 @@ Place = tuple[int, int]
 
 class Stored(NamedTuple):
     """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms since the epoch, 0 = none; `batch` -1: alone
-    in its entry; `payload` None: a tombstone; `broken`: what of key and properties is lost.
+    in its entry; `payload` None: a tombstone; `broken`: what of it cannot be read (kodoctl.pulsar.decoding).
     """
 
     token: Any
@@ -139,7 +139,7 @@ def read_stored(
     number = number_of(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
-        reader = client.get().create_reader(part, start, receiver_queue_size=1000)
+        reader = client.get().create_reader(part, start, receiver_queue_size=1000, **as_they_are())
         with contextlib.closing(reader):
             if since is not None:
                 reader.seek(since)
@@ -161,20 +161,5 @@ def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:
 
 def copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> Stored:
     """Everything needed, so that the client's object can go."""
-    payload = message.data()
-    try:
-        properties, key, ordering_key = message.properties(), message.partition_key(), message.ordering_key()
-        broken = ""
-    except UnicodeDecodeError:
-        properties, key, ordering_key, broken = legible(message)
-    return Stored(
-        token,
-        *place,
-        payload if payload or not message.has_null_value() else None,
-        properties,
-        key,
-        ordering_key,
-        message.event_timestamp(),
-        message.publish_timestamp(),
-        broken,
-    )
+    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=place[3] < 0)
+    return Stored(token, *place, payload, properties, key, ordering_key, happened, published, broken)

@@ -38,4 +38,13 @@ PARENT: Final = "kodo-parent"  # origin id of the message whose handler transfer
 RECALL: Final = "kodo-recall"  # recall id
 AGAIN: Final = "kodo-again"  # that recall sent it though it may be done: handled once for each such recall
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
+ENCRYPTION: Final = "kodo-encryption"  # what an encrypted payload's owner needs to read it: kodoctl.pulsar.decoding
+ENCRYPTED: Final = "its payload is encrypted for somebody else"  # all that is wrong with it: it goes on as it is
 SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.topology.signing
+
+
+def identity(given: str | None, origin: str | None, position: str) -> str:
+    """What names a message over all its hops, for workers, recalls and tables alike: its `kodo-id`, else its `kodo-origin-id`,
+    else where it is stored, as `ledger:entry:partition:batch index`. Whatever is empty or longer than MAX_ID names nothing.
+    """
+    return next((name for name in (given, origin) if name and len(name) <= MAX_ID), position)

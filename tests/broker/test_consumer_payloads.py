@@ -175,7 +175,7 @@ def test_what_is_encrypted_for_somebody_else_is_moved_as_it_is_and_can_still_be_
         eventually(lambda: not backlog(setting.broker, topic, "work"))
     assert seen == [b"plain"]
     dead = setting.read("jobs-work-DLQ")
-    assert dead.properties()["kodo-reason"] == "its payload is encrypted, and the consumer has no key"
+    assert dead.properties()["kodo-reason"] == "its payload is encrypted for somebody else"
     assert dead.properties()["uid"] == "u"
     assert b"secret" not in dead.data()
     found = json.loads(dead.properties()["kodo-encryption"])

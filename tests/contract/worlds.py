@@ -25,6 +25,7 @@ class Sink:
         self.got: list[Delivery] = []
         self.free = room
         self.lost = 0
+        self.problems: list[BaseException] = []
 
     def deliver(self, deliveries: Sequence[Delivery]) -> None:
         with self.lock:
@@ -35,6 +36,9 @@ class Sink:
 
     def disconnected(self) -> None:
         self.lost += 1
+
+    def broke(self, problem: BaseException) -> None:
+        self.problems.append(problem)
 
     @property
     def payloads(self) -> list[bytes | None]:

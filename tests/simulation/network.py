@@ -6,11 +6,12 @@ of which it is, without looking into the worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
 from consumer.envelope import Delivery, Outgoing
+from consumer.threads import log_end
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process
@@ -28,6 +29,7 @@ class Connection:
 
     def __init__(self, process: Process) -> None:
         self.process = process
+        self.on_broken: Callable[[BaseException], object] = log_end
         self.readers: list[Reader] = []
         self.senders: list[Sender] = []
 
@@ -81,6 +83,9 @@ class Reader:
         process.book.disconnected(process, self.index)
         if process.policy.lanes[self.index].partitions == 1 or rng.random() < 0.5:
             self._sink.disconnected()
+
+    def broke(self, problem: BaseException) -> None:
+        self._sink.broke(problem)
 
     def _traced(self, delivery: Delivery) -> Delivery:
         assert delivery.payload is not None

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Container, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -142,7 +142,8 @@ class Sending:
         def watch() -> None:
             while not over.wait(0.2):
                 if self.orders.stop.is_set():  # again and again: the job may begin a moment later
-                    spark.sparkContext.cancelAllJobs()
+                    with suppress(Exception):  # nothing to cancel, or nobody to ask: neither may end this thread
+                        spark.sparkContext.cancelAllJobs()
 
         watching = threading.Thread(target=watch, daemon=True)
         watching.start()

@@ -19,7 +19,7 @@ from kodoctl.pipeline.source.ranges import START, Split
 from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.legible import legible
+from kodoctl.pulsar.decoding import as_they_are, content
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.units import LATEST
 
@@ -62,7 +62,11 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
     start = pulsar.MessageId(split.partition, *split.first, -1)
     try:
         reader = broker.get().create_reader(
-            split.part, start, receiver_queue_size=queue_size(split), start_message_id_inclusive=True
+            split.part,
+            start,
+            receiver_queue_size=queue_size(split),
+            start_message_id_inclusive=True,
+            **as_they_are(),
         )
         try:
             yield from _loop(reader, split, options, coverage)
@@ -190,10 +194,16 @@ class Columns:
         number, millis, strings = len(messages), pa.timestamp("ms", tz="UTC"), pa.string()
         happened = [at if 0 < (at := one.event_timestamp()) <= LATEST else None for one in messages]
         try:
-            told = [one.properties() for one in messages]
+            told: list[dict[str, str]] = [one.properties() for one in messages]
             keys = [one.partition_key() or None for one in messages]
+            as_usual = not any(
+                index < 0 and one.encryption_context() is not None
+                for one, index in zip(messages, self._indexes, strict=True)
+            )
         except UnicodeDecodeError:
-            told, keys, broken = _legible(messages)
+            as_usual = False
+        if not as_usual:
+            told, keys, broken = _one_by_one(messages, self._indexes)
         properties = pa.MapArray.from_arrays(
             pa.array(list(accumulate(map(len, told), initial=0)), pa.int32()),
             pa.array(list(chain.from_iterable(told)), strings),
@@ -234,21 +244,13 @@ def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]
     return [one if one or not message.has_null_value() else None for one, message in zip(found, messages, strict=True)]
 
 
-def _legible(messages: list[Any]) -> tuple[list[dict[str, str]], list[str | None], list[str | None]]:
-    """Properties, keys, and what of them is lost, of messages some of which have other bytes than text."""
-    told: list[dict[str, str]] = []
-    keys: list[str | None] = []
-    broken: list[str | None] = []
-    for message in messages:
-        lost: str | None = None
-        try:
-            properties, key = message.properties(), message.partition_key()
-        except UnicodeDecodeError:
-            properties, key, _, lost = legible(message)
-        told.append(properties)
-        keys.append(key or None)
-        broken.append(lost)
-    return told, keys, broken
+def _one_by_one(
+    messages: list[Any], indexes: list[int]
+) -> tuple[list[dict[str, str]], list[str | None], list[str | None]]:
+    """Properties, keys, and what cannot be read, of messages some of which are encrypted or have other bytes than text."""
+    found = [content(message, alone=index < 0) for message, index in zip(messages, indexes, strict=True)]
+    told = [properties for _, properties, *_ in found]
+    return told, [key or None for _, _, key, *_ in found], [broken or None for *_, broken in found]
 
 
 def batch_size(token: Any) -> int:

@@ -97,6 +97,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.lost = 0
+        self.problems: list[BaseException] = []
 
     def deliver(self, deliveries: Any) -> None: ...
 
@@ -105,6 +106,9 @@ class Sink:
 
     def disconnected(self) -> None:
         self.lost += 1
+
+    def broke(self, problem: BaseException) -> None:
+        self.problems.append(problem)
 
 
 class Client:
@@ -265,3 +269,99 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
     assert len(Stuck.made) == 2
     eventually(lambda: lost == [1, 2])
     publisher.close()
+
+
+class Given(Silent):
+    """A consumer with one message, or with what receiving it raises."""
+
+    def __init__(self, first: Any) -> None:
+        super().__init__()
+        self.first = [first]
+
+    def receive(self, milliseconds: int) -> Any:
+        if not self.first:
+            return super().receive(milliseconds)
+        if isinstance(self.first[0], BaseException):
+            raise self.first.pop()
+        return self.first.pop()
+
+
+class Kept(Sink):
+    """Keeps what is delivered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.got: list[Any] = []
+
+    def deliver(self, deliveries: Any) -> None:
+        self.got += deliveries
+
+
+def lane_over(consumer: Any, sink: Sink, schemas: str = "") -> PulsarLane:
+    client = Client()
+    client.consumer = consumer
+    request = LaneRequest("t", "s", "shared", "c", queue=10, batch=10, batch_bytes=1_000, schemas=schemas)
+    return PulsarLane(client, request, sink)
+
+
+def test_whatever_ends_the_thread_that_reads_a_lane_is_told_to_the_worker() -> None:
+    sink = Sink()
+    reader = lane_over(Given(RuntimeError("a bug")), sink)
+    eventually(lambda: sink.problems)
+    reader.close()
+    assert [repr(problem) for problem in sink.problems] == ["RuntimeError('a bug')"]
+
+
+def test_a_message_whose_copy_fails_is_delivered_as_broken_with_its_payload() -> None:
+    sink = Kept()
+    reader = lane_over(Given(ForeignMessage()), sink, schemas="L1")  # it has no schema version, which nobody expects
+    eventually(lambda: sink.got)
+    reader.close()
+    (delivery,) = sink.got
+    assert (delivery.payload, delivery.entry) == (b"payload", (7, 3, 0))
+    assert delivery.broken == "it cannot be read: AttributeError"
+    assert not sink.problems
+
+
+def test_a_lane_whose_client_never_answers_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.lanes._LEAVE_WITHIN", 0.05)
+    over = threading.Event()
+
+    class Hanging(Silent):
+        def close(self) -> None:
+            over.wait(30)
+
+    lane_over(Hanging(), Sink()).close()
+    assert "t: its consumer does not close within" in caplog.text
+    over.set()
+
+
+def test_a_client_that_never_closes_is_left_behind(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.connection._LEAVE_WITHIN", 0.05)
+    over = threading.Event()
+
+    class Hanging(Client):
+        def close(self) -> None:
+            over.wait(30)
+
+    monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Hanging())
+    PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()
+    assert "the client of the binary port does not close" in caplog.text
+    over.set()
+
+
+def test_a_thread_of_the_adapter_that_ends_is_told_to_whoever_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Client())
+    told: list[BaseException] = []
+    broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
+    broker.on_broken = told.append
+    lane = broker.open(LaneRequest("t", "s", "failover", "c", queue=10, batch=10, batch_bytes=1_000), Sink())
+    monkeypatch.setattr(lane._consumer, "is_connected", lambda: 1 / 0)
+    eventually(lambda: told)
+    lane.close()
+    broker.close()
+    assert isinstance(told[0], ZeroDivisionError)

@@ -52,6 +52,7 @@ class Sink:
     def __init__(self) -> None:
         self.got: list[Delivery] = []
         self.lost = 0
+        self.problems: list[BaseException] = []
         self.free = 0  # the consumers of most tests have nothing to say
 
     def deliver(self, deliveries: Any) -> None:
@@ -62,6 +63,9 @@ class Sink:
 
     def disconnected(self) -> None:
         self.lost += 1
+
+    def broke(self, problem: BaseException) -> None:
+        self.problems.append(problem)
 
 
 class Stand:

@@ -18,6 +18,7 @@ from consumer.handling.runners import ThreadRunner
 from consumer.message import Message
 from consumer.policy import Concurrency, Policy
 from consumer.testing import MemoryBroker
+from consumer.threads import EndedError
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.topology.control import STEER_PROPERTY
 from kodoctl.topology.policies import DelayedDelivery
@@ -201,6 +202,30 @@ def test_what_the_cluster_says_counts_partitions_at_the_start_and_later(
     place.cluster.answers.set()
     eventually(lambda: ground.partitions == 6)
     place.service.stop()
+
+
+def test_a_client_library_that_never_answers_does_not_keep_a_process_from_ending(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("consumer.engine.worker._LEAVE_WITHIN", 0.1)
+    over = threading.Event()
+    place.service.start()
+    lane = place.worker.reader(0)
+    assert lane is not None
+    monkeypatch.setattr(lane, "close", over.wait)
+    began = time.monotonic()
+    place.service.stop()
+    assert time.monotonic() - began < 3
+    assert "lanes and publisher do not close" in caplog.text
+    over.set()
+
+
+def test_a_companion_that_ends_before_it_is_asked_to_ends_the_worker(place: Place) -> None:
+    place.service.companions.append(lambda _over: None)
+    place.service.start()
+    assert place.service.wait(5)
+    with pytest.raises(EndedError, match="kodo-companion"):
+        place.service.stop()
 
 
 def test_a_worker_that_broke_tells_of_no_drain_time_out(place: Place, caplog: pytest.LogCaptureFixture) -> None:

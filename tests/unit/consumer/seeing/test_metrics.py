@@ -19,6 +19,7 @@ from consumer.seeing.exported import BASE
 from consumer.seeing.metrics import EXPORTED
 from consumer.seeing.server import Window
 from consumer.stores.leases import Loan, Run
+from consumer.testing.memory_topics import MemoryLane
 from kodoctl.errors import UsageError
 from kodoctl.topology.steer import Order, What
 from tests.support import eventually
@@ -133,6 +134,25 @@ def test_alive_means_that_its_threads_run_and_the_watchdog_is_content() -> None:
         assert "the worker broke: RuntimeError('bug')" in place.health("/healthz")[1][0]
     finally:
         with pytest.raises(RuntimeError):
+            place.service.stop()
+        place.window.close()
+        place.pump.stop()
+
+
+def test_a_thread_of_the_adapter_that_ends_makes_the_worker_neither_alive_nor_ready() -> None:
+    place = Watched(policy())
+    place.service.start()
+    try:
+        eventually(lambda: place.health("/readyz") == (200, [[]]))
+        lane = place.worker.reader(0)
+        assert isinstance(lane, MemoryLane)
+        lane.sink.broke(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
+        for path in ("/healthz", "/readyz"):
+            status, problems = place.health(path)
+            assert (status, problems[0][0].partition("(")[0]) == (503, "the worker broke: UnicodeDecodeError")
+        assert place.service.wait(5), "whoever runs it ends it, to be started anew"
+    finally:
+        with pytest.raises(UnicodeDecodeError):
             place.service.stop()
         place.window.close()
         place.pump.stop()

@@ -1,0 +1,57 @@
+"""Threads: each one is begun here, so that none ends without somebody being told.
+
+A thread that raises, or returns before it should, leaves a worker that looks well and does nothing. Here whoever begins one
+says who is told: a worker ends then, its health says so, and whoever watches the process starts it anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+log = logging.getLogger("kodo.consumer")
+Broke = Callable[[BaseException], object]
+"""Told of what ended a thread. Returns soon and never raises."""
+
+
+class EndedError(Exception):
+    """A thread that was to go on has returned; the text names it."""
+
+
+def begin(
+    work: Callable[[], object], name: str, broke: Broke, *, over: Callable[[], bool] | None = None, daemon: bool = True
+) -> threading.Thread:
+    """Starts a thread. `broke` is told of whatever `work` raises, and of its return while `over` says that it should go on;
+    without `over` it may return at any time.
+    """
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as problem:  # noqa: BLE001  # SystemExit as well: no thread ends without a word
+            broke(problem)
+            return
+        if over is not None and not over():
+            broke(EndedError(f"the thread {name} has ended, and nobody asked it to"))
+
+    thread = threading.Thread(target=run, name=name, daemon=daemon)
+    thread.start()
+    return thread
+
+
+def log_end(problem: BaseException) -> None:
+    """Tells the log: for threads without which a worker goes on."""
+    log.error("the thread %s has ended: %r", threading.current_thread().name, problem, exc_info=problem)
+
+
+def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]:
+    """Closes everything at the same time, for `within` seconds in all: answers what did not end by then, which is left behind.
+    Calls into the client library may never return, and a process that is asked to end has to.
+    """
+    threads = {name: begin(work, f"kodo-leaving-{name}", log_end) for name, work in works.items()}
+    latest = time.monotonic() + within
+    for thread in threads.values():
+        thread.join(max(0.0, latest - time.monotonic()))
+    return [name for name, thread in threads.items() if thread.is_alive()]

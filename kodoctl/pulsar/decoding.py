@@ -1,0 +1,109 @@
+"""What a message of the client library's holds, as values of ours: one function for every place that reads messages.
+
+Whoever may produce chooses every byte of a message's metadata. Clients in other languages send bytes that are no text, and
+payloads encrypted for somebody else: no such message may end whoever reads it, nor those behind it. Asking for either raises
+in the client library, and by default it keeps encrypted messages to itself, neither delivered nor acknowledged: whoever
+subscribes or makes a reader passes `as_they_are()`.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kodoctl.topology.control import ENCRYPTED, ENCRYPTION
+
+Content = tuple[bytes | None, dict[str, str], str, str, int, int, str]
+"""Payload, properties, key, ordering key, event time, publish time, and what of them cannot be read, in words.
+
+Times are ms since the epoch, 0 = none; payload None: a tombstone. An encrypted payload is as it was stored (of a batch: the
+whole batch), and the property `kodo-encryption` has what its key's owner needs to read it: that is metadata which cannot be
+written again, only carried. A plain tuple: this is made for every message there is.
+"""
+
+
+def schema_version(message: Any) -> int:
+    """The version of the schema it was written with; below 0: none that there can be. As text the client fails from 128 on."""
+    version: int = message._message.int_schema_version()  # noqa: SLF001  # it has no other way to ask
+    return version
+
+
+def as_they_are() -> dict[str, Any]:
+    """Arguments of `subscribe` and `create_reader` with which encrypted messages come as they are stored."""
+    import pulsar
+
+    return {"crypto_failure_action": pulsar.ConsumerCryptoFailureAction.CONSUME}
+
+
+def content(message: Any, *, alone: bool = True) -> Content:
+    """Never raises for what a producer chose. `alone`: not one of a batch that the client took apart, which only it can be
+    that is encrypted.
+    """
+    payload = message.data()
+    try:
+        if not alone or message.encryption_context() is None:
+            return (
+                payload if payload or not message.has_null_value() else None,
+                message.properties(),
+                message.partition_key(),
+                message.ordering_key(),
+                message.event_timestamp(),
+                message.publish_timestamp(),
+                "",
+            )
+    except Exception:  # noqa: BLE001, S110  # most often bytes that are no text; whatever it is, it is told below
+        pass
+    return _field_by_field(message, payload, alone=alone)
+
+
+def _field_by_field(message: Any, payload: bytes, *, alone: bool) -> Content:
+    """As much as can be read. The client gives all properties or none."""
+    lost: list[str] = []
+    null = not payload and _read(lost, "null value", message.has_null_value, other=False)
+    properties = _read(lost, "properties", message.properties, other={})
+    key = _read(lost, "key", message.partition_key, other="")
+    ordering_key = _read(lost, "ordering key", message.ordering_key, other="")
+    happened = _read(lost, "event time", message.event_timestamp, other=0)
+    published = _read(lost, "publish time", message.publish_timestamp, other=0)
+    context = _read(lost, "encryption", message.encryption_context, other=None) if alone else None
+    if context is not None:
+        properties = {**properties, ENCRYPTION: _encryption(context, lost)}
+    broken = [f"not UTF-8 text, and lost: {', '.join(lost)}"] * bool(lost) + [ENCRYPTED] * (context is not None)
+    return None if null else payload, properties, key, ordering_key, happened, published, "; ".join(broken)
+
+
+def _encryption(context: Any, lost: list[str]) -> str:
+    """Wrapped keys with their names, the cipher's parameter, algorithm, compression and sizes, as JSON. Bytes are base64."""
+    names = "encryption"
+    told = {
+        "keys": [
+            {
+                "name": _read(lost, names, partial(getattr, key, "key"), other=None),
+                "value": _base64(key.value),
+                "metadata": _read(lost, names, partial(getattr, key, "metadata"), other=None),
+            }
+            for key in context.keys()  # noqa: SIM118  # no mapping
+        ],
+        "param": _base64(context.param()),
+        "algorithm": _read(lost, names, context.algorithm, other=None),
+        "compression": _read(lost, names, lambda: context.compression_type().name, other=None),
+        "uncompressed_size": context.uncompressed_message_size(),
+        "batch_size": context.batch_size(),
+    }
+    return json.dumps(told, separators=(",", ":"))
+
+
+def _read(lost: list[str], what: str, ask: Callable[[], Any], *, other: Any) -> Any:
+    try:
+        return ask()
+    except Exception:  # noqa: BLE001  # whatever the client makes of bytes that a stranger chose
+        if what not in lost:
+            lost.append(what)
+        return other
+
+
+def _base64(data: bytes) -> str:
+    return b64encode(data).decode()
