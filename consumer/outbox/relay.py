@@ -240,11 +240,15 @@ class Relay:
         except (UsageError, ValueError) as problem:
             del self._out[row.id]
             self._fail(row, str(problem))
-        except ClusterError as problem:
+        except (ClusterError, OSError) as problem:
             del self._out[row.id]
             self._release([row])
             self._give_back(row)
             self._rest(row.topic, str(problem))
+        except Exception as problem:  # whatever a row's content brings about is this row's: others go on
+            log.exception("row %s for %s", row.id, row.topic)
+            del self._out[row.id]
+            self._fail(row, f"{type(problem).__name__}: {problem}")
         return row.id in self._out
 
     def _give_back(self, row: Row) -> None:

@@ -54,7 +54,10 @@ class Row(NamedTuple):
 
     def headers(self) -> dict[str, str]:
         """The message's properties. Raises ValueError when another writer left something else there."""
-        found = json.loads(self.properties or "{}")
+        try:
+            found = json.loads(self.properties or "{}")
+        except RecursionError:
+            raise ValueError("properties is JSON that is nested too deeply") from None
         if not isinstance(found, dict):
             raise ValueError("properties is no JSON object")  # noqa: TRY004  # a value of the database, not of the program
         return {str(name): str(value) for name, value in found.items()}

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from consumer.broker import Lost, NeverTaken
 from consumer.outbox.choice import Choice, Status
 from consumer.outbox.pace import Backoff
-from consumer.outbox.store import Scope
-from consumer.outbox.table import HELD
+from consumer.outbox.store import Row, Scope
+from consumer.outbox.table import HELD, TABLE
 from tests.unit.consumer.outbox_setting import Setting
 
 
@@ -116,10 +117,6 @@ def test_poison_fails_and_holds_up_nobody(setting: Setting) -> None:
     no_topic = setting.add("nowhere")
     reserved = setting.add("orders", b'{"amount": 1}', properties={"uid": "u"})
     with setting.engine.begin() as connection:
-        from sqlalchemy import update
-
-        from consumer.outbox import TABLE
-
         connection.execute(
             update(TABLE).where(TABLE.c.id == reserved).values(properties='{"kodo-for": "x", "uid": "u"}')
         )
@@ -142,6 +139,30 @@ def test_poison_fails_and_holds_up_nobody(setting: Setting) -> None:
     too_big, after = setting.add(key="k"), setting.add(key="k")
     setting.turn(relay)
     assert (setting.rows()[too_big]["last_error"], setting.ids()) == ("too big", [after])
+
+
+def test_a_row_whose_properties_nest_without_end_fails_by_itself(setting: Setting) -> None:
+    """It ended the relay, and the next one that claimed it, and so on."""
+    deep, good = setting.add(key="k"), setting.add(key="k")
+    with setting.engine.begin() as connection:
+        connection.execute(update(TABLE).where(TABLE.c.id == deep).values(properties='{"a":' + "[" * 100_000))
+    setting.turn(setting.relay())
+    row = setting.rows()[deep]
+    assert (row["status"], row["last_error"]) == (Status.FAILED, "properties is JSON that is nested too deeply")
+    assert setting.ids() == [good]
+
+
+def test_whatever_a_row_brings_about_is_its_own_failure(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    def headers(row: Row) -> dict[str, str]:
+        if row.key == "bad":
+            raise LookupError("nobody thought of this")
+        return {}
+
+    monkeypatch.setattr(Row, "headers", headers)
+    bad, good = setting.add(key="bad"), setting.add(key="good")
+    setting.turn(setting.relay())
+    assert setting.rows()[bad]["last_error"] == "LookupError: nobody thought of this"
+    assert setting.ids() == [good]
 
 
 def test_rows_of_a_key_go_out_one_after_the_other_where_somebody_reads_them_in_order(setting: Setting) -> None:
