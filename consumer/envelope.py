@@ -269,8 +269,7 @@ def transferred(  # what it is made of
 
 def identity(delivery: Delivery, control: Control) -> str:
     """What names the message over all its hops: the producer's id, else where it was first stored."""
-    given = delivery.properties.get(names.ID)
-    return given if given and len(given) <= names.MAX_ID else control.origin_id or delivery.position
+    return names.identity(delivery.properties.get(names.ID), control.origin_id, delivery.position)
 
 
 def effect(delivery: Delivery, control: Control) -> str:

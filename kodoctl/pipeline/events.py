@@ -86,7 +86,7 @@ def events(batch: pa.RecordBatch, role: Role, run: str) -> pa.RecordBatch:
     published = batch.column("publish_ts")
     origin = said.numbers(control.ORIGIN_TIME, LATEST).cast(pa.timestamp("ms", tz="UTC")).cast(published.type)
     made = {
-        "mid": pc.coalesce(said.texts(control.ORIGIN_ID), own),
+        "mid": pc.coalesce(said.naming(control.ORIGIN_ID), own),
         "id": own,
         "kodo_id": said.texts(control.ID),
         "msg_topic": batch.column("topic"),
@@ -123,6 +123,15 @@ class _Said:
 
     def __len__(self) -> int:
         return len(self._properties)
+
+    def naming(self, name: str) -> pa.Array:
+        """A text that may name a message, as kodoctl.topology.control.identity has it; null where it names nothing."""
+        import pyarrow.compute as pc
+
+        found = self.texts(name)
+        length = pc.utf8_length(found)
+        names = pc.and_(pc.greater(length, 0), pc.less_equal(length, control.MAX_ID))
+        return pc.if_else(names, found, None)
 
     def texts(self, name: str) -> pa.Array:
         """The property of each message, null where it is not there."""

@@ -48,7 +48,7 @@ class Position(NamedTuple):
 class Letter:
     """One message. Times are ms since the epoch, 0 = none; `payload` None: a tombstone; `topic` without partition.
 
-    `broken`: what of key and properties is lost; such a message cannot be carried on unchanged.
+    `broken`: what of it cannot be read; see `whole`.
     """
 
     topic: str
@@ -63,9 +63,16 @@ class Letter:
     broken: str = ""
 
     @property
+    def whole(self) -> bool:
+        """Whether it can be carried on unchanged: nothing of key and properties is lost, even if the payload is encrypted."""
+        return self.broken in ("", control.ENCRYPTED)
+
+    @property
     def identity(self) -> str:
         """What names the message over all its hops, as the consumer's store of repeats knows it."""
-        return self.properties.get(control.ID) or self.properties.get(control.ORIGIN_ID) or str(self.position)
+        return control.identity(
+            self.properties.get(control.ID), self.properties.get(control.ORIGIN_ID), str(self.position)
+        )
 
     @property
     def reason(self) -> str | None:

@@ -21,7 +21,7 @@ def fact_columns(fair_by: str | None) -> dict[str, str]:
     position = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `batch_index`)"
     published = f"nullif(`publish_ts`, {_EPOCH})"
     return {
-        "id": f"coalesce({_filled(control.ID)}, {_filled(control.ORIGIN_ID)}, {position})",
+        "id": f"coalesce({_naming(control.ID)}, {_naming(control.ORIGIN_ID)}, {position})",
         "position": position,
         "topic": "`topic`",
         "partition": "CAST(greatest(`partition`, 0) AS DOUBLE)",
@@ -54,6 +54,11 @@ def _text(name: str) -> str:
 
 def _filled(name: str) -> str:
     return f"nullif({_text(name)}, '')"
+
+
+def _naming(name: str) -> str:
+    """As kodoctl.topology.control.identity has it."""
+    return f"(CASE WHEN length({_text(name)}) BETWEEN 1 AND {control.MAX_ID} THEN {_text(name)} END)"
 
 
 def _number(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from kodoctl.recall.faults import ConditionError
 from kodoctl.recall.spark_doubt import doubt_sql
 from kodoctl.recall.spark_facts import fact_columns
 from kodoctl.recall.spark_sql import to_spark_sql
+from kodoctl.topology.control import ENCRYPTED, MAX_ID
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -338,3 +340,33 @@ def test_known_differences_between_the_engines_libraries_are_none_of_ours(plain:
 def test_a_fact_that_tables_do_not_hold_is_told() -> None:
     with pytest.raises(UsageError, match="ordering_key"):
         chosen(parse("ordering_key = 'x'", NOW), None)
+
+
+def _stored(number: int, **properties: str) -> dict[str, Any]:
+    place = {"topic": DEAD, "partition": 0, "ledger": 7, "entry": number, "batch_index": -1}
+    return {**place, "key": None, "publish_ts": NOW, "event_ts": None, "properties": properties, "payload": b""}
+
+
+def test_a_message_has_the_same_name_in_tables_as_in_recalls(spark: SparkSession) -> None:
+    names = ["", "a", "é" * MAX_ID, "x" * MAX_ID, "x" * (MAX_ID + 1), "😀" * MAX_ID, "😀" * (MAX_ID + 1), None]
+    pairs = [{"kodo-id": own, "kodo-origin-id": origin} for own in names for origin in names]
+    letters = [
+        _stored(number, **{name: value for name, value in pair.items() if value is not None})
+        for number, pair in enumerate(pairs)
+    ]
+    found = _table(spark, letters).select("number", f.expr(fact_columns(None)["id"]).alias("id")).collect()
+    assert {row["number"]: row["id"] for row in found} == {
+        number: letter_of_row(letter, None).identity for number, letter in enumerate(letters)
+    }
+
+
+def test_an_encrypted_letter_is_chosen_and_one_of_which_something_is_lost_is_not(spark: SparkSession) -> None:
+    told = ["", ENCRYPTED, f"not UTF-8 text, and lost: key; {ENCRYPTED}"]
+    letters = [_stored(number, uid="a") for number in range(len(told))]
+    told_of = f.element_at(f.array(*map(f.lit, told)), f.col("number") + 1)
+    marked = _table(spark, letters).withColumn("broken", f.nullif(told_of, f.lit("")))
+    found = marked.select("number", chosen(parse("properties.uid = 'a'", NOW), None).alias("chosen")).collect()
+    assert [row["chosen"] for row in sorted(found)] == [
+        replace(letter_of_row(letter, None), broken=broken).whole for letter, broken in zip(letters, told, strict=True)
+    ]
+    assert [row["chosen"] for row in sorted(found)] == [True, True, False]
