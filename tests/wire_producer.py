@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
@@ -61,6 +62,11 @@ def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
             size = number()
             yield tag >> 3, data[at : at + size]
             at += size
+
+
+def wire_metadata(more: bytes = b"") -> bytes:
+    """A producer's name, a number and the publish time, as every message has to have them, and more fields."""
+    return binary(1, b"wire") + numeric(2, 1) + numeric(3, int(time.time() * 1000)) + more
 
 
 class RefusedError(Exception):

@@ -70,7 +70,12 @@ MESSAGES: Final = Table(
         Column("publish_ts", "timestamp", "when its producer published it, in ms; 9999-12-30 for all that is later"),
         Column("event_ts", "timestamp", "event time its producer gave, in ms; null beyond 9999-12-30", null=True),
         Column("properties", "map<string,string>", "all properties; empty where they are no text"),
-        Column("broken", "string", "what of key and properties is no UTF-8 text, and lost", null=True),
+        Column(
+            "broken",
+            "string",
+            "what of it cannot be read: what is no UTF-8 text is lost, an encrypted payload is as it was stored",
+            null=True,
+        ),
         Column(
             "size",
             "bigint",
@@ -133,7 +138,12 @@ EVENTS: Final = Table(
         ),
         Column("size", "bigint", "bytes of the payload, 0 for a tombstone"),
         Column("properties", "map<string,string>", "all properties, kodo- ones included"),
-        Column("broken", "string", "what of key and properties is no UTF-8 text, and lost", null=True),
+        Column(
+            "broken",
+            "string",
+            "what of it cannot be read: what is no UTF-8 text is lost, an encrypted payload is as it was stored",
+            null=True,
+        ),
         Column("payload", "binary", "null for a tombstone", null=True),
         Column("ingest_run", "string", "run that landed it"),
         Column("split_id", "string", "split that read it; joins `coverage`"),

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.decoding import as_they_are, content, schema_version
 from kodoctl.pulsar.dial import PortError
 from kodoctl.topology.names import NamespaceName
 
@@ -99,13 +100,13 @@ def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tu
     try:
         for part in client.get().get_topic_partitions(topic):
             reader = client.get().create_reader(
-                part, pulsar.MessageId.earliest, is_read_compacted=True, receiver_queue_size=1000
+                part, pulsar.MessageId.earliest, is_read_compacted=True, receiver_queue_size=1000, **as_they_are()
             )
             with contextlib.closing(reader):
                 while reader.has_message_available():
                     message = reader.read_next(READ_TIMEOUT_MS)
-                    version = int.from_bytes((message.schema_version() or "").encode(), "big")
-                    last[message.partition_key()] = (version, message.data())
+                    payload, _, key, *_ = content(message, alone=message.message_id().batch_index() < 0)
+                    last[key] = (max(0, schema_version(message)), payload or b"")
     except pulsar.PulsarException as problem:
         raise BulkUnavailableError(f"{topic}: {problem}") from None
     except PortError:

@@ -22,6 +22,7 @@ from kodoctl.plan.ownership import namespace_of
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import control_namespace, lease_topic
+from kodoctl.pulsar.decoding import as_they_are
 from kodoctl.pulsar.lease import Lease
 from kodoctl.topology.names import NamespaceName
 
@@ -112,7 +113,7 @@ def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -
     if admin.call("GET", f"persistent/{control_namespace(namespace.tenant)}/{local}/stats").missing:
         return  # a reader would have it created where that is automatic
     try:
-        reader = client.get().create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1000)
+        reader = client.get().create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1000, **as_they_are())
         with contextlib.closing(reader):
             while reader.has_message_available():
                 yield history.parse(reader.read_next(_READ_TIMEOUT_MS).data())

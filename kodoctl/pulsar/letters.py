@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.decoding import as_they_are
 from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of, place_of, read_stored
 from kodoctl.topology.names import whole_topic
 from kodoctl.topology.sizes import on_the_way
@@ -143,6 +144,7 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
                 receiver_queue_size=1000,
                 initial_position=pulsar.InitialPosition.Earliest,
                 batch_index_ack_enabled=True,
+                **as_they_are(),
             )
         except pulsar.ConsumerBusy:
             if time.monotonic() >= deadline:

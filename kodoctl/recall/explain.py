@@ -46,6 +46,7 @@ _MEANS: Final[dict[str, Callable[[str], str]]] = {
     control.PARENT: _always("the message whose handler sent this one"),
     control.RECALL: _always("sent by a recall"),
     control.AGAIN: _always("by a recall that sends again what is done: handled once for it"),
+    control.ENCRYPTION: _always("what the owner of its key needs to read the payload"),
     control.SCHEMA: _always("schema version of the payload"),
 }
 

@@ -82,7 +82,7 @@ class Selection:
     def offer(self, letter: Letter) -> None:
         """One letter."""
         self.read += 1
-        self.consider(letter, chosen=not letter.broken and self._asked.condition.chooses(letter))
+        self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 
     def consider(self, letter: Letter, *, chosen: bool) -> None:
         """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no recall's mark

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from kodoctl.topology.control import PREFIX, SIGNATURE
+from kodoctl.topology.control import ENCRYPTION, PREFIX, SIGNATURE
 from kodoctl.topology.names import whole_topic
 
 MIN_KEY: Final = 16  # characters of a key
@@ -64,13 +64,18 @@ class Signer:
 
 
 def unmarked(properties: Mapping[str, str]) -> bool:
-    """Whether a message carries no property of the platform's: there is nothing to believe or not."""
-    return not any(name.startswith(PREFIX) for name in properties)
+    """Whether a message carries nothing of the platform's that could be believed."""
+    return not any(map(_claims, properties))
 
 
 def stripped(properties: Mapping[str, str]) -> dict[str, str]:
-    """Without any property of the platform's."""
-    return {name: value for name, value in properties.items() if not name.startswith(PREFIX)}
+    """Without any property of the platform's that could be believed."""
+    return {name: value for name, value in properties.items() if not _claims(name)}
+
+
+def _claims(name: str) -> bool:
+    """Nothing is decided by what an encrypted payload's owner needs to read it; without it the payload would be lost."""
+    return name.startswith(PREFIX) and name != ENCRYPTION
 
 
 def _text(topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from dataclasses import replace
@@ -15,7 +14,7 @@ import pytest
 from consumer import Consumer, Message
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually, messages
-from tests.wire_producer import WireProducer, binary, numeric
+from tests.wire_producer import WireProducer, binary, wire_metadata
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """
@@ -26,11 +25,6 @@ namespace: ns
 topics:
   jobs: {{partitions: 1, subscriptions: {{work: {{states: []}}}}}}
 """
-
-
-def metadata(more: bytes = b"") -> bytes:
-    """Producer's name, number and publish time, as they have to be there."""
-    return binary(1, b"wire") + numeric(2, 1) + numeric(3, int(time.time() * 1000)) + more
 
 
 def health(consumer: Consumer, path: str) -> tuple[int, list[str]]:
@@ -97,8 +91,8 @@ def test_encryption_that_is_no_text_ends_no_lane_and_its_payload_is_kept(
     setting: Setting, encryption: bytes, lost: str
 ) -> None:
     with setting.producer() as producer:
-        producer.send(metadata(encryption), b"ciphertext")
-        producer.send(metadata(), b"good")
+        producer.send(wire_metadata(encryption), b"ciphertext")
+        producer.send(wire_metadata(), b"good")
     setting.consumer.start()
     try:
         eventually(setting.nothing_left)

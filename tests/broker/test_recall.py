@@ -12,6 +12,7 @@ import pytest
 from tests.broker.recalling import DLQ, RETRYING, Recalls
 from tests.cluster import Workspace
 from tests.support import eventually
+from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
 pytestmark = pytest.mark.broker
 
@@ -316,6 +317,40 @@ def test_peek_shows_counts_and_moves_nothing(recalls: Recalls) -> None:
     )
     assert recalls.workspace.run("peek", topic, "--since", "1h", "--json").json()["read"] == 12
     assert recalls.held() == set(range(12))
+
+
+def test_letters_with_encrypted_payloads_are_shown_and_move_as_they_are(recalls: Recalls) -> None:
+    """By default the client keeps them to itself: neither shown nor sent, and told by nobody."""
+    key = binary(13, binary(1, b"owner") + binary(2, b"wrapped"))
+    level = binary(4, binary(1, b"kodo-level") + binary(2, b"L1"))
+    ciphertexts = [b"\x00alone", b"\x01a compressed batch"]
+    forms = [b"", numeric(11, 3) + numeric(8, 2) + numeric(9, 900)]
+    topic = recalls.workspace.full(DLQ)
+    with WireProducer(recalls.workspace.broker.broker_url, f"{topic}-partition-0") as producer:
+        for payload, form in zip(ciphertexts, forms, strict=True):
+            producer.send(wire_metadata(key + level + form), payload)
+        producer.send(wire_metadata(key + binary(6, b"\xff")), b"its key is lost")
+    found = recalls.workspace.run("peek", topic, "--json").json()
+    assert [one["broken"] for one in found["messages"]] == [
+        *["its payload is encrypted for somebody else"] * 2,
+        "not UTF-8 text, and lost: key; its payload is encrypted for somebody else",
+    ]
+    plan = recalls.plan()
+    assert (plan["summary"]["read"], plan["summary"]["chosen"]) == (3, 2), (
+        "what is lost of a message nobody can carry on"
+    )
+    report = recalls.apply()
+    assert (report["sent"], report["acknowledged"], report["complete"]) == (2, 2, True)
+    arrived = recalls.stored(RETRYING)
+    assert [one.payload for one in arrived] == ciphertexts
+    told = [json.loads(one.properties["kodo-encryption"]) for one in arrived]
+    assert [(one["keys"][0]["name"], one["compression"], one["batch_size"]) for one in told] == [
+        ("owner", "NONE", -1),
+        ("owner", "ZLib", 3),
+    ]
+    assert recalls.recall("plan", "topologies", "--topic", "orders", "--subscription", "billing", "--where", "true").out
+    left = recalls.plan(file="again.json")
+    assert (left["summary"]["chosen"], left["letters"]) == (0, []), "nothing is sent twice, nothing was let go unsent"
 
 
 def test_peek_creates_nothing(recalls: Recalls) -> None:

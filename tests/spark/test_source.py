@@ -19,6 +19,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from tests.cluster import Workspace
 from tests.spark.filling import core_options, fill, keep, source_options
 from tests.support import eventually
+from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,6 +155,29 @@ def test_messages_that_expire_under_a_reader_are_told_though_their_ledgers_stay(
     (covered,) = _covered(tmp_path)
     assert not covered["full"]
     assert covered["ledgers_after"] == covered["ledgers_before"], "only entries seen tell"
+
+
+def test_messages_that_cannot_be_read_are_landed_with_what_is_wrong(kept: Workspace) -> None:
+    """One of them was enough to end every later ingest: the client kept it, and its entry counted as missing."""
+    kept.make_topic("odd", 1)
+    key = binary(13, binary(1, b"owner") + binary(2, b"wrapped"))
+    with WireProducer(kept.broker.broker_url, f"{kept.full('odd')}-partition-0") as producer:
+        producer.send(wire_metadata(), b"good")
+        producer.send(wire_metadata(key + binary(4, binary(1, b"uid") + binary(2, b"anna"))), b"ciphertext")
+        producer.send(wire_metadata(key + numeric(11, 5)), b"a batch")
+        producer.send(wire_metadata(key + binary(4, binary(1, b"\xff") + binary(2, b"v"))), b"lost")
+        producer.send(wire_metadata(binary(13, binary(1, b"\xff") + binary(2, b"v"))), b"worse")
+    (split,) = _splits(kept, "odd")
+    rows = [row for batch in read_split(split, core_options(kept, "odd")) for row in batch.to_pylist()]
+    encrypted = "its payload is encrypted for somebody else"
+    assert [(row["payload"], row["broken"], row["batch_index"]) for row in rows] == [
+        (b"good", None, -1),
+        (b"ciphertext", encrypted, -1),
+        (b"a batch", encrypted, -1),
+        (b"lost", f"not UTF-8 text, and lost: properties; {encrypted}", -1),
+        (b"worse", f"not UTF-8 text, and lost: encryption; {encrypted}", -1),
+    ]
+    assert dict(rows[1]["properties"]).keys() == {"uid", "kodo-encryption"}
 
 
 def test_wrong_options_are_all_told_at_once(source: SparkSession) -> None:

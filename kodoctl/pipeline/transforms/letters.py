@@ -91,7 +91,7 @@ def chosen(condition: Condition, fair_by: str | None) -> Column:
     columns = fact_columns(fair_by)
     truth = f.coalesce(f.expr(to_spark_sql(condition.root, columns)), f.lit(False))
     doubt = doubt_sql(condition.root, columns)
-    readable = f.col("broken").isNull()
+    readable = f.col("broken").isNull() | (f.col("broken") == control.ENCRYPTED)  # as Letter.whole has it
     if doubt is None:
         return readable & truth
     unsure = f.expr(doubt)

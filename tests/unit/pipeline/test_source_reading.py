@@ -154,6 +154,9 @@ class Timed(NamedTuple):
     def partition_key(self) -> str:
         return ""
 
+    def encryption_context(self) -> None:
+        return None
+
 
 def test_times_that_no_timestamp_holds_do_not_end_the_reading() -> None:
     last = datetime(9999, 12, 30, 23, 59, 59, 999_000, UTC)

@@ -87,3 +87,8 @@ def test_what_is_the_platforms_and_what_is_not() -> None:
     assert stripped(PROPERTIES) == {"uid": "u1"}
     assert unmarked({"uid": "u1", "KODO-hop": "7"})
     assert not unmarked(PROPERTIES)
+
+
+def test_what_an_encrypted_payload_needs_is_kept_as_nothing_is_decided_by_it() -> None:
+    assert stripped({"kodo-encryption": "{}", "kodo-hop": "7"}) == {"kodo-encryption": "{}"}
+    assert unmarked({"kodo-encryption": "{}"})
