@@ -56,8 +56,7 @@ def _files(paths: Sequence[str], at: _At) -> Iterator[SourceFile]:
             if file.resolve() in seen:
                 continue
             seen.add(file.resolve())
-            data = revision.read_below(path, file) if path.is_dir() else revision.read(file)
-            if data is not None:
+            if (data := revision.read(file)) is not None:
                 yield source_of(data, str(file))
 
 

@@ -1,18 +1,30 @@
-"""What git remembers of a file: the only place that runs git for commands on the file."""
+"""What git remembers of a file: the only place that runs git for commands on the file.
+
+Files of a pull request lie where git is run, and git believes much of what it finds there: a folder with `HEAD`, `config` and
+`refs` is a bare repository to it, whose settings name commands that it runs, with every credential of the environment. So git
+always starts where a `.git` lies, which no commit can hold, never takes a folder of files for a repository, and fetches nothing.
+"""
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.ledger import Source
 from kodoctl.topology.load import SourceFile, source_of
 from kodoctl.topology.payloads import PayloadFile, declared_payloads, payload_of
 
-TIMEOUT = 60  # seconds; a healthy git answers in milliseconds
+TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds
+_SETTINGS: Final = {
+    "safe.bareRepository": "explicit",  # from git 2.38 on: files alone make no repository
+    "protocol.allow": "never",  # an object that is not there is fetched from nowhere, also not by a command
+}
+_ENVIRONMENT: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
 class Revision:
@@ -22,38 +34,56 @@ class Revision:
     """
 
     def __init__(self, ref: str, folder: Path) -> None:
-        done = _git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+        top = _top(folder)
+        if top is None:
+            _git(folder, "version")  # where there is no git, that is what is said
+            raise _unknown(ref, folder, "not a git repository: neither it nor a folder above it has a .git")
+        done = _git(top, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
-            detail = f"--against {ref} in {folder}: {said}\nFetch it first (in CI: a checkout with its history)."
-            raise UsageError(error("K024", "unknown git revision", detail))
+            raise _unknown(ref, folder, f"{said}\nFetch it first (in CI: a checkout with its history).")
+        self._top = top
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
-        """The file as it was; None if there was none."""
-        if not path.parent.is_dir():
-            return None
-        done = _git(path.parent, "cat-file", "blob", f"{self.commit}:./{path.name}")
+        """The file as it was, also where its folder is gone since; None if there was none."""
+        done = _git(self._top, "cat-file", "blob", self._named(path.parent.resolve() / path.name))
         return done.stdout if done.returncode == 0 else None
 
     def below(self, folder: Path) -> list[Path]:
         """Every `*.yaml` that was below a folder, sorted."""
-        done = _git(folder, "ls-tree", "-r", "-z", "--name-only", self.commit)
-        names = done.stdout.decode(errors="replace").split("\0") if done.returncode == 0 else []
+        done = _git(self._top, "ls-tree", "-r", "-z", "--name-only", "--full-tree", self._named(folder.resolve()))
+        names = os.fsdecode(done.stdout).split("\0") if done.returncode == 0 else []
         return sorted(folder / name for name in names if name.endswith(".yaml"))
 
-    def read_below(self, folder: Path, file: Path) -> bytes | None:
-        """A file below a folder as it was, also where its own folder is gone."""
-        done = _git(folder, "cat-file", "blob", f"{self.commit}:./{file.relative_to(folder).as_posix()}")
-        return done.stdout if done.returncode == 0 else None
+    def _named(self, path: Path) -> str:
+        """How git names what was there at this commit; `path` without symbolic links on the way."""
+        inside = Path(os.path.relpath(path, self._top)).as_posix()
+        return f"{self.commit}:{'' if inside == '.' else inside}"
 
 
-def _git(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    command = ["git", "-C", str(folder), *arguments]
+def _unknown(ref: str, folder: Path, why: str) -> UsageError:
+    return UsageError(error("K024", "unknown git revision", f"--against {ref} in {folder}: {why}"))
+
+
+def _top(folder: Path) -> Path | None:
+    """The nearest folder with a `.git`, at or above this one: a checkout's, a linked one's or a submodule's."""
+    here = folder.resolve()
+    return next((place for place in (here, *here.parents) if os.path.lexists(place / ".git")), None)
+
+
+def _git(top: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Runs git where a `.git` lies. Raises UsageError where there is no git, or where it does not answer."""
+    settings = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
+    command = ["git", "-C", str(top), *settings, *arguments]
+    environment = {**os.environ, **_ENVIRONMENT}
     try:
-        return subprocess.run(command, capture_output=True, timeout=TIMEOUT, check=False)  # noqa: S603  # no shell, no option from outside
+        return subprocess.run(command, env=environment, capture_output=True, timeout=TIMEOUT, check=False)  # noqa: S603  # no shell, no option from outside
     except FileNotFoundError:
         raise UsageError(error("K025", "git is needed", "--against reads earlier files with git: install it")) from None
+    except subprocess.TimeoutExpired:
+        detail = f"it gives no answer within {TIMEOUT} s in {top}"
+        raise UsageError(error("K025", "git is needed", detail)) from None
 
 
 def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, str], PayloadFile]:
@@ -73,21 +103,27 @@ def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, s
 
 def source_of_topology(file: Path) -> Source:
     """Where a topology file lives: `host/owner/name` of its repository's origin, and its path there; nothing without git."""
+    top = _top(file.parent)
+    if top is None:
+        return Source()
     try:
-        top = _git(file.parent, "rev-parse", "--show-toplevel")
-        origin = _git(file.parent, "config", "--get", "remote.origin.url")
+        inside = _git(top, "rev-parse", "--is-inside-work-tree")  # it may refuse: the checkout of somebody else
+        origin = _git(top, "config", "--get", "remote.origin.url")
     except UsageError:
         return Source()
-    if top.returncode != 0:
+    if inside.returncode != 0:
         return Source()
-    path = file.resolve().relative_to(Path(top.stdout.decode().strip()).resolve())
-    return Source(repository(origin.stdout.decode().strip()) or None, path.as_posix())
+    path = os.path.relpath(file.resolve(), top)
+    return Source(repository(origin.stdout.decode(errors="replace").strip()) or None, Path(path).as_posix())
 
 
 def head_of(path: Path) -> str | None:
     """The commit checked out where a file or folder lies; None without git, repository or commit."""
+    top = _top(path if path.is_dir() else path.parent)
+    if top is None:
+        return None
     try:
-        done = _git(path if path.is_dir() else path.parent, "rev-parse", "--verify", "--quiet", "HEAD")
+        done = _git(top, "rev-parse", "--verify", "--quiet", "HEAD")
     except UsageError:
         return None
     return done.stdout.decode().strip() if done.returncode == 0 else None

@@ -163,7 +163,7 @@ def test_a_revision_that_git_does_not_know_is_a_usage_error(
     ran = kodoctl("lint", f"--against={ref}")
     assert ran.code == 64
     assert says in ran.err
-    assert "Fetch it first (in CI: a checkout with its history)." in ran.err
+    assert ("Fetch it first (in CI: a checkout with its history)." in ran.err) is repository
 
 
 def test_without_git_the_option_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
