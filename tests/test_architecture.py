@@ -78,6 +78,17 @@ def test_threads_are_begun_where_each_end_is_told(path: Path) -> None:
     assert _name(path) == "consumer/threads.py" or not found, f"{_name(path)}: use consumer.threads.begin"
 
 
+def test_a_delete_is_sent_by_the_one_function_that_looks_before_every_try() -> None:
+    """Elsewhere it would be sent again over what came since somebody looked."""
+    found = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            arguments = [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else []
+            if any(isinstance(one, ast.Constant) and one.value == "DELETE" for one in arguments):
+                found.add(f"{_name(path)}: {ast.unparse(node.func)}")
+    assert found == {"kodoctl/pulsar/writes.py: admin.call", "kodoctl/pulsar/policies.py: Write"}
+
+
 def _third_party() -> dict[str, set[str]]:
     """Module of another distribution -> our files that import it."""
     found: dict[str, set[str]] = {}

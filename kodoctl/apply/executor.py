@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, assert_never
 
-from kodoctl.apply import namespaces, topics
+from kodoctl.apply import deletes, namespaces, topics
 from kodoctl.apply.book import Book
 from kodoctl.apply.leased import LeasedAdmin
 from kodoctl.apply.meeting import ALONE, Seat
@@ -69,6 +69,7 @@ class Executor:
         self._results: dict[StepKey, tuple[Status, str]] = {}
         self._over = 0
         self._lock = threading.Lock()
+        self._topologies = frozenset(name for owner in plan.owners for name in (owner.name, *owner.replaces))
         self._topics_deleted = {
             change.before.name
             for change in plan.changes
@@ -100,7 +101,7 @@ class Executor:
         self._bookkeeping(lambda: self._book.close(complete=complete), notes)
         return ApplyReport(
             tuple(outcomes),
-            tuple(notes),
+            tuple(dict.fromkeys(notes)),
             self._admin.traffic.writes - before,
             time.monotonic() - began,
             interrupted=self._stop.is_set(),
@@ -157,11 +158,12 @@ class Executor:
         return False
 
     def _bookkeeping(self, write: Callable[[], None], notes: list[str]) -> bool:
-        """Ledger writes: a failure is told, and leaves an intent that the next plan understands."""
-        if self._lost is not None:
-            notes.append(_UNWRITTEN)
-            return False
+        """Ledger writes: a failure is told, and leaves an intent that the next plan understands. Where a lease was only not
+        answered for, it is asked again: what is done is then written down, though nothing more is done.
+        """
         try:
+            if self._lost is not None:
+                self._lease.ask()
             write()
         except LockedError as lost:
             self._lost = lost
@@ -313,20 +315,21 @@ class Executor:
 
     def _delete(self, change: Delete) -> None:
         allowed = change.address in self._plan.allowances.destroy
+        found = self._live.objects.get(change.address)
+        marker = found.marker if found else None
         match change.before:
             case TopicResource():
-                topics.delete_topic(self._admin, change, allowed=allowed)
+                deletes.delete_topic(self._admin, change, marker=marker, allowed=allowed)
             case SubscriptionResource() | GrantResource() if self._comes_along(change):
                 pass  # Pulsar drops both with their topic, under the topic's guard
             case SubscriptionResource():
-                topics.delete_subscription(self._admin, change, allowed=allowed)
+                deletes.delete_subscription(self._admin, change, marker=marker, allowed=allowed)
             case GrantResource() as grant:
                 with self._lane_of(grant):
-                    self._given.check(grant, grant.actions, frozenset())
                     namespaces.revoke_grant(self._admin, grant)
             case NamespaceResource(name=name):
                 with self._lane(name):
-                    namespaces.delete_namespace(self._admin, name)
+                    deletes.delete_namespace(self._admin, name, self._topologies | {change.about.owner})
             case _:
                 raise WriteFailedError("this kind of object is never deleted")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, RequestCount
+from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, RequestCount, no_condition
 
 
 class LeasedAdmin:
-    """Asks for the lease before every request that changes something, the retries of one included, which may come late.
+    """Asks for the lease where the request goes out: after whatever it waited for, before every redirect and every retry.
 
     `check` raises LockedError when the lease is lost; it asks the broker at most every few seconds (kodoctl.pulsar.lease).
     """
@@ -30,8 +30,13 @@ class LeasedAdmin:
         *,
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
+        condition: Callable[[], None] = no_condition,
     ) -> Reply:
-        """See Admin.call. Raises LockedError, and then nothing was sent."""
-        if method != "GET":
-            self._check()
-        return self._admin.call(method, path, body, query=query, content_type=content_type)
+        """See Admin.call. Raises LockedError, and then nothing was sent; a read needs no lease."""
+
+        def held() -> None:
+            condition()
+            if method != "GET":
+                self._check()
+
+        return self._admin.call(method, path, body, query=query, content_type=content_type, condition=held)

@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
+from kodoctl.apply.topics import write_policy
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import normal
 from kodoctl.plan.write_order import PolicyWrite, write_order
-from kodoctl.pulsar.admin import NOT_SENT, Admin, must, namespace_path, topic_path
+from kodoctl.pulsar.admin import Admin, must, namespace_path, topic_path
 from kodoctl.pulsar.live import grants_of
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
-from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
+from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Policies
+from kodoctl.topology.policies import Policies, PolicyValue
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
 
 _FRESH_S: Final = 1.0
@@ -74,23 +76,19 @@ def update_namespace(admin: Admin, name: NamespaceName, fields: tuple[FieldChang
     if moved:
         raise WriteFailedError(f"{', '.join(moved)} changed since the plan: plan again")
     path = namespace_path(name)
+
+    def shown(policy: str) -> PolicyValue | None:
+        return read_policies(admin, name, cluster).get(policy)
+
     for step in write_order(changed, {}, by_time=False):
 
         def there(step: PolicyWrite = step) -> bool:
-            return normal(read_policies(admin, name, cluster).get(step.name)) == normal(step.after)
+            return normal(shown(step.name)) == normal(step.after)
 
-        for one in namespace_writes(step.name, step.after, step.before):
-            body = one.body if one.has_body else NOT_SENT
-            write(admin, one.method, f"{path}/{one.path}", body, query=dict(one.query) or None, done=there)
+        requests = namespace_writes(step.name, step.after, step.before)
+        write_policy(admin, path, step, requests, partial(shown, step.name))
         if not wait_until(there):
-            shown = read_policies(admin, name, cluster).get(step.name)
-            raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {shown}")
-
-
-def delete_namespace(admin: Admin, name: NamespaceName) -> None:
-    """Only an empty one: Pulsar refuses the rest without force, and force is never sent."""
-    path = namespace_path(name)
-    write(admin, "DELETE", path, done=lambda: admin.call("GET", path).missing, final=frozenset({404}))
+            raise WriteFailedError(f"{step.name}: written {step.after}, the broker shows {shown(step.name)}")
 
 
 class Given:
@@ -134,9 +132,19 @@ def set_grant(admin: Admin, grant: GrantResource) -> None:
 
 
 def revoke_grant(admin: Admin, grant: GrantResource) -> None:
-    """Takes all actions of a role away; one that has none any more is fine (Pulsar answers 412)."""
+    """Takes all actions of a role away, as long as they are what the plan saw; one that has none any more is fine (Pulsar
+    answers 412).
+    """
+
+    def look() -> Mapping[str, str] | None:
+        now = read_grant(admin, grant)
+        if now and now != grant.actions:
+            told = f"planned from {actions_text(grant.actions)}, now {actions_text(now)}"
+            raise WriteFailedError(f"what {grant.role} may do changed since the plan: {told}; plan again")
+        return {} if now else None
+
     path = f"{_target(grant)}/permissions/{quote(grant.role, safe='')}"
-    write(admin, "DELETE", path, done=lambda: not read_grant(admin, grant), final=frozenset({404, 412}))
+    delete(admin, path, look, final=frozenset({404, 412}))
 
 
 def _target(grant: GrantResource) -> str:

@@ -11,16 +11,18 @@ from datetime import UTC, datetime
 
 from kodoctl.apply import namespaces
 from kodoctl.apply.executor import Executor
+from kodoctl.apply.leased import LeasedAdmin
 from kodoctl.apply.meeting import ALONE, Seat
 from kodoctl.apply.prepare import judged_now, scope_of_plan
 from kodoctl.apply.report import ApplyReport, Listen
-from kodoctl.errors import ClusterError, Diagnostic, LockedError, RefusedError, Severity, error
+from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
 from kodoctl.plan import document, history
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.reduced import refuse_reduced
 from kodoctl.plan.stale import other_cluster, staleness
+from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.journal import Heading, Journal, read_journal
 from kodoctl.pulsar.lease import hold
@@ -71,15 +73,14 @@ def run(
         with _naming_earlier_apply(session, plan, spaces):
             checked = _checked(session, plan, live)
         seat.may_begin()
-        _index(session, plan, before=True)
+        leased = LeasedAdmin(session.admin, lease.check)
+        _index(leased, plan, before=True)
         journal = Journal(lease, spaces)
         executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
         report = executor.run(seat)
         report = _ended(journal, report)
-        if report.complete:
-            _index(session, plan, before=False)
-        return report
+        return _less_index(leased, plan, report) if report.complete else report
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
@@ -127,6 +128,16 @@ def _told(earlier: history.Applied, namespace: NamespaceName, *, latest: bool) -
     return f"{earlier.id}, {began}, by {earlier.who}: {earlier.state}\n{shown}\nnothing was written now: {onward} plan again"
 
 
+def _less_index(admin: Admin, plan: Plan, report: ApplyReport) -> ApplyReport:
+    """What is over is reported whatever comes of the index: an entry too many costs the next plan a look."""
+    try:
+        _index(admin, plan, before=False)
+    except KodoctlError as problem:
+        note = f"where the topologies live was not written: {problem.diagnostics[0].detail}; apply again"
+        return replace(report, notes=(*report.notes, note))
+    return report
+
+
 def _check_identity(session: Session, plan: Plan) -> None:
     uuids = {tenant: read_control(session.admin, tenant).uuid for tenant in plan.identity.uuids}
     findings = tuple(other_cluster(plan, read_server(session.admin).cluster, uuids))
@@ -162,16 +173,16 @@ def _checked(session: Session, plan: Plan, live: Live) -> Plan:
     return judged
 
 
-def _index(session: Session, plan: Plan, *, before: bool) -> None:
+def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
     """Where each topology lives, so that a later apply finds what it left behind: more before, less after."""
     living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
     ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):
-        known = read_control(session.admin, tenant).index
+        known = read_control(admin, tenant).index
         for name in sorted({name for namespace, name in living | ending if namespace.tenant == tenant}):
             was = set(known.get(name, ()))
             shall = was | {namespace for namespace, other in living if other == name and namespace.tenant == tenant}
             if not before:
                 shall -= {namespace for namespace, other in ending if other == name}
             if shall != was:
-                write_index(session.admin, tenant, name, shall)
+                write_index(admin, tenant, name, shall)

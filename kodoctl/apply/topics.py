@@ -1,4 +1,4 @@
-"""Writes to topics and what hangs on them: create, grow, heal, policies, markers, subscriptions, schemas, deletes.
+"""Writes to topics and what hangs on them: create, grow, heal, policies, markers, subscriptions, schemas.
 
 Every function carries out one change and raises WriteFailedError with a reason for people. None decides what to do.
 """
@@ -6,17 +6,19 @@ Every function carries out one change and raises WriteFailedError with a reason 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
-from kodoctl.plan.changes import Delete, FieldChange
+from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
-from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, Reply, must, subscription_path, topic_path
+from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, subscription_path, topic_path
 from kodoctl.pulsar.live import read_schema
-from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, topic_writes
-from kodoctl.pulsar.stats import TopicReading, read_topic
+from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
+from kodoctl.pulsar.stats import read_topic
 from kodoctl.pulsar.topic_policies import is_set
-from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
+from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import PolicyValue
@@ -56,7 +58,7 @@ def update_topic(
     set_policies(admin, after.name, policies, levels)
     if "delayed_delivery" in names:
         path = topic_path(after.name)
-        write(admin, "DELETE", f"{path}/{DELAYED_DELIVERY}", done=lambda: not _delayed(admin, after.name))
+        delete(admin, f"{path}/{DELAYED_DELIVERY}", lambda: {} if _delayed(admin, after.name) else None)
         write(admin, "PUT", f"{path}/unload", done=lambda: True)
 
 
@@ -65,12 +67,42 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Level
     beneath = {name: levels.effective(name, None, after=True).value for name in ("retention", "backlog_quota")}
     for step in write_order(changed, beneath, by_time=True):
 
-        def there(step: PolicyWrite = step) -> bool:
-            return same(step.name, read_policy(admin, topic, step.name), step.after)
+        def now(step: PolicyWrite = step) -> PolicyValue | None:
+            return read_policy(admin, topic, step.name)
 
-        for one in topic_writes(step.name, step.after, step.before):
-            body = one.body if one.has_body else NOT_SENT
-            write(admin, one.method, f"{topic_path(topic)}/{one.path}", body, query=dict(one.query) or None, done=there)
+        write_policy(admin, topic_path(topic), step, topic_writes(step.name, step.after, step.before), now)
+
+
+def write_policy(
+    admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
+) -> None:
+    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something goes out only
+    while nothing but what was planned to go is there.
+    """
+
+    def done() -> bool:
+        return same(step.name, now(), step.after)
+
+    def as_planned() -> bool:
+        shown = now()
+        return same(step.name, shown, step.before) or (
+            step.name == "backlog_quota" and rest_of_quota(shown, step.before)
+        )
+
+    def look(query: Mapping[str, str]) -> Mapping[str, str] | None:
+        if done():
+            return None
+        if not wait_until(as_planned):  # another broker may show late what was written right before
+            told = f"planned from {step.before}, now {now()}"
+            raise WriteFailedError(f"{step.name} changed since the plan: {told}; plan again")
+        return query
+
+    for one in requests:
+        where, query = f"{path}/{one.path}", dict(one.query)
+        if one.method == "DELETE":
+            delete(admin, where, partial(look, query))
+        else:
+            write(admin, one.method, where, one.body if one.has_body else NOT_SENT, query=query or None, done=done)
 
 
 def read_policy(admin: Admin, topic: TopicName, name: str) -> PolicyValue | None:
@@ -119,8 +151,17 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
         if found is not None and found.marker not in (None, planned, owner):
             raise WriteFailedError(f"it belongs to {found.marker!r} since the plan: plan again")
         write(admin, "PUT", path, {OWNER_PROPERTY: owner}, done=marked)
-    elif not marked():
-        write(admin, "DELETE", path, query={"key": OWNER_PROPERTY}, done=marked)
+        return
+
+    def look() -> Mapping[str, str] | None:
+        found = read_topic(admin, topic)
+        if found is None:
+            raise WriteFailedError("it is gone since the plan: plan again")
+        if found.marker not in (None, planned):
+            raise WriteFailedError(f"it belongs to {found.marker!r} since the plan: plan again")
+        return {"key": OWNER_PROPERTY} if found.marker else None
+
+    delete(admin, path, look)
 
 
 def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:
@@ -170,83 +211,3 @@ def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource |
     reply = write(admin, "POST", path, body, done=there, final=frozenset({409, 422}))
     if reply is not None and not reply.ok:
         raise WriteFailedError(f"the broker refuses the schema: {reply.reason}")
-
-
-def delete_topic(admin: Admin, change: Delete, *, allowed: bool) -> None:
-    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition is read
-    first; `force` only where the plan showed the clients and somebody allowed it.
-    """
-    topic = change.before
-    assert isinstance(topic, TopicResource)
-    reading = read_topic(admin, topic.name)
-    if reading is None:
-        return
-    _refuse_surprises(reading, change, allowed=allowed)
-    busy = reading.facts.busy_partitions
-    query = {"force": "true"} if busy else None
-    path = f"{topic_path(topic.name)}/partitions"
-    try:
-        reply = write(
-            admin,
-            "DELETE",
-            path,
-            query=query,
-            done=lambda: read_topic(admin, topic.name) is None,
-            final=frozenset({404, 412}),
-        )
-    except WriteFailedError as problem:
-        raise WriteFailedError(f"{problem}; {what_is_left(admin, topic.name)}") from None
-    if (reply is None or not reply.ok) and read_topic(admin, topic.name) is not None:
-        raise WriteFailedError(f"the broker did not delete it; {what_is_left(admin, topic.name)}")
-
-
-def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
-    """What the plan did not show stops a delete: clients that came, messages that arrived."""
-    facts = reading.facts
-    if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
-        where = ", ".join(map(str, facts.busy_partitions))
-        raise WriteFailedError(
-            f"clients are connected on partition {where}: no request was sent; stop them, or plan again and allow it"
-        )
-    if (facts.backlog_bytes or facts.storage_bytes) and not allowed:
-        raise WriteFailedError("it holds messages that nobody allowed to destroy: plan again")
-
-
-def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
-    """`force` cuts clients off: only where the plan named them and somebody allowed it."""
-    return allowed and bool(change.about.evidence.get("clients"))
-
-
-def what_is_left(admin: Admin, topic: TopicName) -> str:
-    """In words: which partitions of a topic that should be gone are there."""
-    reading = read_topic(admin, topic)
-    if reading is None:
-        return "the topic is gone"
-    gone = ", ".join(map(str, reading.missing))
-    return f"partitions {gone} are gone, the others are there" if gone else "all partitions are still there"
-
-
-def delete_subscription(admin: Admin, change: Delete, *, allowed: bool) -> None:
-    """With a consumer on any partition Pulsar drops the cursors of the others and answers 412: so no request is sent."""
-    subscription = change.before
-    assert isinstance(subscription, SubscriptionResource)
-    reading = read_topic(admin, subscription.topic)
-    found = next((s for s in reading.subscriptions if s.name == subscription.name), None) if reading else None
-    if found is None:
-        return
-    if found.facts.consumers and not _reviewed_clients(change, allowed=allowed):
-        raise WriteFailedError("consumers are connected: no request was sent; stop them, or plan again and allow it")
-    if found.facts.backlog_entries and not allowed:
-        raise WriteFailedError(
-            f"it holds {found.facts.backlog_entries} unread entries that nobody allowed to destroy: plan again"
-        )
-
-    def gone() -> bool:
-        now = read_topic(admin, subscription.topic)
-        return now is None or all(s.name != subscription.name for s in now.subscriptions)
-
-    query = {"force": "true"} if found.facts.consumers else None
-    path = subscription_path(subscription.topic, subscription.name)
-    reply: Reply | None = write(admin, "DELETE", path, query=query, done=gone, final=frozenset({404, 412}))
-    if reply is not None and reply.status == 412 and not gone():
-        raise WriteFailedError(f"the broker refused: {reply.reason}")

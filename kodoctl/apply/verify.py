@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from kodoctl.apply.deletes import what_is_left
 from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
-from kodoctl.apply.topics import read_policy, what_is_left
+from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
 from kodoctl.plan.compare import Levels, same, validates

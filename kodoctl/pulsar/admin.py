@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -12,6 +13,10 @@ from kodoctl.topology.names import NamespaceName, TopicName
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that makes a topic together with its properties."""
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
+
+
+def no_condition() -> None:
+    """Nothing stands in the way of a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +77,13 @@ class Admin(Protocol):
         *,
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
+        condition: Callable[[], None] = no_condition,
     ) -> Reply:
         """One call; `path` is below `/admin/v2/`. Reads are retried when a broker is busy or a connection breaks.
 
-        Raises LostReplyError when a write's fate is unknown, ClusterError when no broker or no valid token is there.
+        `condition` is called right before each request on the wire, those that a redirect makes included, after all that a
+        request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError when a write's
+        fate is unknown, ClusterError when no broker or no valid token is there.
         """
 
 

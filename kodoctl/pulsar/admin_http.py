@@ -10,7 +10,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
@@ -21,7 +21,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, SSLError
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.access import Secret, trust
-from kodoctl.pulsar.admin import NOT_SENT, LostReplyError, Reply, RequestCount
+from kodoctl.pulsar.admin import NOT_SENT, LostReplyError, Reply, RequestCount, no_condition
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.peer import Protocol, peer_at
 from kodoctl.pulsar.room import Room
@@ -39,6 +39,17 @@ _HEADERS: Final = {"User-Agent": f"kodoctl/{__version__}", "Accept": "*/*", "Acc
 def _only_reads(method: str, path: str) -> bool:
     """Whether a call changes nothing, so that it may be sent again: analyzeBacklog is a POST that only counts."""
     return method == "GET" or (method == "POST" and path.split("/")[4::2] == ["subscription", "analyzeBacklog"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What stays the same when a request goes to another broker, or with another token. `condition`: see Admin.call."""
+
+    method: str
+    path: str
+    data: bytes | None = None
+    content_type: str = "application/json"
+    condition: Callable[[], None] = no_condition
 
 
 class HttpAdmin:
@@ -91,14 +102,16 @@ class HttpAdmin:
         *,
         query: dict[str, str] | None = None,
         content_type: str = "application/json",
+        condition: Callable[[], None] = no_condition,
     ) -> Reply:
         """See Admin.call."""
         data = None if body is NOT_SENT else json.dumps(body).encode()
+        request = _Request(method, path, data, content_type, condition)
         tries = self._tries if _only_reads(method, path) else 1
         for attempt in range(1, tries + 1):
             try:
                 with self._room:
-                    reply = self._send(method, path, data, query, content_type)
+                    reply = self._send(request, query)
             except HTTPError as problem:
                 if attempt == tries or isinstance(problem, SSLError):
                     raise self._unreachable(method, path, problem) from None
@@ -109,36 +122,31 @@ class HttpAdmin:
             self._pause(min(0.1 * 2**attempt, 3.0) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret
         raise AssertionError("unreachable")
 
-    def _send(
-        self, method: str, path: str, data: bytes | None, query: dict[str, str] | None, content_type: str
-    ) -> Reply:
-        url = f"{self._connection.admin_url}/admin/v2/{path}"
+    def _send(self, request: _Request, query: dict[str, str] | None) -> Reply:
+        url = f"{self._connection.admin_url}/admin/v2/{request.path}"
         if query:
             url = f"{url}?{urlencode(query)}"
         for _ in range(_MAX_REDIRECTS + 1):
             token, asked = self._presented.token(), time.monotonic()
-            answer = self._once(method, path, url, data, content_type, token)
+            answer = self._once(request, url, token)
             if _token_refused(answer) and (other := self._presented.after_refusal(token)) is not None:
-                token, asked = (
-                    other,
-                    time.monotonic(),
-                )  # the first one ended early, or was withdrawn: nothing was done with it
-                answer = self._once(method, path, url, data, content_type, token)
+                # the first one ended early, or was withdrawn: nothing was done with it
+                token, asked = other, time.monotonic()
+                answer = self._once(request, url, token)
             if answer.status not in (307, 308):
                 took = time.monotonic() - asked
-                return replace(self._read(method, path, answer, token), told_at=_told_at(answer), took=took)
+                reply = self._read(request.method, request.path, answer, token)
+                return replace(reply, told_at=_told_at(answer), took=took)
             url = self._redirected(url, answer.headers.get("Location", ""))
-        raise ClusterError(
-            error("K512", "redirected in circles", f"{method} {path}: more than {_MAX_REDIRECTS} redirects")
-        )
+        said = f"{request.method} {request.path}: more than {_MAX_REDIRECTS} redirects"
+        raise ClusterError(error("K512", "redirected in circles", said))
 
-    def _once(  # a request is what it is
-        self, method: str, path: str, url: str, data: bytes | None, content_type: str, token: Secret | None
-    ) -> urllib3.BaseHTTPResponse:
+    def _once(self, request: _Request, url: str, token: Secret | None) -> urllib3.BaseHTTPResponse:
         """One exchange, its body read. By urllib3 itself: half the CPU of `requests`, whose other half serves sessions."""
-        self._count(method, path)
-        headers = {**_HEADERS, "Content-Type": content_type, **_bearer(token)}
-        return self._pool.request(method, url, body=data, headers=headers, redirect=False)
+        request.condition()
+        self._count(request.method, request.path)
+        headers = {**_HEADERS, "Content-Type": request.content_type, **_bearer(token)}
+        return self._pool.request(request.method, url, body=request.data, headers=headers, redirect=False)
 
     def _count(self, method: str, path: str) -> None:
         with self._lock:
@@ -183,7 +191,7 @@ class HttpAdmin:
     def _learn_brokers(self) -> None:
         self._brokers_known = True
         url, token = f"{self._connection.admin_url}/admin/v2/brokers", self._presented.token()
-        answer = self._once("GET", "brokers", url, None, "application/json", token)
+        answer = self._once(_Request("GET", "brokers"), url, token)
         if answer.status == 200:
             self._allowed |= {str(broker) for broker in answer.json()}
 

@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
@@ -117,7 +117,9 @@ def write_index(admin: Admin, tenant: str, name: str, namespaces: Iterable[Names
     _write(admin, "PUT", path, body, done=there, doing=f"writing down where {name!r} lives")
 
 
-def _write(admin: Admin, method: str, path: str, body: Any, *, done: Callable[[], bool], doing: str) -> Reply | None:
+def _write(
+    admin: Admin, method: Literal["POST", "PUT"], path: str, body: Any, *, done: Callable[[], bool], doing: str
+) -> Reply | None:
     """A write made sure of; somebody else having been first (409) is fine. Answers as `write` does. Raises ClusterError."""
     try:
         return write(admin, method, path, body, done=done, final=frozenset({409}))

@@ -15,14 +15,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from kodoctl.errors import ClusterError, LockedError, error
-from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.admin import Admin, must
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import ensure_lease_topic, lease_topic
-from kodoctl.pulsar.lock import Holder, break_lock, lock_holder, take_lock
+from kodoctl.pulsar.lock import Holder, break_lock, lock_holder, lock_token, take_lock
 from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
 _RETRY_S: Final = 0.25
+_QUESTIONS: Final = 3  # in a row, to a broker whose answers come too late
 _Heard = Callable[[LockedError | None], None]
 
 
@@ -58,7 +59,13 @@ class _Exclusive:
         self.write({"kind": "lease"})
 
     def write(self, entry: Mapping[str, Any]) -> None:
-        _send(self._producer, self._namespace, entry)
+        if self._failed:  # a producer that is connected again does not say who wrote meanwhile
+            raise self._failed
+        try:
+            _send(self._producer, self._namespace, entry)
+        except LockedError as lost:
+            self._failed = lost
+            raise
 
     def note(self, entry: Mapping[str, Any]) -> None:
         with self._changed:
@@ -88,22 +95,43 @@ def _now() -> float:
 
 
 class Lease:
-    """Held leases of one command. `check` before writing; a lost lease raises LockedError and nothing more is written."""
+    """Held leases of one command. `check` before writing; a lost lease raises LockedError and nothing more is written.
 
-    def __init__(self, holds: Mapping[NamespaceName, Hold], clock: Callable[[], float] = _now) -> None:
+    `since`: a moment before the first lease was taken, by `clock`, in seconds.
+    """
+
+    def __init__(
+        self, holds: Mapping[NamespaceName, Hold], clock: Callable[[], float] = _now, *, since: float | None = None
+    ) -> None:
         self._holds = holds
         self._clock = clock
         self._lock = threading.Lock()
-        self._confirmed = clock()
+        self._confirmed = clock() if since is None else since
 
     def check(self) -> None:
-        """Asks the broker whether we still hold every lease, at most every HEARTBEAT_S seconds."""
+        """Returns where every lease was ours at most HEARTBEAT_S seconds ago, as the broker said; asks it where that is longer
+        ago. Raises LockedError also where there is no answer, or only old ones: not to know it is to have lost it.
+        """
         with self._lock:
-            if self._clock() - self._confirmed < HEARTBEAT_S:
-                return
-            for held in self._holds.values():
-                held.beat()
-            self._confirmed = self._clock()
+            for _ in range(_QUESTIONS):
+                if self._clock() - self._confirmed < HEARTBEAT_S:
+                    return
+                asked = (
+                    self._clock()
+                )  # what an answer says was true some time after the question, and may not be any more
+                for namespace, hold in self._holds.items():
+                    _beat(namespace, hold)
+                self._confirmed = asked
+            if (took := self._clock() - self._confirmed) >= HEARTBEAT_S:
+                where = ", ".join(str(namespace) for namespace in self._holds)
+                detail = f"{where}: the broker needs {took:.1f} s to say whether it is ours, nothing is written on answers older than {HEARTBEAT_S:.0f} s"
+                raise LockedError(error("K541", "the lease was lost", detail))
+
+    def ask(self) -> None:
+        """As `check`, but asks in any case: for who could not be told before, and must know now."""
+        with self._lock:
+            self._confirmed = float("-inf")
+        self.check()
 
     def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
         """An entry of the namespace's journal; returns with its receipt. Raises LockedError."""
@@ -117,6 +145,15 @@ class Lease:
         """Returns when every entry has its receipt. Raises LockedError when one has none."""
         for held in self._holds.values():
             held.settle()
+
+
+def _beat(namespace: NamespaceName, hold: Hold) -> None:
+    """Raises LockedError also where nobody answers."""
+    try:
+        hold.beat()
+    except ClusterError as problem:
+        detail = f"{namespace}: whether it is still held could not be asked: {problem.diagnostics[0].detail}; what was done so far is reported"
+        raise LockedError(error("K541", "the lease was lost", detail)) from None
 
 
 def _send(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
@@ -157,12 +194,13 @@ def hold(
     `timeout` in seconds, 0 = refuse at once. Raises LockedError naming the holder.
     """
     holds: dict[NamespaceName, Hold] = {}
-    deadline = _now() + timeout
+    since = _now()
+    deadline = since + timeout
     try:
         for namespace in sorted(namespaces):
             holds[namespace] = held = _acquire(admin, client, namespace, who, deadline)
             held.write({"kind": "lease", "who": who, "plan": plan})
-        yield Lease(holds)
+        yield Lease(holds, since=since)
     finally:
         for held in holds.values():
             held.close()
@@ -176,10 +214,18 @@ def _acquire(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: 
         if held is not None:
             return held
         if _now() >= deadline:
-            holder = held_by(admin, namespace) or "somebody who has just ended"
+            holder = _named(admin, namespace)
             detail = f"{namespace} is being applied by {holder}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
             raise LockedError(error("K540", "another apply is running", detail))
         time.sleep(_RETRY_S)
+
+
+def _named(admin: Admin, namespace: NamespaceName) -> str:
+    """Who holds a lease that could not be had, in words."""
+    try:
+        return str(held_by(admin, namespace) or "somebody who has just ended")
+    except ClusterError as problem:
+        return f"somebody (who it is cannot be read: {problem.diagnostics[0].detail})"
 
 
 def _try(admin: Admin, client: BrokerClient, namespace: NamespaceName, topic: str, who: str) -> Hold | None:
@@ -187,11 +233,13 @@ def _try(admin: Admin, client: BrokerClient, namespace: NamespaceName, topic: st
     held = _exclusive(client, namespace, topic, who) if client.available else take_lock(admin, namespace, who)
     if held is None:
         return None
-    other = lock_holder(admin, namespace) if client.available else _publisher(admin, topic)
-    if other is None:
-        return held
-    held.close()
-    return None
+    other: object = "unknown"
+    try:
+        other = lock_holder(admin, namespace) if client.available else _publisher(admin, topic)
+    finally:
+        if other is not None:
+            held.close()
+    return held if other is None else None
 
 
 def _exclusive(client: BrokerClient, namespace: NamespaceName, topic: str, who: str) -> _Exclusive | None:
@@ -219,9 +267,11 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
     with its next entry or heartbeat, and writes nothing more. Raises ClusterError.
     """
     topic = lease_topic(namespace)
-    if (locked := lock_holder(admin, namespace)) is not None:
-        break_lock(admin, namespace)
-    if (holder := _publisher(admin, topic)) is None:
+    token, locked = lock_token(admin, namespace), lock_holder(admin, namespace)
+    holder = _publisher(admin, topic)
+    if token is not None:
+        break_lock(admin, namespace, token)
+    if holder is None:
         return locked
     import pulsar
 
@@ -235,15 +285,21 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
 
 
 def held_by(admin: Admin, namespace: NamespaceName) -> Holder | None:
-    """Who holds the lease of a namespace, as the broker knows it; None: nobody."""
+    """Who holds the lease of a namespace, as the broker knows it; None: nobody. Raises ClusterError where it does not say."""
     return lock_holder(admin, namespace) or _publisher(admin, lease_topic(namespace))
 
 
 def _publisher(admin: Admin, topic: str) -> Holder | None:
+    """The exclusive producer; None only where the broker says that there is none, or no such topic."""
     reply = admin.call("GET", f"{topic.replace('://', '/', 1)}/stats")
-    publishers = reply.data.get("publishers") if reply.ok and isinstance(reply.data, dict) else None
-    if not publishers:
+    if reply.missing:
         return None
-    metadata = publishers[0].get("metadata") or {}
-    address = str(publishers[0].get("address", "")).lstrip("/")
+    stats = must(reply, f"asking who holds {topic}")
+    if not isinstance(stats, dict) or not isinstance(stats.get("publishers"), list):
+        detail = f"{topic}: the broker does not say who writes to it: {str(stats)[:200]}"
+        raise ClusterError(error("K542", "the lease could not be taken", detail))
+    if not stats["publishers"]:
+        return None
+    metadata = stats["publishers"][0].get("metadata") or {}
+    address = str(stats["publishers"][0].get("address", "")).lstrip("/")
     return Holder(f"{metadata.get('holder', 'an unknown client')} ({address})", metadata.get("since", ""))

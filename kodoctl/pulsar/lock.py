@@ -17,7 +17,7 @@ from urllib.parse import quote
 from kodoctl.errors import ClusterError, LockedError, error
 from kodoctl.pulsar.admin import PARTITIONED, Admin, must
 from kodoctl.pulsar.control import control_namespace
-from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.pulsar.writes import WriteFailedError, delete, write
 from kodoctl.topology.names import NamespaceName
 
 
@@ -58,12 +58,11 @@ class Lock:
     def close(self) -> None:
         """Gives it back. One that is no longer ours is left alone."""
         with contextlib.suppress(ClusterError):  # else it stays, and the next apply is told whose it was
-            if self.ours():
-                break_lock(self.admin, self.namespace)
+            break_lock(self.admin, self.namespace, self.token)
 
     def ours(self) -> bool:
         """Whether the topic that is there is the one that we made."""
-        return _properties(self.admin, self.namespace).get("token") == self.token
+        return lock_token(self.admin, self.namespace) == self.token
 
 
 def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
@@ -80,16 +79,25 @@ def take_lock(admin: Admin, namespace: NamespaceName, who: str) -> Lock | None:
 
 
 def lock_holder(admin: Admin, namespace: NamespaceName) -> Holder | None:
-    """Who made the lock topic; None without one."""
+    """Who made the lock topic; None without one. Raises ClusterError where the broker does not say."""
     found = _properties(admin, namespace)
-    return Holder(found.get("holder", "an unknown client"), found.get("since", "")) if found else None
+    return None if found is None else Holder(found.get("holder", "an unknown client"), found.get("since", ""))
 
 
-def break_lock(admin: Admin, namespace: NamespaceName) -> None:
-    """Deletes the lock topic, whoever made it. Raises ClusterError."""
-    path = f"{_path(namespace)}/partitions"
+def lock_token(admin: Admin, namespace: NamespaceName) -> str | None:
+    """Which lock topic is there, for `break_lock`; None without one."""
+    found = _properties(admin, namespace)
+    return None if found is None else found.get("token", "")
+
+
+def break_lock(admin: Admin, namespace: NamespaceName, token: str) -> None:
+    """Deletes the lock topic of this token; one that somebody made meanwhile is left alone. Raises ClusterError."""
+
+    def look() -> dict[str, str] | None:
+        return {} if lock_token(admin, namespace) == token else None
+
     try:
-        write(admin, "DELETE", path, done=lambda: not _properties(admin, namespace), final=frozenset({404}))
+        delete(admin, f"{_path(namespace)}/partitions", look, final=frozenset({404}))
     except WriteFailedError as problem:
         raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
 
@@ -99,6 +107,9 @@ def _path(namespace: NamespaceName) -> str:
     return f"persistent/{control_namespace(namespace.tenant)}/{local}"
 
 
-def _properties(admin: Admin, namespace: NamespaceName) -> dict[str, str]:
+def _properties(admin: Admin, namespace: NamespaceName) -> dict[str, str] | None:
+    """None only where the broker says that there is no such topic."""
     reply = admin.call("GET", f"{_path(namespace)}/properties")
-    return {} if reply.missing else must(reply, f"reading the lock of {namespace}") or {}
+    if reply.missing:
+        return None
+    return must(reply, f"asking who holds the lock of {namespace}") or {}

@@ -7,18 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from kodoctl.pulsar import policy_shapes as shapes
 from kodoctl.pulsar.policy_shapes import QUOTA_BY_SIZE, QUOTA_BY_TIME, Json, Shape
-from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, Policies, PolicyValue
+from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, Foreign, Policies, PolicyValue
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
     """One request that sets or unsets a policy, relative to the topic's or namespace's path."""
 
-    method: str
+    method: Literal["DELETE", "POST", "PUT"]
     path: str
     body: Json = None
     query: tuple[tuple[str, str], ...] = ()
@@ -37,8 +37,8 @@ class Codec:
     key: str
     shape: Shape
     bulk: str = ""
-    topic_method: str = "POST"
-    namespace_method: str = "POST"
+    topic_method: Literal["POST", "PUT"] = "POST"
+    namespace_method: Literal["POST", "PUT"] = "POST"
     in_query: bool = False  # the topic's value is a query parameter: a JSON body is accepted and ignored
     unset_body: Json = None  # namespaces: what is written to unset where no DELETE exists
     by_cluster: bool = False  # namespaces: the dump keys the value by cluster name
@@ -176,6 +176,13 @@ def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | No
         yield Write("DELETE", path, query=(("backlogQuotaType", kind),), has_body=False)
     for kind, body in wanted.items():
         yield Write("POST", path, body, (("backlogQuotaType", kind),))
+
+
+def rest_of_quota(now: PolicyValue | None, before: PolicyValue | None) -> bool:
+    """Whether `now` is what is left of a quota when some of its parts are unset, each by a request of its own."""
+    if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
+        return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
+    return now is None and isinstance(before, BacklogQuota | Foreign)
 
 
 def read_topic_policies(raw: dict[str, Json]) -> Policies:

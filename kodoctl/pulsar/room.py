@@ -7,29 +7,46 @@ from types import TracebackType
 
 
 class Room:
-    """Enter with `with`, around one request; then say how it went. Safe to use from several threads."""
+    """Enter with `with`, around one request; then say how it went. Safe to use from several threads. A thread that has room
+    asks what it must know before its request goes out without waiting again: else one would wait for itself.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._limit = float(most)
         self._under_way = 0
+        self._waiting = 0
         self._since = 0  # requests that have ended since the last `busy`
         self._changed = threading.Condition()
+        self._here = threading.local()
 
     @property
     def limit(self) -> int:
         """Requests that may be under way now."""
         return int(self._limit)
 
+    @property
+    def waiting(self) -> int:
+        """Requests that wait for room now."""
+        return self._waiting
+
     def __enter__(self) -> None:
+        self._here.depth = getattr(self._here, "depth", 0) + 1
+        if self._here.depth > 1:
+            return
         with self._changed:
+            self._waiting += 1
             while self._under_way >= int(self._limit):
                 self._changed.wait()
+            self._waiting -= 1
             self._under_way += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._here.depth -= 1
+        if self._here.depth:
+            return
         with self._changed:
             self._under_way -= 1
             self._since += 1

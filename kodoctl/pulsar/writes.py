@@ -1,11 +1,14 @@
-"""A write that survives the broker: sent once, sent again only after reading showed that it did not happen."""
+"""A write that survives the broker: sent once, sent again only after reading showed that it did not happen.
+
+A DELETE is the one write that what came meanwhile makes worse: it is sent by `delete` alone, which looks before every try.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Literal
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import NOT_SENT, Admin, LostReplyError, Reply
@@ -14,6 +17,10 @@ BUSY: Final = frozenset({409, 429, 500, 502, 503, 504})
 TRIES: Final = 6
 PATIENCE_S: Final = 10.0
 _Done = Callable[[], bool]
+Look = Callable[[], Mapping[str, str] | None]
+"""What is there now: the query with which it may be deleted, None where it is gone. Raises WriteFailedError where what it sees
+must stay.
+"""
 
 
 class WriteFailedError(Exception):
@@ -22,7 +29,7 @@ class WriteFailedError(Exception):
 
 def write(  # noqa: PLR0913  # a request has these parts
     admin: Admin,
-    method: str,
+    method: Literal["PUT", "POST"],
     path: str,
     body: Any = NOT_SENT,
     *,
@@ -53,10 +60,64 @@ def write(  # noqa: PLR0913  # a request has these parts
                 raise WriteFailedError(f"{reply}")
             problem = str(reply)
         if attempt < TRIES:
-            pause(min(0.1 * 2**attempt, 3.0) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret
+            pause(_gap(attempt))
         if _seen(done):
             return None
     raise WriteFailedError(f"{problem}; given up after {TRIES} tries")
+
+
+def delete(
+    admin: Admin,
+    path: str,
+    look: Look,
+    *,
+    final: frozenset[int] = frozenset(),
+    pause: Callable[[float], None] = time.sleep,
+) -> Reply | None:
+    """Looks, then sends one DELETE, as often as a busy broker or a lost reply makes it necessary. Returns the last reply, None
+    when a look found it gone.
+
+    Seconds to minutes lie between two tries, and a broker that restarts is when clients and messages come back: what may be
+    deleted, and with which query, is asked anew each time, and nothing is sent where it cannot be asked. Statuses in `final`
+    are answers that trying again would not change. Raises WriteFailedError.
+    """
+    problem = ""
+    for attempt in range(1, TRIES + 1):
+        try:
+            query = _looked(look, problem)
+        except ClusterError:  # cannot be looked at, so that nothing is sent
+            if not problem:
+                raise
+        else:
+            if query is None:
+                return None
+            try:
+                reply = admin.call("DELETE", path, query=dict(query) or None)
+            except LostReplyError as lost:
+                problem = str(lost)
+            else:
+                if reply.ok or reply.status in final:
+                    return reply
+                if reply.status not in BUSY:
+                    raise WriteFailedError(f"{reply}")
+                problem = str(reply)
+        pause(_gap(attempt))
+    if _seen(lambda: _looked(look, problem) is None):
+        return None
+    raise WriteFailedError(f"{problem}; given up after {TRIES} tries")
+
+
+def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
+    """A look whose refusal says what was sent before it. `problem`: what came of that, "" where nothing was sent."""
+    try:
+        return look()
+    except WriteFailedError as refusal:
+        sent = f"{problem}, and none was sent again" if problem else "no request was sent"
+        raise WriteFailedError(f"{refusal}; {sent}") from None
+
+
+def _gap(attempt: int) -> float:
+    return float(min(0.1 * 2**attempt, 3.0) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret
 
 
 def _seen(done: _Done) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kodoctl.cli import wiring
+from kodoctl.plan import ledger
+from kodoctl.plan.ledger import Holding
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lease import Lease, LockedError, hold
@@ -12,6 +14,7 @@ from kodoctl.pulsar.lock import Lock, lock_holder, take_lock
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from tests.cluster import Workspace
+from tests.servers import Answer, Fault, Proxy, Request
 
 pytestmark = pytest.mark.broker
 SMALL = "{subscriptions: {s: {states: [], dead_letter: false}}}"
@@ -94,3 +97,40 @@ def test_the_holder_is_who_runs_it(portless: Workspace) -> None:
     assert take_lock(admin, _space(portless), wiring.who()) is not None
     assert take_lock(admin, _space(portless), "another") is None
     assert wiring.who() in str(lock_holder(admin, _space(portless)))
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_an_apply_that_cannot_ask_for_its_lock_amid_its_work_stops_and_reports_what_it_did(
+    workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, comes_back: bool
+) -> None:
+    """What is made is named in the ledger in any case; as made only where the lock turns out to be held still."""
+    monkeypatch.setattr("kodoctl.pulsar.lease.HEARTBEAT_S", 0.2)
+    workspace.options = ["--admin-url", proxy.url]
+    workspace.topology("\n".join(f"t{number:02}: {SMALL}" for number in range(40)))
+    refused = []
+
+    def choose(request: Request) -> Fault | Answer | None:
+        made = sum("/ns/t" in one.path and one.method == "PUT" for one in list(proxy.requests))
+        if made < 20 or "/lock-" not in request.path or request.method != "GET" or (comes_back and refused):
+            return None
+        refused.append(request)
+        return Answer(403, b'{"reason": "made up by a test"}', {"Content-Type": "application/json"})
+
+    proxy.choose = choose
+    stopped = workspace.apply("--format", "json", code=1)
+    report = stopped.lines_json()[-1]
+    assert report["type"] == "report"
+    assert refused
+    done = {one["address"] for one in report["outcomes"] if one["status"] == "done"}
+    assert 0 < len(done) < len(report["outcomes"])
+    assert bool(report["notes"]) is not comes_back
+    properties = workspace.dump()["properties"]
+    entry = ledger.decode("trade", _space(workspace), properties["kodoctl.topology/trade"])
+    made = {address for address in done if address.startswith("topic.")}
+    assert made
+    assert {entry.owned[address] for address in made} == {Holding.CREATED if comes_back else Holding.INTENT}
+    proxy.choose = lambda _: None
+    if _locks(workspace):
+        workspace.run("unlock", workspace.namespace, "--auto-approve")
+    workspace.apply()
+    workspace.assert_settled()

@@ -80,7 +80,8 @@ def test_a_client_that_came_after_the_plan_stops_the_delete_before_any_partition
     two.plan("--out", "plan.json", "--allow-destroy", f"topic.{two.full('J')}")
     with _consuming(two, "J-partition-2"):
         stopped = two.run("apply", "plan.json", code=1)
-        assert "clients are connected on partition 2: no request was sent" in stopped.out
+        assert "clients are connected on partition 2: stop them" in _words(stopped.out)
+        assert "no request was sent" in _words(stopped.out)
         assert "0 done" in stopped.out
         _assert_j_is_whole(two)
     assert _backlog(two, "J") == 8
@@ -106,7 +107,8 @@ def test_a_subscription_in_use_on_one_partition_is_kept_on_all(workspace: Worksp
     with _consuming(workspace, "J-partition-1", "t"):
         assert "K401" in workspace.apply(code=4).out
         stopped = workspace.run("apply", "plan.json", code=1)
-        assert "consumers are connected: no request was sent" in stopped.out
+        assert "consumers are connected: stop them" in _words(stopped.out)
+        assert "no request was sent" in _words(stopped.out)
         assert workspace.subscriptions("J") == [{"s", "t"}] * 3
     workspace.apply()
     assert workspace.subscriptions("J") == [{"s"}] * 3

@@ -125,6 +125,8 @@ class _NoLease:
     def check(self) -> None:
         """Always."""
 
+    ask = check
+
     def write(self, namespace: object, entry: Mapping[str, Any]) -> None:
         """Nowhere."""
 

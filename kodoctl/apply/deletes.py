@@ -1,0 +1,128 @@
+"""Deletes of topics, subscriptions and namespaces: never half, and never of what nobody has seen.
+
+Each DELETE is sent by kodoctl.pulsar.writes.delete, which calls the look given here before every single one: the object must
+still be the one that the plan saw, and hold and serve nothing but what the plan showed and somebody allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kodoctl.errors import ClusterError
+from kodoctl.plan.changes import Delete
+from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
+from kodoctl.pulsar.stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until
+from kodoctl.topology.control import LEDGER_PREFIX
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.resources import SubscriptionResource, TopicResource
+
+_REFUSED = frozenset({404, 412})
+
+
+def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
+    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition is read
+    before each request; `force` only where the plan showed the clients and somebody allowed it. `marker`: whose it was when
+    the plan was checked.
+    """
+    topic = change.before
+    assert isinstance(topic, TopicResource)
+
+    def look() -> Mapping[str, str] | None:
+        reading = read_topic(admin, topic.name)
+        if reading is None:
+            return None
+        _refuse_stranger(reading.marker, marker)
+        _refuse_surprises(reading, change, allowed=allowed)
+        return {"force": "true"} if reading.facts.busy_partitions else {}
+
+    try:
+        reply = delete(admin, f"{topic_path(topic.name)}/partitions", look, final=_REFUSED)
+    except WriteFailedError as problem:
+        raise WriteFailedError(f"{problem}; {what_is_left(admin, topic.name)}") from None
+    if reply is not None and not reply.ok and not wait_until(lambda: read_topic(admin, topic.name) is None):
+        raise WriteFailedError(
+            f"the broker did not delete it; {what_is_left(admin, topic.name)}; it said: {reply.reason}"
+        )
+
+
+def _refuse_stranger(marker: str | None, planned: str | None) -> None:
+    """What was made anew under the same name is another object."""
+    if marker != planned:
+        raise WriteFailedError(
+            f"it belongs to {marker or 'nobody'} since the plan, to {planned or 'nobody'} before: plan again"
+        )
+
+
+def _refuse_surprises(reading: TopicReading, change: Delete, *, allowed: bool) -> None:
+    """What the plan did not show stops a delete: clients that came, messages that arrived."""
+    facts = reading.facts
+    if facts.busy_partitions and not _reviewed_clients(change, allowed=allowed):
+        where = ", ".join(map(str, facts.busy_partitions))
+        raise WriteFailedError(f"clients are connected on partition {where}: stop them, or plan again and allow it")
+    if (facts.backlog_bytes or facts.storage_bytes) and not allowed:
+        raise WriteFailedError("it holds messages that nobody allowed to destroy: plan again")
+
+
+def _reviewed_clients(change: Delete, *, allowed: bool) -> bool:
+    """`force` cuts clients off: only where the plan named them and somebody allowed it."""
+    return allowed and bool(change.about.evidence.get("clients"))
+
+
+def what_is_left(admin: Admin, topic: TopicName) -> str:
+    """In words: which partitions of a topic that should be gone are there."""
+    try:
+        reading = read_topic(admin, topic)
+    except ClusterError as problem:
+        return f"what is left of it cannot be read: {problem.diagnostics[0].detail}"
+    if reading is None:
+        return "the topic is gone"
+    gone = ", ".join(map(str, reading.missing))
+    return f"partitions {gone} are gone, the others are there" if gone else "all partitions are still there"
+
+
+def delete_subscription(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
+    """With a consumer on any partition Pulsar drops the cursors of the others and answers 412, as with topics."""
+    subscription = change.before
+    assert isinstance(subscription, SubscriptionResource)
+
+    def found() -> SubscriptionReading | None:
+        reading = read_topic(admin, subscription.topic)
+        return next((s for s in reading.subscriptions if s.name == subscription.name), None) if reading else None
+
+    def look() -> Mapping[str, str] | None:
+        now = found()
+        if now is None:
+            return None
+        _refuse_stranger(now.marker, marker)
+        if now.facts.consumers and not _reviewed_clients(change, allowed=allowed):
+            raise WriteFailedError("consumers are connected: stop them, or plan again and allow it")
+        if now.facts.backlog_entries and not allowed:
+            entries = now.facts.backlog_entries
+            raise WriteFailedError(f"it holds {entries} unread entries that nobody allowed to destroy: plan again")
+        return {"force": "true"} if now.facts.consumers else {}
+
+    reply = delete(admin, subscription_path(subscription.topic, subscription.name), look, final=_REFUSED)
+    if reply is not None and not reply.ok and not wait_until(lambda: found() is None):
+        raise WriteFailedError(f"the broker refused: {reply.reason}")
+
+
+def delete_namespace(admin: Admin, name: NamespaceName, topologies: frozenset[str]) -> None:
+    """Only an empty one: Pulsar refuses the rest without force, and force is never sent. And only the one that the plan saw,
+    whose ledger names `topologies` of the plan and nobody else's: another one may have the name by now.
+    """
+    path = namespace_path(name)
+
+    def look() -> Mapping[str, str] | None:
+        reply = admin.call("GET", path)
+        if reply.missing:
+            return None
+        properties = must(reply, f"reading namespace {name}").get("properties") or {}
+        living = {key.removeprefix(LEDGER_PREFIX) for key in properties if key.startswith(LEDGER_PREFIX)}
+        if strangers := sorted(living - topologies):
+            raise WriteFailedError(f"{', '.join(strangers)} lives there since the plan: plan again")
+        if not living:
+            raise WriteFailedError("no ledger says any more that kodoctl made it: plan again")
+        return {}
+
+    delete(admin, path, look, final=frozenset({404}))
