@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from kodoctl.cli import wiring
@@ -104,13 +106,15 @@ def test_an_apply_that_cannot_ask_for_its_lock_amid_its_work_stops_and_reports_w
     workspace: Workspace, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, comes_back: bool
 ) -> None:
     """What is made is named in the ledger in any case; as made only where the lock turns out to be held still."""
-    monkeypatch.setattr("kodoctl.pulsar.lease.HEARTBEAT_S", 0.2)
+    monkeypatch.setattr("kodoctl.pulsar.lease.HEARTBEAT_S", 1.0)
     workspace.options = ["--admin-url", proxy.url]
     workspace.topology("\n".join(f"t{number:02}: {SMALL}" for number in range(40)))
     refused = []
 
     def choose(request: Request) -> Fault | Answer | None:
         made = sum("/ns/t" in one.path and one.method == "PUT" for one in list(proxy.requests))
+        if made >= 20 and request.method == "PUT" and not refused:
+            time.sleep(1.5)  # a broker so slow that the lease must be asked for before the next request
         if made < 20 or "/lock-" not in request.path or request.method != "GET" or (comes_back and refused):
             return None
         refused.append(request)
