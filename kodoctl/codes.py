@@ -62,6 +62,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K025": Code("git is needed", "Install git, or leave out --against."),
         "K026": Code("cannot be formatted", "Run `kodoctl lint` and mend the file first."),
         "K027": Code("matplotlib is missing", "Install `kodoctl[draw]`, or draw as Mermaid or DOT."),
+        "K028": Code("not all was printed",
+                     "Make room, or keep the reader of the pipe; `kodoctl history` tells what an apply did."),
     },
     "Names, levels and weights": {
         "K101": Code("name that Pulsar refuses or that would be ambiguous",

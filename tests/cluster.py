@@ -138,7 +138,10 @@ class Workspace:
         """The same command as a process of its own."""
         command = [sys.executable, "-m", "kodoctl", *arguments, *self.connection()]
         process = subprocess.Popen(
-            command, cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+            command,
+            cwd=self.folder,
+            text=True,
+            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options},
         )
         self.processes.append(process)
         return process

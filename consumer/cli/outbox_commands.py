@@ -18,7 +18,7 @@ import typer
 from consumer.cli.wiring import Port, Topology, connects
 from consumer.outbox.choice import Choice, Status
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import command, one_line, say
+from kodoctl.cli.console import command, one_line, reading, say
 from kodoctl.cli.options import gathers
 from kodoctl.errors import UsageError, error
 
@@ -136,7 +136,7 @@ def _seen(relay: Relay, store: Store, settings: Settings, port: int | None) -> I
         window.close()
 
 
-@command
+@reading
 def schema(
     dialect: Annotated[Dialect, typer.Option("--dialect", help="The database it is for.")] = Dialect.POSTGRESQL,
 ) -> None:
@@ -146,7 +146,7 @@ def schema(
     say(schema_sql(dialect))
 
 
-@command
+@reading
 @_choosing
 def list_rows(
     ids: Ids = None,

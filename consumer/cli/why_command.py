@@ -15,7 +15,7 @@ import typer
 from consumer.cli.steer_commands import Subscription, Topic
 from consumer.cli.wiring import Topology, connects
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import columns, command, say
+from kodoctl.cli.console import columns, reading, say
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.topology.units import Duration, UnitError
 
@@ -34,7 +34,7 @@ def register(app: typer.Typer) -> None:
     app.command()(why)
 
 
-@command
+@reading
 @connects
 def why(
     topology: Topology,

@@ -16,7 +16,7 @@ import typer
 
 from consumer.cli.wiring import Port, Topology, connects
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import command, report, say
+from kodoctl.cli.console import command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _tried(problems: list[KodoctlError], act: Callable[[], T]) -> T | None:
         return None
 
 
-@command
+@judging
 @connects
 def check(
     topology: Topology,

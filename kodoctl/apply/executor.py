@@ -13,7 +13,7 @@ from kodoctl.apply import deletes, namespaces, topics
 from kodoctl.apply.book import Book
 from kodoctl.apply.leased import LeasedAdmin
 from kodoctl.apply.meeting import ALONE, Seat
-from kodoctl.apply.report import ApplyReport, Event, Listen, Outcome, Status
+from kodoctl.apply.report import ApplyReport, Event, Listen, Listener, Outcome, Status
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
@@ -57,7 +57,7 @@ class Executor:
         self._lease = journal.lease
         self._admin = admin = LeasedAdmin(admin, self._lease.check)
         self._plan, self._live = plan, live
-        self._listen, self._stop = listen, stop or threading.Event()
+        self._listen, self._stop = Listener(listen), stop or threading.Event()
         self._journal = journal
         self._book = Book(admin, plan, live)
         self._journaled: set[StepKey] = set()
@@ -101,7 +101,7 @@ class Executor:
         self._bookkeeping(lambda: self._book.close(complete=complete), notes)
         return ApplyReport(
             tuple(outcomes),
-            tuple(dict.fromkeys(notes)),
+            tuple(dict.fromkeys([*notes, *self._listen.notes])),
             self._admin.traffic.writes - before,
             time.monotonic() - began,
             interrupted=self._stop.is_set(),

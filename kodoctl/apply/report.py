@@ -52,6 +52,24 @@ class Event:
 Listen = Callable[[Event], None]
 
 
+class Listener:
+    """Whoever watches an apply: it may fail, which stops nothing, and then hears nothing more. `notes`: why it failed."""
+
+    def __init__(self, listen: Listen) -> None:
+        self._listen: Listen | None = listen
+        self.notes: tuple[str, ...] = ()
+
+    def __call__(self, event: Event) -> None:
+        """Tells of one event. Never raises."""
+        if self._listen is None:
+            return
+        try:
+            self._listen(event)
+        except Exception as problem:  # noqa: BLE001  # a view's defect, a terminal that is gone
+            self._listen = None
+            self.notes = (f"what was done was not shown to its end: {type(problem).__name__}: {problem}",)
+
+
 @dataclass(frozen=True, slots=True)
 class ApplyReport:
     """All outcomes. Running the same command again continues."""

@@ -51,12 +51,7 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
         names = approval.names or []
         typed = context.name if context.name in names else next(iter(names), None)
         if typed is None and is_terminal():
-            typed = typer.prompt(
-                f"Context {context.name!r} is protected. Type its name to go on",
-                default="",
-                show_default=False,
-                err=True,
-            )
+            typed = ask(f"Context {context.name!r} is protected. Type its name to go on")
         if typed is None:
             detail = f"{context.name!r}: say --confirm {context.name}"
             raise UsageError(error("K537", "protected context", detail))
@@ -69,9 +64,17 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
         raise UsageError(
             error("K539", "nobody can be asked here", "without a terminal, say --auto-approve or apply a plan file")
         )
-    answer = typer.prompt(f"{question} Only 'yes' is taken", default="", show_default=False, err=True)
-    if answer != "yes":
+    if ask(f"{question} Only 'yes' is taken") != "yes":
         raise RefusedError(error("K538", "declined", "nothing was written"))
+
+
+def ask(question: str) -> str:
+    """What somebody types at a terminal, "" for nothing. Who interrupts instead is told that nothing was done."""
+    try:
+        return str(typer.prompt(question, default="", show_default=False, err=True))
+    except typer.Abort:
+        tell("\nInterrupted. Nothing was applied.")
+        finish(ExitCode.INTERRUPTED)
 
 
 def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:

@@ -10,7 +10,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kodoctl.cli.console import columns, say, tell
+from kodoctl.cli.console import columns, printing, say, tell
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -52,7 +52,8 @@ class Progress:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.stop()
+            with printing(sys.stderr):
+                self._live.stop()
 
     def of(self, cluster: str) -> Listen:
         """Whom the apply of one of several clusters tells."""
@@ -81,7 +82,8 @@ class Progress:
         else:
             from rich.text import Text
 
-            self._live.console.print(Text(text), soft_wrap=True)  # a long address stays in one piece, to be copied
+            with printing(sys.stderr):
+                self._live.console.print(Text(text), soft_wrap=True)  # a long address stays in one piece, to be copied
 
     def _table(self) -> Table:
         from rich.table import Table

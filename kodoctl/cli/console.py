@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeVar
+from typing import IO, Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -31,14 +32,57 @@ def paths_or_default(paths: list[str] | None) -> list[str]:
     return paths or ["topologies"]
 
 
-def say(text: str = "") -> None:
+class _Streams:
+    """Standard output and error of the command that runs: what becomes of it where one of them can take nothing any more,
+    because its reader left or its disk is full.
+
+    A command that only reads ends there. One that changes something goes on without it: nobody who watches may stop what is
+    half done.
+    """
+
+    def __init__(self) -> None:
+        self.only_reads = False
+        self.problem: OSError | None = None  # why one was lost, the first
+
+    def begin(self, *, only_reads: bool) -> None:
+        """Of a new command."""
+        self.only_reads, self.problem = only_reads, None
+
+    def lost(self, problem: OSError, stream: IO[Any]) -> None:
+        """Whatever is written there from now on goes nowhere. Raises OutputLostError in a command that only reads."""
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        self.problem = self.problem or problem
+        if self.only_reads:
+            raise OutputLostError
+
+
+class OutputLostError(Exception):
+    """Nobody takes what a command prints, and it does nothing else."""
+
+
+_streams = _Streams()
+
+
+@contextlib.contextmanager
+def printing(stream: IO[Any]) -> Iterator[None]:
+    """Surrounds whatever prints to standard output or error."""
+    try:
+        yield
+    except OSError as problem:
+        _streams.lost(problem, stream)
+
+
+def say(text: str = "", *, newline: bool = True) -> None:
     """A line for people or machines on standard output."""
-    typer.echo(text)
+    with printing(sys.stdout):
+        typer.echo(text, nl=newline)
 
 
 def tell(text: str) -> None:
     """A line for people on standard error: progress, notes, errors. Never data."""
-    typer.echo(text, err=True)
+    with printing(sys.stderr):
+        typer.echo(text, err=True)
 
 
 def one_line(value: object, limit: int) -> str:
@@ -79,30 +123,70 @@ def finish(code: int) -> NoReturn:
 
 
 def command(function: C) -> C:
-    """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback."""
+    """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback.
 
+    Where nobody takes what it prints, it goes on to its end and then fails; `reading` and `judging` are for what changes
+    nothing.
+    """
+    return _command(function)
+
+
+def reading(function: C) -> C:
+    """A `command` that changes nothing: it stops as soon as nobody takes what it prints, as filters do."""
+    return _command(function, only_reads=True)
+
+
+def judging(function: C) -> C:
+    """A `command` that changes nothing, and whose exit code is the point: it answers the same when its reader leaves early."""
+    return _command(function, reader_may_leave=True)
+
+
+def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = False) -> C:
     @functools.wraps(function)
     def run(*args: Any, **kwargs: Any) -> Any:
+        _streams.begin(only_reads=only_reads)
         try:
-            return function(*args, **kwargs)
-        except KodoctlError as problem:
-            report(problem.diagnostics)
-            raise typer.Exit(problem.exit_code) from None
-        except KeyboardInterrupt:
-            tell("Interrupted.")
-            raise typer.Exit(ExitCode.INTERRUPTED) from None
-        except BrokenPipeError:  # the reader of a pipe went away: nobody is left to tell
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            raise typer.Exit(ExitCode.OK) from None
-        except (typer.Exit, typer.Abort):
-            raise
-        except Exception as problem:
-            if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
-                raise
-            report([_defect(problem)])
-            raise typer.Exit(ExitCode.ERROR) from None
+            code = _ended(function, *args, **kwargs)
+        except OutputLostError:
+            code = ExitCode.OK
+        problem = _streams.problem
+        left = isinstance(problem, BrokenPipeError) and (only_reads or reader_may_leave)
+        if problem is not None and not left and code == ExitCode.OK:
+            code = _told_lost(problem)
+        if code != ExitCode.OK:
+            raise typer.Exit(code)
 
     return run  # type: ignore[return-value]
+
+
+def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """The exit code of a command, its errors reported."""
+    try:
+        function(*args, **kwargs)
+    except typer.Exit as end:
+        return end.exit_code
+    except KodoctlError as problem:
+        report(problem.diagnostics)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        tell("Interrupted.")
+        return ExitCode.INTERRUPTED
+    except (typer.Abort, OutputLostError):
+        raise
+    except Exception as problem:
+        if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
+            raise
+        report([_defect(problem)])
+        return ExitCode.ERROR
+    return ExitCode.OK
+
+
+def _told_lost(problem: OSError) -> int:
+    """Says on standard error, if that is there, that not all was printed."""
+    rest = "" if _streams.only_reads else "; the command itself went on to its end"
+    _streams.only_reads = False
+    report([error("K028", "not all was printed", f"{problem.strerror or type(problem).__name__}{rest}")])
+    return ExitCode.ERROR
 
 
 def _defect(problem: Exception) -> Diagnostic:

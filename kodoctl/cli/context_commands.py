@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import command, finish, one_line, say
+from kodoctl.cli.console import command, finish, one_line, reading, say
 from kodoctl.cli.options import CONNECTION, Format, gathers
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
 from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
@@ -122,7 +122,7 @@ def _path(given: str) -> str:
     return given if given.startswith("~") else str(Path(given).absolute())
 
 
-@command
+@reading
 def list_(output: FormatOption = Format.TEXT) -> None:
     """List all contexts; * marks the current one."""
     found = _read()
@@ -156,7 +156,7 @@ def _chosen(name: str | None) -> Context:
     return found.get(chosen)
 
 
-@command
+@reading
 def show(name: Name = None, output: FormatOption = Format.TEXT) -> None:
     """Show one context. Tokens are never printed, only the file they are in."""
     found = _read()

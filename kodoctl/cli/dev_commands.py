@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import platformdirs
 import typer
 
-from kodoctl.cli.console import command, finish, is_terminal, say, tell
+from kodoctl.cli.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
@@ -137,7 +137,7 @@ def down(
 
 
 @app.command("status")
-@command
+@reading
 def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
     """Show instances. Exit code 0 when all that are shown run, 1 when not."""
     from kodoctl.cli.dev_views import listed
@@ -157,7 +157,7 @@ def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
 
 
 @app.command("logs")
-@command
+@reading
 def logs(
     name: Name = "dev",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
@@ -178,7 +178,7 @@ def logs(
 
 
 @app.command("token")
-@command
+@reading
 def token(
     role: Annotated[str, typer.Argument(help="Any role, for example planner or consumer.")], name: Name = "dev"
 ) -> None:

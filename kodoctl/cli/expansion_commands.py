@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.console import Environment, Paths, command, paths_or_default, say, tell, write_file, write_output
+from kodoctl.cli.console import (
+    Environment,
+    Paths,
+    paths_or_default,
+    printing,
+    reading,
+    say,
+    tell,
+    write_file,
+    write_output,
+)
 from kodoctl.errors import InvalidFileError, UsageError, error
 
 if TYPE_CHECKING:
@@ -59,7 +69,7 @@ def load_expansions(paths: list[str] | None, environment: str | None) -> tuple[S
     return [run(topology) for topology in loaded.topologies], chosen
 
 
-@command
+@reading
 def expand(
     paths: Paths = None,
     environment: Environment = None,
@@ -82,7 +92,7 @@ def expand(
     say(RENDERERS[output.value](expansion_document(expansions, chosen, explain=explain), width))
 
 
-@command
+@reading
 def graph(
     paths: Paths = None,
     environment: Environment = None,
@@ -129,4 +139,6 @@ def write_picture(picture: bytes, file: str | None) -> None:
     elif is_output_terminal():
         raise UsageError(error("K023", "a picture on a terminal", "name a file: --output FILE"))
     else:
-        sys.stdout.buffer.write(picture)
+        with printing(sys.stdout):
+            sys.stdout.buffer.write(picture)
+            sys.stdout.buffer.flush()

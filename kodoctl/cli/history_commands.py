@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.console import command, say, tell
+from kodoctl.cli.console import command, reading, say, tell
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.show import show_lines
@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command("unlock")(unlock)
 
 
-@command
+@reading
 @connects
 def history(
     target: Target,

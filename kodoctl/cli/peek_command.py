@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.console import command, say
+from kodoctl.cli.console import reading, say
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, error
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
     app.command("peek")(peek)
 
 
-@command
+@reading
 @connects
 def peek(
     target: Target,

@@ -80,4 +80,4 @@ def recommend(
     if moves:
         tell("Nothing was changed. Pipe this into `git apply`, then look at `kodoctl plan`.")
         say()
-        typer.echo(found["patch"], nl=False)
+        say(found["patch"], newline=False)

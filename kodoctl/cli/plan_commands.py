@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.console import Environment, Paths, command, finish, say, tell
+from kodoctl.cli.console import Environment, Paths, command, finish, judging, say, tell
 from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_any_plan, read_plan, show_fleet, show_plan, write_plan
 from kodoctl.cli.preparing import Given, prepare_files
 from kodoctl.cli.show import show_lines
@@ -51,7 +51,7 @@ def register(app: typer.Typer) -> None:
     app.command("destroy")(destroy)
 
 
-@command
+@judging
 @reaches
 def plan(
     reach: Reach,
@@ -316,7 +316,7 @@ def destroy(
         carry_out(session, planned, approval, verb="destroy")
 
 
-@command
+@judging
 @reaches
 def drift(
     reach: Reach,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.console import command, say
+from kodoctl.cli.console import reading, say
 from kodoctl.cli.plan_files import read_plan_text, write_plan_text
 from kodoctl.cli.show import show_lines
 from kodoctl.errors import UsageError, Where, error
@@ -37,7 +37,7 @@ def register(app: typer.Typer) -> None:
     app.command("show")(show)
 
 
-@command
+@reading
 def show(
     file: Annotated[str, typer.Argument(help="A plan file, written by `plan --out`.", metavar="FILE")],
     output: FormatOption = PlanFormat.TEXT,

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.apply_flow import Approval, confirm
+from kodoctl.cli.apply_flow import Approval, ask, confirm
 from kodoctl.cli.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text
@@ -225,7 +225,7 @@ def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, n
             detail = f"a discard cannot be undone: say --hash {found} to confirm it"
             raise UsageError(error("K539", "nobody can be asked here", detail))
         question = f"Discarding cannot be undone. Type the plan's hash ({found}) to go on"
-        said = typer.prompt(question, default="", show_default=False, err=True)
+        said = ask(question)
     if said is not None and said != found:
         raise RefusedError(error("K538", "declined", f"{said!r} is not the plan's hash; nothing was written"))
 

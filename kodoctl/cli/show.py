@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kodoctl.cli.console import columns, say
 
 if TYPE_CHECKING:
-    from kodoctl.apply.report import ApplyReport
+    from kodoctl.apply.report import ApplyReport, Outcome, Status
     from kodoctl.render.plan_text import Line
 
 
@@ -96,10 +96,10 @@ def show_report(report: ApplyReport) -> None:
     from kodoctl.render.safe import one_line
 
     for status in (Status.FAILED, Status.SKIPPED, Status.NOT_STARTED):
-        for outcome in report.outcomes:
-            if outcome.status is status:
-                say(f"  {status.value}: {outcome.verb} {one_line(outcome.address)}")
-                say_folded(f"      {one_line(outcome.detail)}")
+        for first, others in _for_one_reason(report, status):
+            more = f", and {others} more" if others else ""
+            say(f"  {status.value}: {first.verb} {one_line(first.address)}{more}")
+            say_folded(f"      {one_line(first.detail)}")
     for note in report.notes:
         say_folded(f"  note: {one_line(note)}", 4)
     counts = ", ".join(
@@ -109,6 +109,22 @@ def show_report(report: ApplyReport) -> None:
     say(f"{head}: {counts}; {report.writes} write requests, {report.seconds:.1f} s.")
     if not report.complete:
         say("Running the same command again continues with what is left.")
+
+
+def _for_one_reason(report: ApplyReport, status: Status) -> Iterator[tuple[Outcome, int]]:
+    """Outcomes to show: each, and how many others it stands for. What was not started is so for one reason, seldom two; told
+    one by one it would bury what failed.
+    """
+    from kodoctl.apply.report import Status
+
+    found = [outcome for outcome in report.outcomes if outcome.status is status]
+    if status is not Status.NOT_STARTED:
+        yield from ((outcome, 0) for outcome in found)
+        return
+    by_reason: dict[str, list[Outcome]] = {}
+    for outcome in found:
+        by_reason.setdefault(outcome.detail, []).append(outcome)
+    yield from ((some[0], len(some) - 1) for some in by_reason.values())
 
 
 def say_folded(text: str, hang: int | None = None) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
-from kodoctl.cli.console import columns, tell
+from kodoctl.cli.console import columns, printing, tell
 from kodoctl.cli.options import Format
 from kodoctl.plan.figures import many
 
@@ -53,7 +53,8 @@ class Bar:
             return
         from rich.text import Text
 
-        self._live.console.print(Text(text))
+        with printing(sys.stderr):
+            self._live.console.print(Text(text))
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:

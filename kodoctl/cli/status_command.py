@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, Paths, command, finish, report, say
+from kodoctl.cli.console import Environment, Paths, finish, reading, report, say
 from kodoctl.cli.show import live_screen, show_lines
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, ExitCode
@@ -30,7 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status)
 
 
-@command
+@reading
 @connects
 def status(
     target: Target,

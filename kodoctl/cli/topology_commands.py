@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli.console import Paths, command, finish, paths_or_default, report, say, tell, write_output
+from kodoctl.cli.console import (
+    Paths,
+    command,
+    finish,
+    judging,
+    paths_or_default,
+    reading,
+    report,
+    say,
+    tell,
+    write_output,
+)
 from kodoctl.errors import ExitCode, UsageError, error
 
 
@@ -43,7 +54,7 @@ def register(app: typer.Typer) -> None:
     app.command("schema")(schema)
 
 
-@command
+@judging
 def lint(
     paths: Paths = None,
     output: Annotated[LintFormat, typer.Option("--format", help="How findings are printed.")] = LintFormat.TEXT,
@@ -154,7 +165,7 @@ def init(
     say(f"{path} written. Next:\n  kodoctl lint {quoted}\n  kodoctl expand {quoted}")
 
 
-@command
+@reading
 def schema(output: Output = None) -> None:
     """Print the JSON Schema of topology files, for editors.
 

@@ -70,7 +70,7 @@ def test_an_apply_that_is_refused_at_the_last_moment_tells_it_too(workspace: Wor
     workspace.apply()
     _sent(proxy)
     ran = workspace.run("apply", "plan.json", "-v", code=4)
-    assert "the cluster changed since the plan [K533]" in ran.err
+    assert "the plan was applied already [K533]" in ran.err
     assert _told(TOTAL, ran) == _sent(proxy)
 
 
@@ -102,6 +102,35 @@ def test_a_reader_that_leaves_a_plan_early_sees_no_traceback(workspace: Workspac
     assert "Exception ignored" not in said
     assert process.wait() == 0
     assert (workspace.folder / "plan.json").exists()
+
+
+@pytest.mark.parametrize("whole", ["out", "out and err"])
+def test_a_reader_that_leaves_an_apply_early_does_not_stop_it(workspace: Workspace, whole: str) -> None:
+    """`kodoctl apply … | head -1` made a part of the objects, and answered 0."""
+    workspace.topology("\n".join(f"t{number}: {SMALL}" for number in range(30)))
+    options = ("--format", "json") if whole == "out" else ()
+    process = workspace.process("apply", "--auto-approve", *options, stdin=None)
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.readline()
+    process.stdout.close()
+    if whole == "out":
+        assert "not all was printed [K028]" in process.stderr.read()
+    process.stderr.close()
+    assert process.wait() == 1
+    assert len(workspace.topics()) == 30
+    workspace.assert_settled()
+
+
+def test_a_full_disk_below_standard_output_is_told_and_stops_no_apply(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}")
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        process = workspace.process("apply", "--auto-approve", stdin=None, stdout=full)
+        assert process.stderr is not None
+        told = process.stderr.read()
+        process.stderr.close()
+    assert (process.wait(), "No space left on device" in told) == (1, True)
+    workspace.assert_settled()
 
 
 def test_destroy_and_forget_tell_what_they_sent(workspace: Workspace, proxy: Proxy) -> None:

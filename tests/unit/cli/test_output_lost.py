@@ -1,0 +1,157 @@
+"""Standard output or error that takes nothing any more: a reader that left, a full disk."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+
+import pytest
+import typer
+
+from kodoctl.apply.report import ApplyReport, Event, Listener, Outcome, Status
+from kodoctl.cli import apply_flow
+from kodoctl.cli.console import command, judging, reading, say, tell
+from kodoctl.cli.show import show_report
+from kodoctl.plan.changes import About, Create
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import TopicResource
+
+GONE = BrokenPipeError(errno.EPIPE, "Broken pipe")
+FULL = OSError(errno.ENOSPC, "No space left on device")
+
+
+class Broken:
+    """A stream that takes so many lines and then fails."""
+
+    def __init__(self, problem: OSError, lines: int) -> None:
+        self.problem, self.left, self.text = problem, lines, ""
+
+    def write(self, text: str) -> int:
+        if not self.left:
+            raise self.problem
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None:
+        self.left -= bool(self.left)
+
+    def fileno(self) -> int:
+        raise OSError(errno.EBADF, "none")
+
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem", "code", "ran", "said"),
+    [
+        (command, GONE, 1, 3, "K028"),  # it changed something: it went on, and says that not all was seen
+        (command, FULL, 1, 3, "No space left on device; the command itself went on to its end"),
+        (judging, GONE, 3, 3, ""),  # the verdict is the same, seen or not
+        (judging, FULL, 3, 3, ""),
+        (reading, GONE, 0, 1, ""),  # as filters do
+        (reading, FULL, 1, 1, "No space left on device"),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_what_becomes_of_a_command_nobody_listens_to(kind, problem, code, ran, said, stream, capsys) -> None:
+    steps = []
+
+    @kind
+    def work() -> None:
+        for number in range(3):
+            steps.append(number)
+            (say if stream == "stdout" else tell)(f"line {number}")
+        if kind is judging:
+            raise typer.Exit(3)
+
+    broken = Broken(problem, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, stream, broken)
+        try:
+            work()
+            ended = 0
+        except typer.Exit as end:
+            ended = end.exit_code
+    assert (ended, len(steps)) == (code, ran)
+    if stream == "stdout":
+        told = capsys.readouterr().err
+        assert said in told
+        assert bool(told) is bool(said)
+
+
+def test_a_failure_keeps_its_own_code() -> None:
+    @command
+    def work() -> None:
+        raise typer.Exit(4)
+
+    with pytest.raises(typer.Exit) as end:
+        work()
+    assert end.value.exit_code == 4
+
+
+def test_a_view_that_fails_stops_nothing_and_is_noted() -> None:
+    heard = []
+
+    def listen(event: Event) -> None:
+        heard.append(event)
+        raise ValueError("a view's defect")
+
+    listener = Listener(listen)
+    for number in range(3):
+        listener(_event(number))
+    assert len(heard) == 1
+    assert listener.notes == ("what was done was not shown to its end: ValueError: a view's defect",)
+
+
+def _event(number: int) -> Event:
+    return Event("done", _create(number), number, 3)
+
+
+def _create(number: int) -> Create:
+    return Create(TopicResource(TopicName.parse(f"persistent://acme/ns/t{number:03}"), 1, {}), About("trade"))
+
+
+def test_what_was_not_started_is_two_lines_whatever_its_number(capsys) -> None:
+    lost = [Outcome(_create(number), Status.NOT_STARTED, "the lease was lost") for number in range(2, 185)]
+    failed = [Outcome(_create(number), Status.FAILED, "no rights") for number in range(2)]
+    show_report(ApplyReport((*failed, *lost)))
+    assert capsys.readouterr().out.splitlines()[:6] == [
+        "  failed: create topic.persistent://acme/ns/t000",
+        "      no rights",
+        "  failed: create topic.persistent://acme/ns/t001",
+        "      no rights",
+        "  not started: create topic.persistent://acme/ns/t002, and 182 more",
+        "      the lease was lost",
+    ]
+
+
+def test_who_interrupts_at_the_question_is_told_that_nothing_was_done(monkeypatch, capsys) -> None:
+    def interrupted(*_: object, **__: object) -> str:
+        raise typer.Abort
+
+    monkeypatch.setattr(typer, "prompt", interrupted)
+    with pytest.raises(typer.Exit) as end:
+        apply_flow.ask("Apply these changes?")
+    assert end.value.exit_code == 130
+    assert "Interrupted. Nothing was applied." in capsys.readouterr().err
+
+
+def test_a_lost_descriptor_takes_what_is_written_later(tmp_path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w", buffering=1) as stream:
+        saved, sys.stdout = sys.stdout, stream
+        try:
+
+            @command
+            def work() -> None:
+                say("one")
+                say("two")
+
+            with pytest.raises(typer.Exit):
+                work()
+        finally:
+            sys.stdout = saved
