@@ -18,8 +18,10 @@ from kodoctl.plan.danger import Judge
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.evidence import Evidence
 from kodoctl.plan.history import Applied
-from kodoctl.plan.inventory import Live
+from kodoctl.plan.inventory import Found, Live
+from kodoctl.plan.ledger import Holding
 from kodoctl.plan.owners import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -88,8 +90,8 @@ def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
             way.stays(after.address, "it was made and stays: others may need it by now")
         case _ if found is None:
             pass  # gone already
-        case TopicResource() | SubscriptionResource() if found.marker not in (None, change.about.owner):
-            way.since(after.address, f"it belongs to {found.marker!r} by now")
+        case _ if why_not := _not_its_maker(way.live, after, found, change.about.owner):
+            way.since(after.address, why_not)
         case TopicResource() if _differs(after, found.resource):
             way.since(after.address, "somebody changed it after it was made")
         case GrantResource(actions=actions) if found.resource != after:
@@ -98,6 +100,20 @@ def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
             way.since(after.address, f"the role has {shown} by now, it was given {', '.join(sorted(actions))}")
         case _:
             way.changes.append(Delete(found.resource, way.about(change)))
+
+
+def _not_its_maker(live: Live, after: Resource, found: Found, owner: str) -> str:
+    """Why an object is not the one that an apply of this topology made, or is nobody's by now; "" where marker and ledger both
+    say that it is. What was forgotten since, and what somebody made anew, stays.
+    """
+    if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
+        return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
+    space = namespace_of(after)
+    entry = live.ledgers.get(space, {}).get(owner) if space else None
+    if entry is not None and isinstance(after, GrantResource):
+        return "" if after.address in entry.grants else f"{owner!r} does not own it by now"
+    made = entry is not None and entry.owned.get(after.address) in (Holding.CREATED, Holding.INTENT)
+    return "" if made else f"{owner!r} does not own it by now"
 
 
 def _differs(after: TopicResource, now: Resource) -> bool:

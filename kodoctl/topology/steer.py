@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final, assert_never
 
-from kodoctl.topology.units import Rate, UnitError
+from kodoctl.topology.units import LATEST, Rate, UnitError
 
 FORMAT: Final = 1
 MAX_ORDERS: Final = 200
@@ -136,6 +136,8 @@ def _order(found: dict[str, Any]) -> Order:
 
 def problem_of(order: Order) -> str:
     """What keeps an order from being followed, whatever the topology is; "" if nothing does."""
+    if not (0 <= order.since <= LATEST and 0 <= order.until <= LATEST):
+        return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:
         return "an order lasts 30 days at most: change the file"
     match order.what:

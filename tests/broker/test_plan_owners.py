@@ -208,3 +208,14 @@ def test_a_role_that_an_unfinished_apply_gave_is_taken_away_when_the_file_no_lon
     granted = workspace.dump()["auth_policies"]["destination_auth"]
     assert "anna" not in (granted.get(workspace.full("J")) or {})
     workspace.assert_settled()
+
+
+def test_undo_leaves_alone_what_was_forgotten_since(workspace: Workspace) -> None:
+    workspace.topology(f"J: {SMALL}\nK: {SMALL}")
+    workspace.apply()
+    workspace.topology(f"J: {SMALL}")
+    workspace.run("forget", f"topic.{workspace.full('K')}", f"subscription.{workspace.full('K')}/s", "--auto-approve")
+    made, _ = workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
+    refused = workspace.run("undo", made["id"], workspace.namespace, "--auto-approve", code=4)
+    assert "nobody owns it by now" in refused.text
+    assert workspace.topics() == {"J": 1, "K": 1}

@@ -188,3 +188,39 @@ def test_what_no_plan_takes_back_is_named() -> None:
     assert not changes
     assert [finding.severity for finding in findings] == [Severity.NOTE] * 3
     assert "nobody knows (failed: 412)" in findings[-1].detail
+
+
+FORGOTTEN = "{J: {subscriptions: {s: {states: [], dead_letter: false, workers: [anna]}}}}"
+
+
+@pytest.mark.parametrize("marked", ["trade", None, "other"])
+@pytest.mark.parametrize("held", [True, False])
+def test_only_what_marker_and_ledger_call_ours_is_deleted(marked: str | None, held: bool) -> None:
+    """`kodoctl forget` takes both away: what it promised to leave alone stays."""
+    one, _, end = _done("", FORGOTTEN)
+    made = {a for a, found in end.objects.items() if a.startswith(("topic.", "subscription."))}
+    there = changed(end, *[replace(end.objects[address], marker=marked) for address in made])
+    if not held:
+        entry = replace(end.ledgers[HERE]["trade"], owned={}, grants={})
+        there = replace(there, ledgers={HERE: {"trade": entry}})
+    plan = _undo(one, there)
+    gone = {address for action, address in said(plan.changes) if action == "delete"}
+    if marked == "trade" and held:
+        assert {"topic.J", "subscription.J/s"} <= gone
+        assert any(address.startswith("grant.") for address in gone)
+    else:
+        assert not any(address.startswith(("topic.", "subscription.")) for address in gone)
+        assert plan.refused
+        told = " ".join(finding.detail for finding in plan.findings if finding.code == "K422")
+        assert all(address in told for address in made)
+    if not held:
+        assert gone == set()
+
+
+def test_after_forget_by_name_there_is_no_ledger_and_nothing_goes() -> None:
+    one, _, end = _done("", FORGOTTEN)
+    there = replace(changed(end, *[replace(f, marker=None) for f in end.objects.values()]), ledgers={HERE: {}})
+    plan = _undo(one, there)
+    assert not any(isinstance(change, Delete) for change in plan.changes)
+    assert plan.refused
+    assert "nobody owns it by now" in " ".join(finding.detail for finding in plan.findings)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kodoctl.render.safe import printable
 from kodoctl.topology.steer import (
     MAX_SPAN,
     BrokenOrdersError,
@@ -18,6 +21,7 @@ from kodoctl.topology.steer import (
     steered_text,
     with_order,
 )
+from kodoctl.topology.units import LATEST
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -103,3 +107,36 @@ def test_a_newer_form_is_told() -> None:
 )
 def test_orders_that_cannot_be(order: Order, said: str) -> None:
     assert said in problem_of(order)
+
+
+_ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+_FIELDS = ("what", "since", "until", "by", "lane", "tenant", "limit", "value", "to", "who")
+_TIMES = st.integers(-(10**20), 10**20) | st.integers(NOW - 10**10, NOW + 10**10)
+_NEARLY = st.fixed_dictionaries(
+    {"what": st.sampled_from([*What]), "since": _TIMES, "until": _TIMES, "who": st.text(max_size=9)},
+    optional={"tenant": st.text(max_size=9), "lane": st.text(max_size=9), "to": st.text(max_size=9)},
+)
+
+
+@given(st.one_of(_ANY, st.dictionaries(st.sampled_from(_FIELDS), _ANY), _NEARLY), st.booleans())
+def test_whatever_stands_in_the_property_is_told_and_ends_nothing(order: object, several: bool) -> None:
+    """Whoever may consume may write it: two numbers that no calendar has ended every plan, apply and drift."""
+    for document in ({"format": 1, "orders": [order] * (1 + several)}, order, {"format": order, "orders": order}):
+        told = steered_text(json.dumps(document), NOW)
+        assert told is None or printable(told).encode()
+
+
+@pytest.mark.parametrize("text", ["", "[" * 100_000, '{"format": 1, "orders": {}}', "\x00", '"\\ud800"'])
+def test_a_property_that_is_no_list_of_orders_is_told(text: str) -> None:
+    assert printable(str(steered_text(text, NOW))).startswith("steered by something workers cannot read")
+
+
+@pytest.mark.parametrize(("since", "until"), [(10**18, 10**18), (-1, 10), (NOW, LATEST + 1), (10**18, NOW)])
+def test_times_beyond_every_calendar_are_no_order(since: int, until: int) -> None:
+    order = {"what": "pause", "since": since, "until": until, "who": "x", "tenant": "u"}
+    told = steered_text(json.dumps({"format": 1, "orders": [order]}), NOW)
+    assert "no calendar has" in str(told)
