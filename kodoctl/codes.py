@@ -160,6 +160,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K428": Code("a plan file is carried out as it is", "Give these flags to `kodoctl plan --out FILE`, and review that."),
         "K429": Code("not all could be seen", "Plan with the Pulsar tenant's admin role to see the rest."),
         "K430": Code("a reduced plan cannot be applied", "Plan again with a role that may see all."),
+        "K431": Code("journals that contradict each other",
+                     "Plan and apply as always; find out who may produce to the tenant's `kodoctl` namespace."),
     },
     "Which cluster": {
         "K500": Code("a context of that name", "Choose another name, or say --replace."),

@@ -112,7 +112,7 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
         return None
     for namespace in spaces:
         with contextlib.suppress(ClusterError):
-            found = history.applies(read_journal(session.admin, session.client, namespace))
+            found = history.read(read_journal(session.admin, session.client, namespace)).applies
             if earlier := history.earlier_apply(found, document.to_json(plan)):
                 told = _told(earlier, namespace, latest=earlier is found[-1])
                 return error("K533", "the plan was applied already", told)
@@ -178,11 +178,7 @@ def _index(admin: Admin, plan: Plan, *, before: bool) -> None:
     living = {(owner.namespace, owner.name) for owner in plan.owners if not owner.ends and not plan.destroying}
     ending = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)} - living
     for tenant in _tenants(plan):
-        known = read_control(admin, tenant).index
         for name in sorted({name for namespace, name in living | ending if namespace.tenant == tenant}):
-            was = set(known.get(name, ()))
-            shall = was | {namespace for namespace, other in living if other == name and namespace.tenant == tenant}
-            if not before:
-                shall -= {namespace for namespace, other in ending if other == name}
-            if shall != was:
-                write_index(admin, tenant, name, shall)
+            more = [namespace for namespace, other in living if other == name and namespace.tenant == tenant]
+            less = [namespace for namespace, other in ending if other == name and namespace.tenant == tenant]
+            write_index(admin, tenant, name, more=more, less=[] if before else less)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
-from kodoctl.apply.prepare import evidence_for, scope_of_changes
-from kodoctl.errors import UsageError, error
+from kodoctl.apply.prepare import evidence_for, judged_now, scope_of_changes
+from kodoctl.errors import RefusedError, UsageError, error
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.history import Applied, applies, chosen, unpack
+from kodoctl.plan.history import Applied, chosen, read, unpack
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.live import Scope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import Address
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +28,19 @@ class Undoing:
 
 
 def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
-    """One apply, from the journals of all the namespaces it wrote to. Raises UsageError for an unknown name."""
+    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: whoever may write into one
+    cannot name another. Raises UsageError for an unknown name, RefusedError where one of them does not know it.
+    """
     entries = list(read_journal(session.admin, session.client, namespace))
-    first = chosen(applies(entries), name)
+    first = chosen(read(entries).applies, name)
     places = {NamespaceName.parse(key.rpartition("/")[0]) for key in first.ledgers} - {namespace}
     for place in sorted(places):
-        entries += read_journal(session.admin, session.client, place)
-    return chosen(applies(entries), first.id)
+        theirs = list(read_journal(session.admin, session.client, place))
+        if not any((one.id, one.digest) == (first.id, first.digest) for one in read(theirs).applies):
+            detail = f"{first.id} is said to have written to {place}, whose journal knows nothing of it"
+            raise RefusedError(error("K431", "journals that contradict each other", detail))
+        entries += theirs
+    return chosen(read(entries).applies, first.id)
 
 
 def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
@@ -45,8 +53,10 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
     return Undoing(undo_plan(applied, live, evidence=evidence, allowances=allowances, now=now), applied)
 
 
-def prepare_resume(session: Session, namespace: NamespaceName) -> Plan:
-    """What is left of the latest apply of a namespace, which must have been cut off. Raises UsageError."""
+def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
+    """What is left of the latest apply of a namespace, which must have been cut off. `destroy`: what may be destroyed, for what
+    the journal says was allowed is not believed. Raises UsageError, RefusedError.
+    """
     from kodoctl.plan import document
     from kodoctl.plan.resume import rest_of
 
@@ -54,11 +64,26 @@ def prepare_resume(session: Session, namespace: NamespaceName) -> Plan:
     if applied.complete or applied.packed is None:
         why = "is complete" if applied.complete else "was too large for the journal: plan again"
         raise UsageError(error("K425", "nothing to continue", f"the latest apply of {namespace}, {applied.id}, {why}"))
-    plan = document.loads(unpack(applied.packed), f"the journal's plan of {applied.id}")
+    try:
+        text = unpack(applied.packed)
+    except ValueError as problem:
+        detail = f"the plan of {applied.id} cannot be read: {problem}; plan again"
+        raise UsageError(error("K425", "nothing to continue", detail)) from None
+    plan = document.loads(text, f"the journal's plan of {applied.id}")
+    plan = replace(plan, allowances=Allowances(destroy=frozenset(destroy)))
     places = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
+    _refuse_other_places(places, applied, namespace)
     names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
     live = read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names))
-    return rest_of(plan, live)
+    return judged_now(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
+
+
+def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace: NamespaceName) -> None:
+    """A plan of a journal is for the namespaces whose journals know its apply."""
+    known = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers} | {namespace}
+    if others := sorted(map(str, places - known)):
+        detail = f"the plan of {applied.id} writes to {', '.join(others)}, of which its journal says nothing"
+        raise RefusedError(error("K431", "journals that contradict each other", detail))
 
 
 def _scope(applied: Applied) -> Scope:

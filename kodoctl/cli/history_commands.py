@@ -9,7 +9,7 @@ import typer
 
 from kodoctl.cli import wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.console import command, reading, say, tell
+from kodoctl.cli.console import command, one_line, reading, say, tell
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
 from kodoctl.cli.show import show_lines
@@ -38,14 +38,16 @@ def history(
     output: Annotated[ApplyFormat, typer.Option("--format", help="text or json.")] = ApplyFormat.TEXT,
 ) -> None:
     """Show what was applied in a namespace: when, by whom, at which commit, and how it ended. Oldest first."""
-    from kodoctl.plan.history import applies, chosen, to_json
+    from kodoctl.plan.history import chosen, read, to_json
     from kodoctl.pulsar.journal import read_journal
     from kodoctl.render.history import apply_lines, history_lines
 
     space = wiring.parse_namespace(namespace)
     with target.session() as session:
-        found = applies(read_journal(session.admin, session.client, space))
-    shown = [to_json(one) for one in ([chosen(found, apply_id)] if apply_id else found)]
+        found = read(read_journal(session.admin, session.client, space))
+    for one in found.foreign:
+        tell(f"Note: {one_line(one, 300)}")
+    shown = [to_json(one) for one in ([chosen(found.applies, apply_id)] if apply_id else found.applies)]
     if output is ApplyFormat.JSON:
         say(json.dumps({"namespace": str(space), "applies": shown}, indent=2))
     elif apply_id:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -163,10 +165,10 @@ def apply(
     file = paths[0] if paths and len(paths) == 1 and paths[0].endswith(".json") and not approved else None
     given = Given(adopt, allow_destroy, allow_share, take_over, None, targets, excludes)
     if file or resume:
-        _check_planned(given)
+        _check_planned(replace(given, destroy=None) if resume else given)
     if resume is not None:
         with reach.only("--resume").session() as session:
-            _resume(session, resume, approval)
+            _resume(session, resume, approval, allow_destroy or ())
         return
     from kodoctl.plan.fleet import FleetPlan
 
@@ -264,12 +266,12 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
     carry_out(session, planned, approval)
 
 
-def _resume(session: Session, namespace: str, approval: Approval) -> None:
-    """What is left of a plan that was approved already: it is not asked about again."""
+def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
+    """What is left of a plan that was cut off: a journal says so, which is no approval."""
     from kodoctl.apply.undoing import prepare_resume
 
-    planned = _shown(prepare_resume(session, wiring.parse_namespace(namespace)), session, approval)
-    confirm(session.connection, approval.approved, question="")
+    planned = _shown(prepare_resume(session, wiring.parse_namespace(namespace), destroy), session, approval)
+    confirm(session.connection, approval, question="Continue with these changes?")
     carry_out(session, planned, approval, verb="resume")
 
 

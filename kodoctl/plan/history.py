@@ -2,20 +2,25 @@
 
 An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when somebody
 broke a lease; others (the lease's own heartbeats) mean nothing here. An apply without `end` was cut off.
+
+The journal keeps everything for ever, and whoever may produce to its topic may write into it: an entry that is none is left
+out and told of, and what the others say is shown, asked about and judged anew before anything is done.
 """
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan import codec
+from kodoctl.plan import codec, packing
 from kodoctl.plan.changes import Change, action_of
+from kodoctl.topology.names import InvalidNameError, NamespaceName
+from kodoctl.topology.units import LATEST
 
 FORMAT_VERSION: Final = 1
 MAX_PLAN: Final = 2 << 20  # bytes of a packed plan that an entry holds; a broker takes messages of 5 MiB
@@ -48,44 +53,116 @@ class Applied:
         return "cut off" if self.ended is None else "complete" if self.complete else "incomplete"
 
 
+_Text = Annotated[str, Field(max_length=2_000)]
+_Time = Annotated[int, Field(ge=0, le=LATEST)]
+
+
+class _Entry(BaseModel):
+    """What every entry of ours has."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+    apply: Annotated[str, Field(pattern=r"^[0-9a-z-]{1,64}$")]
+
+
+class _Begin(_Entry):
+    v: Literal[1]
+    at: _Time
+    verb: _Text
+    who: _Text
+    commit: _Text | None
+    plan: _Text
+    changes: Annotated[int, Field(ge=0)]
+    ledgers: dict[str, str | None]
+    packed: Annotated[str, Field(max_length=MAX_PLAN)] | None
+
+
+class _End(_Entry):
+    at: _Time
+    complete: bool
+
+
+class _Step(_Entry):
+    address: _Text
+    action: _Text
+    part: _Text
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells a write from others of its apply."""
+        return self.address, self.action, self.part
+
+
+class _Before(_Step):
+    change: dict[str, Any]
+
+
+class _After(_Step):
+    status: _Text
+    detail: _Text
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What a journal tells: `applies`, oldest first, and of each entry that is none of ours, in words, why."""
+
+    applies: tuple[Applied, ...]
+    foreign: tuple[str, ...] = ()
+
+
 @dataclass(slots=True)
 class _Open:
     """An apply while its entries are read."""
 
-    begin: Json
-    end: Json | None = None
+    begin: _Begin
+    end: _End | None = None
     changes: dict[tuple[str, str, str], Change] = field(default_factory=dict)
     results: dict[tuple[str, str, str], tuple[str, str]] = field(default_factory=dict)
 
 
-def applies(entries: Iterable[Json]) -> tuple[Applied, ...]:
-    """Every apply of the entries, oldest first; what several namespaces' journals tell of one is put together. In the order
-    of the journal, which the lease makes the true one: the clocks of those who applied may differ.
+def read(entries: Iterable[Json]) -> History:
+    """Every apply of the entries; what several namespaces' journals tell of one is put together. In the order of the journal,
+    which the lease makes the true one: the clocks of those who applied may differ.
     """
     found: dict[str, _Open] = {}
-    for entry in entries:
-        name = entry.get("apply")
-        if entry.get("kind") == "begin" and entry.get("v") == FORMAT_VERSION:
-            found.setdefault(str(name), _Open(entry))
-        elif name in found:
-            _note(found[name], entry)
-    return tuple(_applied(name, one) for name, one in found.items())
+    foreign = []
+    for number, entry in enumerate(entries, 1):
+        try:
+            _take(found, entry)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, InvalidNameError) as problem:
+            foreign.append(f"entry {number} is none of kodoctl's, and is left out: {_why(problem)}")
+    return History(tuple(_applied(name, one) for name, one in found.items()), tuple(foreign))
 
 
-def _note(one: _Open, entry: Json) -> None:
-    match entry["kind"]:
+def _why(problem: Exception) -> str:
+    if isinstance(problem, ValidationError):
+        first = problem.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+    return f"{type(problem).__name__}: {problem}"[:200]
+
+
+def _take(found: dict[str, _Open], entry: Json) -> None:
+    """Raises ValueError, or what a damaged change raises, for an entry that is not as this kodoctl writes it."""
+    name, kind = entry.get("apply"), entry.get("kind")
+    if kind == "begin" and entry.get("v") == FORMAT_VERSION:
+        begin = _Begin.model_validate(entry)
+        for place in begin.ledgers:
+            NamespaceName.parse(place.rpartition("/")[0])
+        found.setdefault(begin.apply, _Open(begin))
+        return
+    one = found.get(name) if isinstance(name, str) else None
+    if one is None:
+        return
+    match kind:
         case "end":
-            one.end = entry
+            one.end = _End.model_validate(entry)
         case "before":
-            one.changes[_key(entry)] = codec.change_from_json(entry["change"])
+            before = _Before.model_validate(entry)
+            one.changes[before.key] = codec.change_from_json(before.change)
         case "after":
-            one.results[_key(entry)] = (entry["status"], entry["detail"])
+            after = _After.model_validate(entry)
+            one.results[after.key] = (after.status, after.detail)
         case _:
             pass  # of a later kodoctl
-
-
-def _key(entry: Json) -> tuple[str, str, str]:
-    return entry["address"], entry["action"], entry["part"]
 
 
 def _applied(name: str, one: _Open) -> Applied:
@@ -96,16 +173,16 @@ def _applied(name: str, one: _Open) -> Applied:
     whole = {(key[0], key[1]): change for key, change in one.changes.items() if (key[0], key[1]) not in touched}
     return Applied(
         id=name,
-        verb=begin["verb"],
-        who=begin["who"],
-        began=begin["at"],
-        commit=begin["commit"],
-        digest=begin["plan"],
-        ledgers=begin["ledgers"],
-        packed=begin["packed"],
-        ended=end["at"] if end else None,
-        complete=bool(end and end["complete"]),
-        total=begin["changes"],
+        verb=begin.verb,
+        who=begin.who,
+        began=begin.at,
+        commit=begin.commit,
+        digest=begin.plan,
+        ledgers=begin.ledgers,
+        packed=begin.packed,
+        ended=end.at if end else None,
+        complete=bool(end and end.complete),
+        total=begin.changes,
         done=tuple(whole.values()),
         broken=tuple((one.changes[key], f"{told[0]}: {told[1]}" if told[1] else told[0]) for key, told in bad.items()),
     )
@@ -138,19 +215,19 @@ def _bound(plan: Json) -> list[Any]:
 def _document(one: Applied) -> Json:
     try:
         return parse(unpack(one.packed).encode()) if one.packed is not None else {}
-    except (ValueError, zlib.error):
+    except ValueError:
         return {}
 
 
 def pack(document: str) -> str | None:
     """A plan's text for an entry; None when it is too large for one."""
-    packed = base64.b64encode(zlib.compress(document.encode(), 6)).decode("ascii")
+    packed = packing.pack(document.encode(), 6)
     return packed if len(packed) <= MAX_PLAN else None
 
 
 def unpack(packed: str) -> str:
-    """The inverse of pack."""
-    return zlib.decompress(base64.b64decode(packed)).decode()
+    """The inverse of pack. Raises ValueError."""
+    return packing.unpack(packed).decode()
 
 
 def step_json(change: Change, part: str) -> Json:
@@ -179,6 +256,6 @@ def parse(data: bytes) -> Json:
     """One entry; {} for what is none of ours."""
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}

@@ -6,15 +6,14 @@ entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.plan.packing import pack, unpack
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
 
@@ -81,8 +80,8 @@ def encode(ledger: Ledger) -> str:
         "grants": {_short(a, prefix): sorted(actions) for a, actions in sorted(ledger.grants.items())},
         "consumers": ledger.consumers,
     }
-    packed = zlib.compress(json.dumps(document, sort_keys=True, separators=(",", ":")).encode(), 9)
-    return f"{FORMAT_VERSION}:{base64.b64encode(packed).decode('ascii')}"
+    packed = pack(json.dumps(document, sort_keys=True, separators=(",", ":")).encode(), 9)
+    return f"{FORMAT_VERSION}:{packed}"
 
 
 def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
@@ -95,7 +94,7 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
         raise ClusterError(error("K520", "ownership ledger of another format", detail))
     prefix = f"persistent://{namespace}/"
     try:
-        document = json.loads(_unpack(packed))
+        document = json.loads(unpack(packed))
         return Ledger(
             name,
             namespace,
@@ -107,18 +106,9 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
             {_long(a, prefix): frozenset(actions) for a, actions in document["grants"].items()},
             document["consumers"],
         )
-    except (ValueError, KeyError, TypeError, AttributeError, zlib.error) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         detail = f"{namespace}: the entry of {name!r} is damaged ({problem}): restore the namespace property, or remove it and adopt again"
         raise ClusterError(error("K521", "ownership ledger cannot be read", detail)) from None
-
-
-def _unpack(packed: str) -> bytes:
-    """At most 64 MiB come out, whatever the property claims to hold."""
-    unpacker = zlib.decompressobj()
-    data = unpacker.decompress(base64.b64decode(packed, validate=True), 64 << 20)
-    if unpacker.unconsumed_tail or not unpacker.eof:
-        raise ValueError("truncated or too large")
-    return data
 
 
 def _short(address: Address, prefix: str) -> str:

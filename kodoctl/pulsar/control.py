@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import quote
@@ -15,7 +15,7 @@ from urllib.parse import quote
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, namespace_path
 from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
-from kodoctl.topology.control import CONTROL_NAMESPACE, INDEX_PREFIX, UUID_PROPERTY
+from kodoctl.topology.control import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
 from kodoctl.topology.names import NamespaceName
 
 _POLICIES: dict[str, Any] = {
@@ -40,6 +40,7 @@ class Control:
 
     uuid: str | None = None
     index: Mapping[str, tuple[NamespaceName, ...]] = field(default_factory=dict)
+    listed: Mapping[str, frozenset[NamespaceName]] = field(default_factory=dict)  # the part of it in one list a name
 
 
 def read_control(admin: Admin, tenant: str) -> Control:
@@ -48,18 +49,22 @@ def read_control(admin: Admin, tenant: str) -> Control:
     if reply.missing:
         return Control()
     properties = must(reply, "reading kodoctl's control namespace").get("properties") or {}
+    listed: dict[str, set[NamespaceName]] = {}
+    places: dict[str, set[NamespaceName]] = {}
     try:
-        index = {
-            key.removeprefix(INDEX_PREFIX): tuple(NamespaceName.parse(name) for name in json.loads(text))
-            for key, text in properties.items()
-            if key.startswith(INDEX_PREFIX)
-        }
-    except (ValueError, TypeError, AttributeError) as problem:
+        for key, text in properties.items():
+            if key.startswith(INDEX_PREFIX):
+                listed[key.removeprefix(INDEX_PREFIX)] = {NamespaceName.parse(name) for name in json.loads(text)}
+            elif key.startswith(PLACE_PREFIX):
+                name, _, local = key.removeprefix(PLACE_PREFIX).rpartition("/")
+                places.setdefault(name, set()).add(NamespaceName.parse(f"{tenant}/{local}"))
+    except (ValueError, TypeError, AttributeError, RecursionError) as problem:
         detail = (
             f"{control_namespace(tenant)}: a property {INDEX_PREFIX}… is damaged ({problem}): remove it and apply again"
         )
         raise ClusterError(error("K522", "index of topologies cannot be read", detail)) from None
-    return Control(properties.get(UUID_PROPERTY), index)
+    index = {name: tuple(sorted(listed.get(name, set()) | places.get(name, set()))) for name in {**listed, **places}}
+    return Control(properties.get(UUID_PROPERTY), index, {name: frozenset(spaces) for name, spaces in listed.items()})
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:
@@ -105,16 +110,33 @@ def ensure_lease_topic(admin: Admin, namespace: NamespaceName) -> str:
     return topic
 
 
-def write_index(admin: Admin, tenant: str, name: str, namespaces: Iterable[NamespaceName]) -> None:
-    """Where a topology lives now; nowhere removes the entry (a null value makes a property disappear)."""
-    listed = tuple(sorted(namespaces))
-    body = {f"{INDEX_PREFIX}{name}": json.dumps([str(namespace) for namespace in listed]) if listed else None}
+def write_index(
+    admin: Admin, tenant: str, name: str, *, more: Collection[NamespaceName], less: Collection[NamespaceName]
+) -> None:
+    """Where a topology lives, and where no longer. Each place is a property of its own, which others do not write: applies of
+    one topology in two namespaces hold two leases, and of a list that both write, one would lose what the other wrote.
+    """
+    before = read_control(admin, tenant)
+    known = set(before.index.get(name, ()))
+    body: dict[str, str | None] = {_place(name, one): "1" for one in more if one not in known}
+    body |= {_place(name, one): None for one in less if one in known}  # a null value makes a property disappear
+    listed = before.listed.get(name, frozenset())
+    if listed & set(less):  # written by a kodoctl that had lists; nobody adds to one any more
+        left = sorted(map(str, listed - set(less)))
+        body[f"{INDEX_PREFIX}{name}"] = json.dumps(left) if left else None
+    if not body:
+        return
 
     def there() -> bool:
-        return read_control(admin, tenant).index.get(name, ()) == listed
+        now = set(read_control(admin, tenant).index.get(name, ()))
+        return set(more) <= now and not now & set(less)
 
     path = f"{namespace_path(control_namespace(tenant))}/properties"
     _write(admin, "PUT", path, body, done=there, doing=f"writing down where {name!r} lives")
+
+
+def _place(name: str, namespace: NamespaceName) -> str:
+    return f"{PLACE_PREFIX}{name}/{namespace.namespace}"
 
 
 def _write(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from kodoctl.cli import wiring
+from kodoctl.plan.history import pack
 from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.control import lease_topic
 from kodoctl.pulsar.journal import read_journal
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
@@ -93,3 +97,47 @@ def test_an_undo_that_would_destroy_or_overwrite_is_refused(workspace: Workspace
     changed = workspace.run("undo", "last", workspace.namespace, "--auto-approve", code=4).text
     assert "somebody changed it after it was made" in " ".join(changed.split())
     assert workspace.topics() == {"J": 1}
+
+
+def _write_into(workspace: Workspace, *entries: object) -> None:
+    """What whoever may produce to the tenant's `kodoctl` namespace can do."""
+    with workspace.client() as client:
+        producer = client.create_producer(lease_topic(NamespaceName.parse(workspace.namespace)))
+        for entry in entries:
+            producer.send(entry if isinstance(entry, bytes) else json.dumps(entry).encode())
+        producer.close()
+
+
+def test_what_a_stranger_writes_into_the_journal_is_told_and_nothing_ends_by_it(workspace: Workspace) -> None:
+    workspace.topology(f"J: {PLAIN}".replace("%s", "1d"))
+    workspace.apply()
+    begin = {"kind": "begin", "v": 1, "apply": "aa11"}
+    _write_into(workspace, b"\xff", b"[" * 50_000, begin, {**begin, "apply": ["x"]}, {"kind": "before"}, "text", None)
+    told = workspace.run("history", workspace.namespace)
+    assert told.err.count("is none of kodoctl's, and is left out") == 2
+    assert "1 of 1" in told.out or "complete" in told.out
+    workspace.run("undo", "last", workspace.namespace, "--auto-approve")
+    assert workspace.topics() == {}
+
+
+def test_a_plan_that_a_stranger_put_into_the_journal_is_shown_asked_about_and_judged_anew(workspace: Workspace) -> None:
+    """With the seal and the permissions that its writer chose: `apply --resume` carried it out without a question."""
+    workspace.topology(f"J: {PLAIN}\nK: {PLAIN}".replace("%s", "1d"))
+    workspace.apply()
+    workspace.publish("K", 3)
+    workspace.topology(f"J: {PLAIN}".replace("%s", "1d"))
+    doomed = f"topic.{workspace.full('K')}"
+    options = ("--allow-destroy", doomed, "--allow-destroy", f"subscription.{workspace.full('K')}/s")
+    workspace.plan("--out", "plan.json", *options)
+    document = (workspace.folder / "plan.json").read_text()
+    head = {"kind": "begin", "v": 1, "apply": "beef", "at": 5, "verb": "apply", "who": "x", "commit": None, "plan": "d"}
+    places = {f"{workspace.namespace}/trade": None}
+    _write_into(workspace, {**head, "changes": 2, "packed": pack(document), "ledgers": places})
+    resume = ("apply", "--resume", workspace.namespace)
+    refused = workspace.run(*resume, "--auto-approve", code=4)
+    assert "K401" in refused.text
+    assert "nobody can be asked here [K539]" in workspace.run(*resume, *options, code=64).text
+    elsewhere = {**places, "bank/payments/trade": None}
+    _write_into(workspace, {**head, "apply": "beef2", "changes": 2, "packed": pack(document), "ledgers": elsewhere})
+    assert "K431" in workspace.run(*resume, *options, "--auto-approve", code=4).text
+    assert workspace.topics() == {"J": 1, "K": 1}

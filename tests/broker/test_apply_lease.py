@@ -140,10 +140,13 @@ def test_after_kill_9_the_same_plan_is_continued_without_its_files(
     at_work.kill()
     at_work.communicate()
     gate.open()
-    eventually(lambda: workspace.run("apply", "--resume", workspace.namespace, code=None).code == 0, within=20)
+    eventually(
+        lambda: workspace.run("apply", "--resume", workspace.namespace, "--auto-approve", code=None).code == 0,
+        within=20,
+    )
     assert len(workspace.topics()) == TOPICS
     workspace.assert_settled()
-    assert "K425" in workspace.run("apply", "--resume", workspace.namespace, code=64).text
+    assert "K425" in workspace.run("apply", "--resume", workspace.namespace, "--auto-approve", code=64).text
     workspace.run("destroy", "topologies", "--auto-approve", "--verbose")
     assert workspace.admin("GET", f"namespaces/{workspace.tenant}") == [f"{workspace.tenant}/kodoctl"]
 

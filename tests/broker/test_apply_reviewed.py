@@ -79,7 +79,7 @@ def test_a_plan_that_was_applied_in_part_is_told_as_that_with_the_way_to_continu
     refused = planned.run("apply", "plan.json", code=4).err
     assert refused.splitlines()[0] == "Error: the plan was applied already [K533]"
     assert ": incomplete" in refused.splitlines()[1]
-    planned.run("apply", "--resume", planned.namespace)
+    planned.run("apply", "--resume", planned.namespace, "--auto-approve")
     planned.assert_settled()
     refused = " ".join(planned.run("apply", "plan.json", code=4).err.split())
     assert "--resume" not in refused, "there is nothing to continue any more"

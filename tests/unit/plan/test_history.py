@@ -8,17 +8,25 @@ import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
-from kodoctl.plan import codec
+from kodoctl.plan import codec, packing
 from kodoctl.plan.changes import About, Create, Delete
-from kodoctl.plan.history import Applied, applies, chosen, earlier_apply, pack, parse, step_json, to_json, unpack
+from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, read, step_json, to_json, unpack
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource
 from tests.inventories import HERE
 
 J, K = (TopicResource(TopicName(HERE, name), 1, {}) for name in "JK")
 MADE, GONE = Create(J, About("trade")), Delete(K, About("trade"))
+
+
+def _applies(entries: Any) -> tuple[Applied, ...]:
+    found = read(entries)
+    assert found.foreign == ()
+    return found.applies
 
 
 def _begin(name: str = "aa11", at: int = 5, **more: Any) -> dict[str, Any]:
@@ -40,13 +48,13 @@ def _end(name: str = "aa11", *, complete: bool = True) -> dict[str, Any]:
 
 def test_a_whole_apply_is_told_with_its_changes() -> None:
     entries = [{"kind": "lease"}, _begin(), _before(MADE), _after(MADE), _before(GONE), _after(GONE), _end()]
-    [one] = applies(entries)
+    [one] = _applies(entries)
     assert (one.state, one.done, one.broken, one.ended) == ("complete", (MADE, GONE), (), 9)
     assert [change["address"] for change in to_json(one)["done"]] == [MADE.address, GONE.address]
 
 
 def test_what_failed_and_what_nobody_wrote_the_end_of_is_told_apart() -> None:
-    [one] = applies([_begin(), _before(MADE), _after(MADE, "failed", "412 busy"), _before(GONE)])
+    [one] = _applies([_begin(), _before(MADE), _after(MADE, "failed", "412 busy"), _before(GONE)])
     assert (one.state, one.done) == ("cut off", ())
     assert one.broken == ((MADE, "failed: 412 busy"), (GONE, "unknown: its end was never written down"))
     assert to_json(one)["broken"][1]["detail"].startswith("unknown")
@@ -54,16 +62,16 @@ def test_what_failed_and_what_nobody_wrote_the_end_of_is_told_apart() -> None:
 
 def test_a_change_written_in_two_parts_is_done_when_both_are() -> None:
     early, late = _before(MADE, part="early"), _before(MADE, part="late")
-    [half] = applies(
+    [half] = _applies(
         [_begin(), early, _after(MADE, part="early"), late, _after(MADE, "failed", part="late"), _end(complete=False)]
     )
     assert (half.state, half.done, half.broken) == ("incomplete", (), ((MADE, "failed"),))
-    [whole] = applies([_begin(), early, _after(MADE, part="early"), late, _after(MADE, part="late"), _end()])
+    [whole] = _applies([_begin(), early, _after(MADE, part="early"), late, _after(MADE, part="late"), _end()])
     assert whole.done == (MADE,)
 
 
 def test_several_applies_are_told_once_and_in_the_journals_order_whatever_their_clocks_said() -> None:
-    found = applies(
+    found = _applies(
         [
             _begin("bb", at=9),
             _begin("aa11", at=3),
@@ -78,7 +86,7 @@ def test_several_applies_are_told_once_and_in_the_journals_order_whatever_their_
 
 
 def _known() -> tuple[Applied, ...]:
-    return applies([_begin("aa11", at=1), _begin("aa22", at=2), _begin("bb33", at=3)])
+    return _applies([_begin("aa11", at=1), _begin("aa22", at=2), _begin("bb33", at=3)])
 
 
 @pytest.mark.parametrize(("asked", "found"), [("aa22", "aa22"), ("b", "bb33"), ("last", "bb33")])
@@ -116,10 +124,10 @@ def test_an_apply_of_a_plan_is_known_by_what_the_plan_saw_and_meant_and_the_late
         _begin("ee", packed="no base64 of anything"),
         _begin("ff", packed=base64.b64encode(b"nothing that was packed").decode()),
     ]
-    found = earlier_apply(applies(entries), plan)
+    found = earlier_apply(_applies(entries), plan)
     assert found is not None
     assert found.id == "bb"
-    assert earlier_apply(applies(entries), {**plan, "digest": "e"}) is None
+    assert earlier_apply(_applies(entries), {**plan, "digest": "e"}) is None
     assert earlier_apply((), plan) is None
 
 
@@ -128,3 +136,60 @@ def test_an_apply_of_a_plan_is_known_by_what_the_plan_saw_and_meant_and_the_late
 )
 def test_what_is_no_entry_is_nothing(data: bytes, found: dict[str, str]) -> None:
     assert parse(data) == found
+
+
+HOSTILE = [
+    {"kind": "begin", "v": 1},
+    {"kind": "begin", "v": 1, "apply": ["x"]},
+    {"kind": "begin", "v": 1, "apply": "x" * 70},
+    _begin("bb22", at=10**18),
+    _begin("bb22", at="now"),
+    _begin("bb22", ledgers={"nowhere": None}),
+    _begin("bb22", ledgers=[1]),
+    _begin("bb22", who={"a": 1}),
+    _begin("bb22", packed="x" * (3 << 20)),
+    {"kind": "before", "apply": "aa11"},
+    {**_before(MADE), "change": {}},
+    {**_before(MADE), "change": {**codec.change_to_json(MADE), "after": {"kind": "topic", "name": "?"}}},
+    {**_before(MADE), "change": {**codec.change_to_json(MADE), "action": "explode"}},
+    {**_before(MADE), "address": 5},
+    {**_after(MADE), "status": None},
+    {"kind": "end", "apply": "aa11", "at": -1, "complete": True},
+    {"kind": "end", "apply": "aa11", "at": 9, "complete": "yes"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("entry", HOSTILE, ids=lambda entry: json.dumps(entry)[:40])
+def test_an_entry_that_is_none_of_ours_is_left_out_and_told(entry: dict[str, Any]) -> None:
+    """The topic keeps it for ever: it must not end history, undo and resume for as long."""
+    found = read([_begin(), _before(MADE), entry, _after(MADE), _end()])
+    [one] = found.applies
+    assert (one.state, one.done) == ("complete", (MADE,))
+    [told] = found.foreign
+    assert told.startswith("entry 3 is none of kodoctl's, and is left out: ")
+
+
+@given(st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
+        st.sampled_from(sorted({*_begin(), *_before(MADE), *_after(MADE)})), inner, max_size=9),
+    max_leaves=12,
+), st.sampled_from(["begin", "before", "after", "end", "unlock"]))  # fmt: skip
+def test_whatever_a_journal_holds_its_true_entries_are_read(entry: Any, kind: str) -> None:
+    more = {**(entry if isinstance(entry, dict) else {"apply": entry}), "kind": kind}
+    for one in (more, {"v": 1, "apply": "aa11", **more}, parse(json.dumps(entry).encode())):
+        found = read([_begin("cc33"), one, _end("cc33")])
+        assert "cc33" in {apply.id for apply in found.applies}
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b"1", b"\xff", b"", b'{"apply": ' + b"9" * 5_000 + b"}"])
+def test_what_is_no_document_is_no_entry(data: bytes) -> None:
+    assert parse(data) == {}
+
+
+def test_what_is_packed_is_bounded_when_it_is_unpacked() -> None:
+    bomb = packing.pack(b" " * (packing.MAX_UNPACKED + 1), 9)
+    assert len(bomb) < 200_000
+    for packed in (bomb, "###", packing.pack(b"x", 9)[:-6], "eJw="):
+        with pytest.raises(ValueError, match=r"."):
+            unpack(packed)

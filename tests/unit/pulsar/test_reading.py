@@ -184,6 +184,13 @@ def test_the_control_namespace_holds_the_uuid_and_where_topologies_live() -> Non
     assert found.index == {"trade": (NamespaceName("acme", "a"), NamespaceName("acme", "b"))}
 
 
+def test_a_place_is_a_property_of_its_own_beside_lists_of_earlier_times() -> None:
+    properties = {"kodoctl.index/trade": '["acme/a"]', "kodoctl.place/trade/b": "1", "kodoctl.place/other/a": "1"}
+    found = read_control(Book(namespaces_acme_kodoctl={"properties": properties}), "acme")
+    a, b = NamespaceName("acme", "a"), NamespaceName("acme", "b")
+    assert found.index == {"trade": (a, b), "other": (a,)}
+
+
 def test_before_the_first_apply_there_is_neither() -> None:
     assert read_control(Book(), "acme").uuid is None
     assert read_control(Book(namespaces_acme_kodoctl={}), "acme").uuid is None

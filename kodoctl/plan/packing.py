@@ -1,0 +1,27 @@
+"""Documents packed into text, for properties and messages of the cluster, where others may write: what comes out is bounded."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from typing import Final
+
+MAX_UNPACKED: Final = 64 << 20
+"""Bytes that a packed text may stand for, whatever it claims."""
+
+
+def pack(document: bytes, level: int) -> str:
+    """The document compressed (zlib, `level` 1 to 9), as text."""
+    return base64.b64encode(zlib.compress(document, level)).decode("ascii")
+
+
+def unpack(packed: str) -> bytes:
+    """The inverse of pack. Raises ValueError for anything else, and for what is larger than MAX_UNPACKED."""
+    unpacker = zlib.decompressobj()
+    try:
+        document = unpacker.decompress(base64.b64decode(packed, validate=True), MAX_UNPACKED)
+    except zlib.error as problem:
+        raise ValueError(str(problem)) from None
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise ValueError("truncated or too large")
+    return document
