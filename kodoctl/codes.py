@@ -131,6 +131,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K408": Code("a lane would go before it is drained",
                      "Name it in `draining`, deploy consumers, and take it out once it is empty.",
                      ("a subscription is replaced by another",)),
+        "K409": Code("takes away what another tenant's roles were given",
+                     "Ask who administers that tenant, and allow it by address as for K401."),
     },
     "Conflicts of a plan": {
         "K410": Code("another topology owns it",

@@ -277,7 +277,7 @@ class Executor:
             case TopicResource():
                 topics.create_topic(self._admin, resource, change.about.owner, self._levels(resource.name.namespace))
             case SubscriptionResource():
-                topics.put_subscription(self._admin, resource, change.about.owner)
+                topics.create_subscription(self._admin, resource, change.about.owner)
             case GrantResource():
                 self._grant(resource, frozenset())
             case SchemaResource():

@@ -8,13 +8,12 @@ import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
 from kodoctl.apply.topics import write_policy
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import normal
 from kodoctl.plan.write_order import PolicyWrite, write_order
-from kodoctl.pulsar.admin import Admin, must, namespace_path, topic_path
+from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
 from kodoctl.pulsar.live import grants_of
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
@@ -127,7 +126,7 @@ def actions_text(actions: frozenset[str]) -> str:
 
 def set_grant(admin: Admin, grant: GrantResource) -> None:
     """Gives a role exactly these actions in one request: never revoke first. Read back with all others by the executor."""
-    path = f"{_target(grant)}/permissions/{quote(grant.role, safe='')}"
+    path = f"{_target(grant)}/permissions/{path_part(grant.role)}"
     write(admin, "POST", path, sorted(grant.actions), done=lambda: read_grant(admin, grant) == grant.actions)
 
 
@@ -143,7 +142,7 @@ def revoke_grant(admin: Admin, grant: GrantResource) -> None:
             raise WriteFailedError(f"what {grant.role} may do changed since the plan: {told}; plan again")
         return {} if now else None
 
-    path = f"{_target(grant)}/permissions/{quote(grant.role, safe='')}"
+    path = f"{_target(grant)}/permissions/{path_part(grant.role)}"
     delete(admin, path, look, final=frozenset({404, 412}))
 
 

@@ -16,7 +16,7 @@ from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, subscription_path, topic_path
 from kodoctl.pulsar.live import read_schema
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
-from kodoctl.pulsar.stats import read_topic
+from kodoctl.pulsar.stats import SubscriptionReading, read_topic
 from kodoctl.pulsar.topic_policies import is_set
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
 from kodoctl.topology.control import OWNER_PROPERTY
@@ -164,20 +164,37 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
     delete(admin, path, look)
 
 
-def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:
-    """On every partition; putting it again heals those that lack it. Its position is used where it is created."""
+def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
+    """As put_subscription, where the plan saw none: one that somebody else made since then is not ours."""
+    if put_subscription(admin, subscription, owner):
+        return
+    found = _subscription(admin, subscription)
+    if found is None or found.marker != owner:
+        raise WriteFailedError("somebody created it since the plan: plan again")
+
+
+def _subscription(admin: Admin, subscription: SubscriptionResource) -> SubscriptionReading | None:
+    found = read_topic(admin, subscription.topic)
+    return next((one for one in found.subscriptions if one.name == subscription.name), None) if found else None
+
+
+def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> bool:
+    """On every partition; putting it again heals those that lack it. Its position is used where it is created. Whether the
+    broker said that it made it: else some of it was there, or the reply was lost.
+    """
     body: dict[str, Any] = dict(_LATEST if subscription.start == "latest" else _EARLIEST)
     if owner is not None:
         body["properties"] = {OWNER_PROPERTY: owner}
 
     def everywhere() -> bool:
-        found = read_topic(admin, subscription.topic)
-        return found is not None and any(s.name == subscription.name and not s.missing_on for s in found.subscriptions)
+        found = _subscription(admin, subscription)
+        return found is not None and not found.missing_on
 
     path = subscription_path(subscription.topic, subscription.name)
     reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
     if reply is not None and reply.status == 409 and not everywhere():
         raise WriteFailedError(f"not every partition has it, and {reply}: apply again")
+    return reply is not None and reply.ok
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:

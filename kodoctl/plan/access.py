@@ -29,6 +29,12 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
     yield warning("K404", K404, told)
 
 
+def takes_away(change: Delete | Update) -> bool:
+    """Whether a change of a grant takes actions from the role."""
+    assert isinstance(change.before, GrantResource)
+    return bool(change.before.actions - _after(change))
+
+
 def _after(change: Delete | Update) -> frozenset[str]:
     if isinstance(change, Delete):
         return frozenset()

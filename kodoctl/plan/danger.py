@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Severity, warning
-from kodoctl.plan.access import changed_grant
+from kodoctl.plan.access import changed_grant, takes_away
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
 from kodoctl.plan.durability import weakened
 from kodoctl.plan.evidence import DAY_MS, Evidence
@@ -25,12 +25,14 @@ from kodoctl.topology.resources import (
     NamespaceResource,
     SubscriptionResource,
     TopicResource,
+    place_of,
 )
 from kodoctl.topology.units import UNLIMITED, Duration, as_limit
 
 ALLOWING = "if that is meant: "  # begins the line of a refusal that says how to allow it
 K401 = "deletes data, or an object in use"
 K402 = "a lowered value would drop stored data"
+K409 = "takes away what another tenant's roles were given"
 K405 = "partitions grown under an ordered subscription"
 
 
@@ -74,7 +76,7 @@ class Judge:
             case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
                 dangers += self._deleted(change.address)
             case Delete(before=GrantResource()) | Update(before=GrantResource()):
-                dangers += changed_grant(change, self.live)
+                dangers += (*changed_grant(change, self.live), *self._of_another_tenant(change))
             case Update():
                 dangers += (*self._updated(change, rest), *weakened(change))
             case _:
@@ -97,6 +99,20 @@ class Judge:
             "clients": list(found.clients),
             "last_publish": found.last_publish,
         }
+
+    def _of_another_tenant(self, change: Delete | Update) -> Iterator[Diagnostic]:
+        """What only a ledger of another tenant says was given: whoever administers that tenant writes there what he likes."""
+        if not takes_away(change):
+            return
+        ours = [
+            namespace
+            for namespace, entries in self.live.ledgers.items()
+            if any(change.address in entry.grants for entry in entries.values())
+        ]
+        if place_of(change.address).tenant not in {namespace.tenant for namespace in ours}:
+            told = ", ".join(map(str, sorted(ours))) or "none"
+            stake = f"it is another tenant's, and the ledger that says it was given is that of {told}"
+            yield self._refusal("K409", K409, change.address, stake)
 
     def _refusal(self, code: str, summary: str, address: Address, stake: str) -> Diagnostic:
         return refusal(code, summary, address, stake, allowed=address in self.allowed)

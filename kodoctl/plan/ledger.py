@@ -15,7 +15,7 @@ from typing import Any, Final
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan.packing import pack, unpack
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.resources import Address
+from kodoctl.topology.resources import Address, place_of
 
 FORMAT_VERSION: Final = 1
 MAX_BYTES: Final = 500_000
@@ -95,7 +95,7 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
     prefix = f"persistent://{namespace}/"
     try:
         document = json.loads(unpack(packed))
-        return Ledger(
+        found = Ledger(
             name,
             namespace,
             Source(*document["source"]),
@@ -106,9 +106,30 @@ def decode(name: str, namespace: NamespaceName, text: str) -> Ledger:
             {_long(a, prefix): frozenset(actions) for a, actions in document["grants"].items()},
             document["consumers"],
         )
+        _check(found)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         detail = f"{namespace}: the entry of {name!r} is damaged ({problem}): restore the namespace property, or remove it and adopt again"
         raise ClusterError(error("K521", "ownership ledger cannot be read", detail)) from None
+    return found
+
+
+def _check(found: Ledger) -> None:
+    """An entry speaks of its own namespace, but for grants, and of what can be an address. Raises ValueError."""
+    for address in found.owned:
+        if place_of(address) != found.namespace:
+            raise ValueError(f"{address} is not in {found.namespace}")
+    for address in found.grants:
+        if not address.startswith("grant."):
+            raise ValueError(f"{address} is no grant")
+        place_of(address)
+    texts = [found.digest, found.environment or "", *found.namespace_keys, *found.consumers]
+    texts += [
+        part for parts in (found.source.origin, found.source.path, *found.grants.values()) for part in parts or ()
+    ]
+    if not all(isinstance(text, str) for text in texts) or not all(
+        isinstance(one, dict) for one in found.consumers.values()
+    ):
+        raise ValueError("what should be text is none")
 
 
 def _short(address: Address, prefix: str) -> str:

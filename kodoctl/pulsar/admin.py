@@ -107,9 +107,14 @@ def must(reply: Reply, doing: str) -> Any:
     return reply.data
 
 
+def path_part(name: str) -> str:
+    """A name as one part of a path, whatever it is: none leads to another object."""
+    return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
+
+
 def topic_path(topic: TopicName) -> str:
     """`persistent/tenant/namespace/topic`, encoded once."""
-    return f"persistent/{topic.namespace}/{quote(topic.local, safe='')}"
+    return f"persistent/{topic.namespace}/{path_part(topic.local)}"
 
 
 def partition_path(topic: TopicName, index: int) -> str:
@@ -124,4 +129,4 @@ def namespace_path(namespace: NamespaceName) -> str:
 
 def subscription_path(topic: TopicName, subscription: str) -> str:
     """The path of a subscription on all partitions."""
-    return f"{topic_path(topic)}/subscription/{quote(subscription, safe='')}"
+    return f"{topic_path(topic)}/subscription/{path_part(subscription)}"

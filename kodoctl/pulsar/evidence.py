@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
-from urllib.parse import quote
 
 from kodoctl.plan.evidence import Evidence
 from kodoctl.plan.inventory import Live
-from kodoctl.pulsar.admin import Admin, must, partition_path
+from kodoctl.pulsar.admin import Admin, must, partition_path, path_part
 from kodoctl.pulsar.stats import Stats, read_stats
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
@@ -105,7 +104,7 @@ def _analyze(admin: Admin, topic: TopicName, index: int, name: str, backlog: int
     Measured on 4.2.4: the broker begins with the last entry that *is* acknowledged, where there is one. It shows as an entry
     more than the backlog has, and a second question begins behind it.
     """
-    path = f"{partition_path(topic, index)}/subscription/{quote(name, safe='')}/analyzeBacklog"
+    path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/analyzeBacklog"
     doing = f"counting the backlog of {name} on {topic}"
     data = must(admin.call("POST", path, {"ledgerId": -1, "entryId": -1}), doing)
     if int(data.get("entries") or 0) > backlog and data.get("firstMessageId"):

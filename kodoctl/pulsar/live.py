@@ -36,6 +36,7 @@ from kodoctl.topology.resources import (
     SubscriptionResource,
     TenantResource,
     TopicResource,
+    place_of,
 )
 
 
@@ -122,9 +123,7 @@ def _granted_elsewhere(reading: _Reading, scope: Scope) -> Iterator[NamespaceNam
     for entries in reading.ledgers.values():
         for name, entry in entries.items():
             if name in scope.names:
-                for address in entry.grants:
-                    tenant, namespace = address.removeprefix("grant.").removeprefix("persistent://").split("/")[:2]
-                    yield NamespaceName(tenant, namespace)
+                yield from map(place_of, entry.grants)
 
 
 def _read_grants(admin: Admin, namespace: NamespaceName, scope: Scope, reading: _Reading) -> Iterator[GrantResource]:

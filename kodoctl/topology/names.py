@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-# Pulsar's own rule for tenant, namespace and local topic names (NamedEntity.checkName), without the empty name.
+# Pulsar's own rule for tenant, namespace and local topic names (NamedEntity.checkName), without the empty name; and
+# without the two that lead elsewhere in a path of its admin API.
 _NAME: Final = re.compile(r"[-=:.\w]+", re.ASCII)
+_IN_PATH: Final = re.compile(r"(?!\.\.?$)[-=:.\w]+", re.ASCII)
 _PARTITION: Final = re.compile(r"-partition-\d+", re.ASCII)
 _LAST_PARTITION: Final = re.compile(r"-partition-\d+$", re.ASCII)
 HOLDER: Final = "kodo-hold"
@@ -105,7 +107,7 @@ class NamespaceName:
     def parse(cls, text: str) -> NamespaceName:
         """Raises InvalidNameError when the text is not `tenant/namespace`."""
         tenant, slash, namespace = text.partition("/")
-        if not slash or not _NAME.fullmatch(tenant) or not _NAME.fullmatch(namespace):
+        if not slash or not _IN_PATH.fullmatch(tenant) or not _IN_PATH.fullmatch(namespace):
             raise InvalidNameError(f"{text!r} is not a namespace: write TENANT/NAMESPACE, for example kodo/trade")
         return cls(tenant, namespace)
 
@@ -124,8 +126,10 @@ class TopicName:
     def parse(cls, text: str) -> TopicName:
         """`persistent://tenant/namespace/local` or the short `tenant/namespace/local`. Raises InvalidNameError."""
         parts = text.removeprefix("persistent://").split("/")
-        if len(parts) != 3 or "://" in parts[0] or not all(parts):
+        if len(parts) != 3 or not all(map(_IN_PATH.fullmatch, parts[:2])) or parts[2] in ("", ".", ".."):
             raise InvalidNameError(f"{text!r} is not a topic: write persistent://TENANT/NAMESPACE/TOPIC")
+        if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
+            raise InvalidNameError(f"{text!r} is not a topic: it holds what is no text")
         return cls(NamespaceName(parts[0], parts[1]), parts[2])
 
     full: str = field(init=False, compare=False, repr=False)

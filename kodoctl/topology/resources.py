@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
 from kodoctl.topology.policies import Policies
 
 Address = str
@@ -107,6 +107,18 @@ class SchemaResource:
 
 Resource = TenantResource | NamespaceResource | TopicResource | SubscriptionResource | GrantResource | SchemaResource
 Inventory = Mapping[Address, Resource]
+
+
+def place_of(address: Address) -> NamespaceName:
+    """The namespace that an address names, or lies in. Raises InvalidNameError for an address without one."""
+    kind, _, name = address.partition(".")
+    if kind not in ("topic", "subscription", "schema", "grant", "namespace"):
+        raise InvalidNameError(f"{address[:200]!r} is no address in a namespace")
+    parts = name.removeprefix("persistent://").split("/")
+    least = 2 if kind == "namespace" else 3
+    if len(parts) < least:
+        raise InvalidNameError(f"{address[:200]!r} is no address of a {kind}")
+    return NamespaceName.parse("/".join(parts[:2]))
 
 
 def topic_address(name: TopicName) -> Address:

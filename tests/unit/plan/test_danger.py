@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import Severity
-from kodoctl.plan.changes import About, Change, Delete, Update
+from kodoctl.plan.changes import About, Change, Delete, FieldChange, Update
 from kodoctl.plan.danger import Judge
 from kodoctl.plan.evidence import DAY_MS, Evidence, evidence_wanted
 from kodoctl.plan.inventory import Desired, Found, Live, SubscriptionFacts, TopicFacts
-from kodoctl.topology.names import TopicName
+from kodoctl.plan.ledger import Ledger
+from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import from_json
-from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 from tests.inventories import HERE, NOW, applied, changed, difference, live, topology, wanted
 
 J = TopicName(HERE, "J")
@@ -285,3 +286,38 @@ def test_a_change_that_keeps_less_of_nothing_and_a_subscription_with_a_backlog()
     assert not list(evidence_wanted(difference(wanted(topology("{J: {}}")), start).changes, start))
     there = live([Found(SUB, "trade", SubscriptionFacts(backlog_entries=1))], {})
     assert list(evidence_wanted([Delete(SUB, About("trade"))], there)) == [SUB.address]
+
+
+# --- K409
+
+BANK, BOTH = NamespaceName("bank", "payments"), frozenset({"consume", "produce"})
+PAYER = GrantResource(BANK, "payer", BOTH)
+
+
+def _grant_change(left: frozenset[str]) -> Delete | Update:
+    if not left:
+        return Delete(PAYER, About("trade"))
+    fields = (FieldChange("actions", BOTH, left),)
+    return Update(PAYER, GrantResource(BANK, "payer", left), fields, About("trade"))
+
+
+@pytest.mark.parametrize("left", [frozenset(), frozenset({"consume"})])
+@pytest.mark.parametrize("allowed", [False, True])
+def test_a_ledger_does_not_take_away_rights_of_another_tenant_by_itself(left: frozenset[str], allowed: bool) -> None:
+    """Whoever may write the properties of one namespace steered the role that applies."""
+    mine = Ledger("trade", HERE, grants={PAYER.address: BOTH})
+    there = live([Found(PAYER)], {HERE: {"trade": mine}})
+    dangers = _judge(_grant_change(left), there, allowed=allowed).about.dangers
+    [found] = [danger for danger in dangers if danger.code == "K409"]
+    assert found.severity is (Severity.WARNING if allowed else Severity.ERROR)
+    assert "the ledger that says it was given is that of acme/ns" in found.detail
+
+
+def test_the_tenants_own_ledger_may_and_to_give_more_takes_nothing_away() -> None:
+    theirs = Ledger("pay", NamespaceName("bank", "other"), grants={PAYER.address: BOTH})
+    there = live([Found(PAYER)], {theirs.namespace: {"pay": theirs}})
+    assert {danger.code for danger in _judge(_grant_change(frozenset()), there).about.dangers} == {"K404"}
+    more = frozenset({*BOTH, "functions"})
+    fields = (FieldChange("actions", BOTH, more),)
+    wider = Update(PAYER, GrantResource(BANK, "payer", more), fields, About("trade"))
+    assert {danger.code for danger in _judge(wider, live([Found(PAYER)], {})).about.dangers} == {"K404"}

@@ -19,10 +19,13 @@ from tests.inventories import HERE, applied, empty, planned, topology, wanted
 _TEXT = st.text(max_size=20)
 _LOCAL = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 _ADDRESS = st.builds(
-    lambda kind, name: f"{kind}.persistent://{name}",
-    st.sampled_from(["topic", "subscription"]),
-    st.one_of(_LOCAL.map(lambda name: f"acme/ns/{name}"), _LOCAL.map(lambda name: f"other/ns/{name}")),
+    lambda kind, name: f"{kind}.persistent://acme/ns/{name}", st.sampled_from(["topic", "subscription"]), _LOCAL
 ) | st.just("namespace.acme/ns")
+_GRANT = st.builds(
+    lambda place, role: f"grant.{place}/{role}",
+    st.sampled_from(["acme/ns", "persistent://acme/ns/J", "persistent://other/ns/J"]),
+    _LOCAL,
+)
 _LEDGERS = st.builds(
     Ledger,
     name=st.just("trade"),
@@ -32,7 +35,7 @@ _LEDGERS = st.builds(
     digest=_TEXT,
     owned=st.dictionaries(_ADDRESS, st.sampled_from(Holding), max_size=8),
     namespace_keys=st.frozensets(_TEXT, max_size=3),
-    grants=st.dictionaries(_ADDRESS, st.frozensets(st.sampled_from(["consume", "produce"])), max_size=4),
+    grants=st.dictionaries(_GRANT, st.frozensets(st.sampled_from(["consume", "produce"])), max_size=4),
     consumers=st.dictionaries(_TEXT, st.dictionaries(_TEXT, st.integers() | _TEXT, max_size=2), max_size=2),
 )
 
@@ -113,3 +116,51 @@ def test_a_plan_whose_ledgers_would_not_fit_says_so_before_anything_is_written(m
     assert [finding.code for finding in plan.findings] == ["K420"]
     assert "split the topologies over namespaces" in plan.findings[0].detail
     assert not planned(side, empty()).refused
+
+
+def _entry(**changes: object) -> str:
+    """An entry as it could be, with some of it replaced."""
+    true = {"v": 1, "source": [None, None], "env": None, "digest": "d", "owned": {}, "keys": [], "grants": {}}
+    return _packed({**true, "consumers": {}, **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"owned": {"created": ["topic.persistent://bank/payments/t"]}},
+        {"owned": {"created": ["namespace.bank/payments"]}},
+        {"owned": {"created": ["tenant.acme"]}},
+        {"owned": {"created": ["topic.x"]}},
+        {"owned": {"created": ["topic.persistent://acme/../ns/x"]}},
+        {"owned": {"created": [5]}},
+        {"grants": {"grant.x": ["produce"]}},
+        {"grants": {"grant.persistent://../ns/t/payer": ["produce"]}},
+        {"grants": {"topic.persistent://acme/ns/t": ["produce"]}},
+        {"grants": {"grant.acme/ns/payer": [5]}},
+        {"consumers": {"J/s": 5}},
+        {"consumers": []},
+        {"digest": 5},
+        {"env": 5},
+        {"keys": [5]},
+        {"source": [5, None]},
+    ],
+    ids=str,
+)
+def test_an_entry_speaks_of_its_own_namespace_and_of_addresses_only(changes: dict[str, object]) -> None:
+    """Whoever may write one namespace's properties wrote of another tenant's, or ended every plan with a defect."""
+    assert decode("trade", HERE, _entry()).owned == {}
+    with pytest.raises(ClusterError) as caught:
+        decode("trade", HERE, _entry(**changes))
+    assert caught.value.diagnostics[0].code == "K521"
+
+
+@given(st.dictionaries(st.sampled_from(["source", "env", "digest", "owned", "keys", "grants", "consumers"]), st.recursive(
+    st.none() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=6,
+)))  # fmt: skip
+def test_whatever_an_entry_holds_it_is_read_or_refused(changes: dict[str, object]) -> None:
+    try:
+        found = decode("trade", HERE, _entry(**changes))
+    except ClusterError:
+        return
+    assert decode("trade", HERE, encode(found)) == found

@@ -1,7 +1,11 @@
 """Names: the one rule they follow, what Pulsar refuses, what would be ambiguous."""
 
 import pytest
+import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
 
+from kodoctl.pulsar.admin import path_part, topic_path
 from kodoctl.topology.names import (
     InvalidNameError,
     Level,
@@ -115,3 +119,45 @@ def test_names_that_pulsar_refuses_say_why(name: str, reason: str | None) -> Non
 )  # fmt: skip
 def test_names_that_end_like_a_level_or_state_are_reserved(name: str, suffix: str | None) -> None:
     assert reserved_suffix(name) == suffix
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "../ns",
+        "acme/..",
+        "./ns",
+        "acme/.",
+        "acme/n?s",
+        "acme/n#s",
+        "acme/n%2fs",
+        "acme/n s",
+        "acme/n\\s",
+        "acme/n\ns",
+        "a/b/c",
+    ],
+)
+def test_no_namespace_leads_elsewhere_in_a_path(text: str) -> None:
+    with pytest.raises(InvalidNameError):
+        NamespaceName.parse(text)
+    with pytest.raises(InvalidNameError):
+        TopicName.parse(f"persistent://{text}/t")
+
+
+@given(st.text(max_size=30) | st.sampled_from([".", "..", "../x", "%2e%2e"]))
+def test_whatever_a_name_is_it_stays_one_part_of_its_path(text: str) -> None:
+    """A subscription named `..` made the delete of a subscription one of its topic."""
+    try:
+        topic = TopicName.parse(f"acme/ns/{text}")
+    except InvalidNameError:
+        assert text in ("", ".", "..") or "/" in text or any("\ud800" <= one <= "\udfff" for one in text)
+    else:
+        _assert_kept(topic_path(topic), 4)
+        _assert_kept(f"{topic_path(topic)}/subscription/{path_part(text)}", 6)
+    if text in (".", ".."):
+        _assert_kept(f"x/{path_part(text)}", 2)
+
+
+def _assert_kept(path: str, parts: int) -> None:
+    assert len(path.split("/")) == parts
+    assert urllib3.util.parse_url(f"http://h/admin/v2/{path}").path == f"/admin/v2/{path}"

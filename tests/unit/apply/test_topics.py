@@ -1,0 +1,60 @@
+"""Subscriptions: what somebody else made since the plan is not taken for ours."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kodoctl.apply.topics import create_subscription, put_subscription
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.writes import WriteFailedError
+from kodoctl.topology.control import OWNER_PROPERTY
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import SubscriptionResource
+from tests.servers import Answer, Request, answer_json, serving
+
+SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
+
+
+class Broker:
+    """A topic of one partition; `first`: the answer to the first PUT of a subscription, which is carried out or not."""
+
+    def __init__(self, marker: str | None, first: int | None) -> None:
+        self.subscriptions: dict[str, dict[str, str]] = {}
+        if marker is not None:
+            self.subscriptions["s"] = {OWNER_PROPERTY: marker} if marker else {"owner": "somebody"}
+        self.first = first
+
+    def __call__(self, request: Request) -> Answer:
+        if not request.is_write:
+            subs = {name: {"subscriptionProperties": kept} for name, kept in self.subscriptions.items()}
+            part = {"persistent://acme/ns/J-partition-0": {"subscriptions": subs}}
+            return answer_json({"metadata": {"partitions": 1}, "partitions": part})
+        if "s" in self.subscriptions:
+            return answer_json({"reason": "Subscription already exists for topic"}, 409)
+        self.subscriptions["s"] = json.loads(request.body).get("properties", {})
+        first, self.first = self.first, None
+        return Answer(first or 204)
+
+
+@pytest.mark.parametrize("first", [None, 503, 409, 500])
+def test_ours_is_made_whatever_the_first_answer_was(first: int | None) -> None:
+    with serving(Broker(None, first)) as server:
+        create_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
+
+
+@pytest.mark.parametrize("marker", ["", "other"])
+def test_one_that_somebody_made_since_the_plan_is_refused(marker: str) -> None:
+    with serving(Broker(marker, None)) as server:
+        admin = HttpAdmin(Connection(server.url))
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan: plan again"):
+            create_subscription(admin, SUB, "trade")
+        put_subscription(admin, SUB, None)  # to heal one that the plan saw is another matter
+
+
+def test_one_that_is_made_at_once_costs_no_other_request() -> None:
+    with serving(Broker(None, None)) as server:
+        create_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
+        assert [request.method for request in server.requests] == ["PUT"]
