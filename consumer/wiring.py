@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,13 +14,16 @@ from consumer.form import Form, check_of
 from consumer.payloads.schemas import SchemaVersions
 from consumer.policy import Outlet, Policy
 from consumer.routes import load
-from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts
+from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
 from kodoctl.pulsar.dial import knock
 from kodoctl.topology.load import LoadedTopology
 
 if TYPE_CHECKING:
     from consumer.pulsar_broker import AdminCluster, PulsarBroker
     from consumer.pulsar_broker.schemas import Outlets
+
+
+log = logging.getLogger("kodo.consumer")
 
 
 class Place(TypedDict, total=False):
@@ -104,7 +108,10 @@ class Surroundings:
 
     def connection(self) -> Connection:
         """The cluster. Raises UsageError when none is named anywhere."""
-        return connect(self.flags, self.environ, self.folder)
+        found = connect(self.flags, self.environ, self.folder)
+        if warning := readable(found):
+            log.warning("%s [%s]: %s", warning.summary, warning.code, warning.detail)
+        return found
 
     def _context_env(self) -> str | None:
         contexts = read_contexts(self.environ, self.folder)

@@ -205,6 +205,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K525": Code("TLS files cannot be used", "Name PEM files: certificate and key that belong together, or a CA."),
         "K526": Code("no token from the issuer", "Check issuer, client and secret; the detail has what it answered."),
         "K527": Code("no TLS connection", "Name whom to trust (tls_ca) and who you are (tls_cert, tls_key)."),
+        "K528": Code("a project's file may not say this",
+                     "Keep secrets, and contexts that are protected, in your own file: `kodoctl context add`."),
+        "K529": Code("a token without TLS", "Write https:// and pulsar+ssl:// addresses."),
     },
     "A plan file and its apply": {
         "K530": Code("not a plan file", "Write one with `kodoctl plan --out FILE`."),

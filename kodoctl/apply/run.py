@@ -21,7 +21,7 @@ from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.reduced import refuse_reduced
-from kodoctl.plan.stale import other_cluster, staleness
+from kodoctl.plan.stale import of_others, other_cluster, staleness
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.journal import Heading, Journal, read_journal
@@ -163,7 +163,7 @@ def _tenants(plan: Plan) -> list[str]:
 
 def _checked(session: Session, plan: Plan, live: Live) -> Plan:
     """The plan with its dangers judged on what is there now. Raises RefusedError for anything that was not planned."""
-    findings: list[Diagnostic] = list(staleness(plan, live))
+    findings: list[Diagnostic] = [*staleness(plan, live), *of_others(plan, live)]
     if findings:
         raise RefusedError(*findings)
     judged = judged_now(session.admin, plan, live, now=int(time.time() * 1000))

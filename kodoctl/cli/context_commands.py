@@ -111,15 +111,22 @@ def _add(name: str, given: dict[str, Any], *, project: bool, replace: bool) -> N
     if not replace and in_file(file, name) is not None:
         detail = f"{name!r} is there already: --replace replaces it, or choose another name"
         raise UsageError(error("K500", "a context of that name", detail, Where(str(file))))
-    values = {key: _path(value) if key in FILE_KEYS else value for key, value in given.items()}
-    check_context(file, name, values)
+    values = {
+        key: _path(value, file if project else None) if key in FILE_KEYS else value for key, value in given.items()
+    }
+    check_context(file, name, values, os.environ)
     write_context(file, name, values)
     say(f"Added {name} to {file}: {values['admin_url']}")
 
 
-def _path(given: str) -> str:
-    """As typed if it begins at home, else from the root: relative ones would begin at the configuration."""
-    return given if given.startswith("~") else str(Path(given).absolute())
+def _path(given: str, project: Path | None) -> str:
+    """As typed if it begins at home, else from the root: relative ones would begin at the configuration, as those do that lie
+    in a project's folder and are written into its file.
+    """
+    whole = Path(given).absolute()
+    if project is not None and whole.is_relative_to(project.parent):
+        return str(whole.relative_to(project.parent))
+    return given if given.startswith("~") else str(whole)
 
 
 @reading

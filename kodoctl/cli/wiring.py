@@ -87,9 +87,11 @@ class Target:
 
     def connection(self) -> Connection:
         """The connection by flags, environment and context, in that order."""
-        from kodoctl.pulsar.connection import Flags, connect
+        from kodoctl.pulsar.connection import Flags, connect, readable
 
-        return connect(Flags(**asdict(self)), os.environ, Path.cwd())
+        found = connect(Flags(**asdict(self)), os.environ, Path.cwd())
+        report(filter(None, [readable(found)]))
+        return found
 
     def session(self) -> Session:
         """Clients of that connection; a context manager."""

@@ -8,11 +8,12 @@ from typing import Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import codec
-from kodoctl.plan.changes import Change, Create
+from kodoctl.plan.changes import Change, Create, Delete, Update
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.owners import ABSENT, ledger_fingerprints
+from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
-from kodoctl.topology.resources import Address, TenantResource, TopicResource
+from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
 
 MAX_SHOWN: Final = 20
 
@@ -37,6 +38,26 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
         if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
             seen.add(address)
             yield Stale(address, _planned(change), *_was_and_now(change, live))
+
+
+def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
+    """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its seal has no
+    key, so that whoever can write the file says what he likes. What nobody owns may be updated only by its adoption.
+    """
+    about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
+    for change in plan.changes:
+        found = live.objects.get(change.address)
+        if not isinstance(change, Update | Delete) or found is None:
+            continue
+        if not isinstance(found.resource, TopicResource | SubscriptionResource):
+            continue
+        space = namespace_of(found.resource)
+        assert space is not None
+        owner = claim(change.address, found, live.ledgers.get(space, {})).owner
+        adopts = isinstance(change, Update) and change.adopting
+        if (space, owner) not in about and not adopts:
+            detail = f"{change.address} belongs to {owner or 'nobody'}, of which this plan is not: plan again"
+            yield error("K410", "another topology owns it", detail)
 
 
 def _planned(change: Change) -> str:

@@ -25,6 +25,7 @@ OAUTH2_KEYS: Final = (
     "oauth2_scope",
 )
 FILE_KEYS: Final = frozenset({"token_file", "oauth2_client_secret_file", *TLS_KEYS})
+SECRET_KEYS: Final = FILE_KEYS - {"tls_ca"}  # files that say who one is
 """Keys of a context that name files; relative ones lie beside the configuration."""
 _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 

@@ -200,6 +200,8 @@ class HttpAdmin:
             detail = f"{self._connection.host} takes no token of {self._connection.oauth2.issuer}, not even a new one: audience, or another key?"
         elif self._connection.token is None:
             detail = f"{self._connection.host} asks for a token: KODOCTL_TOKEN_FILE, --token-file or the context's token_file"
+            if self._connection.withheld:
+                detail = f"{detail}\n{self._connection.withheld}"
         else:
             detail = f"{self._connection.host} does not accept the token: expired, of another cluster, or damaged"
         return ClusterError(error("K511", "not authenticated", detail))

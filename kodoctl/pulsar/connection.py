@@ -1,14 +1,16 @@
 """How to reach a cluster: flags, then environment, then a context of `kodoctl.toml`, in one place for every command.
 
-The environment is passed in: nothing below the command line reads it. A context's credentials are used with that
-context's own addresses only, unless the context was asked for by name.
+The environment is passed in: nothing below the command line reads it. Credentials go where their owner sent them: those of a
+context to its own addresses, unless it was asked for by name; those of the environment to addresses of the environment or of
+flags. The project's file comes with the folder one works in, whoever wrote that: it names clusters, and no secret elsewhere.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
@@ -16,10 +18,11 @@ from urllib.parse import SplitResult, urlsplit
 import platformdirs
 import tomlkit
 
-from kodoctl.errors import KodoctlError, UsageError, Where, error
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
 from kodoctl.pulsar.access import (
     FILE_KEYS,
     OAUTH2_KEYS,
+    SECRET_KEYS,
     TLS_KEYS,
     OAuth2,
     Secret,
@@ -31,6 +34,7 @@ from kodoctl.pulsar.access import (
 )
 
 CONFIG_FILE: Final = "kodoctl.toml"
+K528 = "a project's file may not say this"
 _ACCESS_KEYS: Final = ("token_file", *TLS_KEYS, *OAUTH2_KEYS)
 _OAUTH2_TEXT: Final = "KODOCTL_OAUTH2_CLIENT_SECRET"
 _CONTEXT_KEYS: Final = {
@@ -68,6 +72,7 @@ class Connection:
     tls: Tls | None = None
     oauth2: OAuth2 | None = None
     broker_from: str = "--broker-url"  # where broker_url was said, for whoever has to change it
+    withheld: str = ""  # credentials of the environment that are there and not used, and why
 
     @property
     def host(self) -> str:
@@ -116,14 +121,31 @@ def project_config(folder: Path) -> Path | None:
 
 def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
     """Contexts of both files. Raises KodoctlError with every fault of the files."""
+    own, project = user_config(environ), project_config(folder)
     by_name: dict[str, Context] = {}
     current: str | None = None
-    for file in (user_config(environ), project_config(folder)):
-        if file is not None and file.is_file():
-            contexts, chosen = _read_config(file)
-            by_name.update(contexts)
-            current = chosen or current
+    if own.is_file():
+        by_name, current = _read_config(own)
+    if project is not None and not (own.is_file() and project.samefile(own)):
+        contexts, chosen = _read_config(project)
+        if faults := [fault for one in contexts.values() for fault in _of_project(one, by_name)]:
+            raise KodoctlError(*faults)
+        by_name = {**by_name, **contexts}
+        current = chosen or current
     return Contexts(by_name, environ.get("KODOCTL_CONTEXT") or current)
+
+
+def _of_project(context: Context, own: Mapping[str, Context]) -> Iterator[Diagnostic]:
+    """What a project's file may not say: where a secret of yours is, or what a name means that you protect."""
+    where = Where(str(context.file))
+    folder = context.file.parent.resolve()
+    for key in sorted(SECRET_KEYS & context.access.keys()):
+        if not Path(context.access[key]).resolve().is_relative_to(folder):
+            detail = f"[contexts.{context.name}] {key} leads out of {folder}: add the context to your own file with `kodoctl context add`"
+            yield error("K528", K528, detail, where)
+    if context.name in own and own[context.name].protected:
+        yours = own[context.name].file
+        yield error("K528", K528, f"[contexts.{context.name}] is protected in {yours}: give it another name", where)
 
 
 def _read_config(file: Path) -> tuple[dict[str, Context], str | None]:
@@ -166,9 +188,13 @@ def in_file(file: Path, name: str) -> Context | None:
     return _read_config(file)[0].get(name) if file.is_file() else None
 
 
-def check_context(file: Path, name: str, values: Mapping[str, Any]) -> None:
+def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
     """Whether a command could use these values from that file. Raises UsageError or KodoctlError."""
-    found = _context(file, name, values)
+    found, own = _context(file, name, values), user_config(environ)
+    if file.absolute() != own.absolute():
+        there = _read_config(own)[0] if own.is_file() else {}
+        if faults := [*_of_project(found, there)]:
+            raise KodoctlError(*faults)
     _checked(found.admin_url, ("http", "https"))
     _checked_broker(found.broker_url)
     _kept_by(found)
@@ -231,7 +257,13 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     own_broker = context.broker_url if context else None
     broker_url = flags.broker_url or env.get("KODOCTL_BROKER_URL") or own_broker
     mixed = not flags.context and broker_url != own_broker  # the context's own credentials go to its own addresses only
-    places = [_flagged(flags), _told_by(env), _Access() if mixed or context is None else _kept_by(context)]
+    told = _told_by(environ)
+    sent = context is None  # both addresses are of flags and of the environment then
+    places = [
+        _flagged(flags),
+        told if sent else _Access(tls=told.tls if env else None),
+        _Access() if mixed or context is None else _kept_by(context),
+    ]
     shown = next((place for place in places if place.token or place.oauth2), _Access())
     tls = next((place.tls for place in places if place.tls), None)
     return Connection(
@@ -242,7 +274,32 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
         tls,
         shown.oauth2,
         _broker_from(flags, env, context),
+        _withheld(context) if context is not None and (told.token or told.oauth2) else "",
     )
+
+
+def _withheld(context: Context) -> str:
+    return f"KODOCTL_TOKEN and the like go to addresses of the environment only, not to context {context.name} of {context.file}"
+
+
+def readable(connection: Connection) -> Diagnostic | None:
+    """A warning where a credential would cross a network for everybody on it to read."""
+    if connection.token is None and connection.oauth2 is None:
+        return None
+    urls = [url for url in (connection.admin_url, connection.broker_url) if url is not None]
+    plain = [url for url in urls if urlsplit(url).scheme in ("http", "pulsar") and not _here(urlsplit(url).hostname)]
+    if not plain:
+        return None
+    detail = f"{' and '.join(plain)}: whoever is on the way can read the token; use https:// and pulsar+ssl://"
+    return warning("K529", "a token without TLS", detail)
+
+
+def _here(host: str | None) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
 
 
 def _broker_from(flags: Flags, environ: Mapping[str, str], context: Context | None) -> str:

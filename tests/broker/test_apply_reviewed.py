@@ -9,11 +9,19 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
 
+from kodoctl.plan import document
+from kodoctl.plan.changes import About, Delete
+from kodoctl.plan.plan import fingerprint
+from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.live import Scope, read_live
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.names import NamespaceName
 from tests.cluster import Run, Workspace
 from tests.servers import Fault, Proxy
 
@@ -310,3 +318,30 @@ def test_a_broker_that_does_not_answer_is_an_error_that_names_it(workspace: Work
     found = workspace.run("plan", code=1)
     assert "http://127.0.0.1:9" in found.err
     assert "Connection refused" in found.err
+
+
+def test_an_edited_plan_file_with_a_seal_of_its_own_takes_nothing_of_others(workspace: Workspace) -> None:
+    """The seal has no key. What is not the plan's topology's stays, whatever the file allows; so does what apply judges anew."""
+    workspace.topology(f"J: {SMALL}", name="other")
+    workspace.apply()
+    (workspace.folder / "topologies" / "other.yaml").unlink()
+    workspace.topology(f"K: {SMALL}")
+    workspace.plan("--out", "plan.json")
+    flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url)
+    with Session(connect(flags, {}, workspace.folder)) as session:
+        space = NamespaceName.parse(workspace.namespace)
+        live = read_live(session.admin, session.client, Scope((space,), frozenset({"other"}), everything=True))
+    address = f"topic.{workspace.full('J')}"
+    file = workspace.folder / "plan.json"
+    plan = document.loads(file.read_text(), "plan.json")
+    doomed = Delete(live.objects[address].resource, About("other"))
+    edited = replace(
+        plan,
+        changes=(*plan.changes, doomed),
+        allowances=replace(plan.allowances, destroy=frozenset({address})),
+        fingerprints={**plan.fingerprints, address: fingerprint(address, live)},
+    )
+    file.write_text(document.dumps(edited))
+    refused = workspace.run("apply", "plan.json", code=4)
+    assert "another topology owns it [K410]" in refused.err
+    assert "J" in workspace.topics()

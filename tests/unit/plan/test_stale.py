@@ -8,7 +8,8 @@ import pytest
 
 from kodoctl.plan.inventory import ClusterIdentity, Found
 from kodoctl.plan.ledger import Ledger
-from kodoctl.plan.stale import other_cluster, staleness
+from kodoctl.plan.plan import fingerprint
+from kodoctl.plan.stale import of_others, other_cluster, staleness
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import (
     GrantResource,
@@ -150,3 +151,19 @@ def test_a_plan_made_before_the_first_apply_is_refused_after_it() -> None:
     [finding] = other_cluster(plan, "standalone", {"acme": "11"})
     assert "had no UUID yet when the plan was made, now 11" in finding.detail
     assert not list(other_cluster(plan, "standalone", {"acme": None}))
+
+
+@pytest.mark.parametrize("marker", ["trade", "bank", None])
+def test_a_plan_changes_nothing_of_a_topology_that_it_is_not_about(marker: str | None) -> None:
+    """Whatever the file says: its seal has no key, and who edits it writes one of his own."""
+    before = applied(wanted(topology("{J: {}, K: {}}")))
+    plan = planned(wanted(topology("{J: {}}")), before)
+    gone = {change.address for change in plan.changes if change.address.startswith("topic.")}
+    assert gone
+    there = changed(before, *[replace(before.objects[address], marker=marker) for address in gone])
+    edited = replace(plan, fingerprints={c.address: fingerprint(c.address, there) for c in plan.changes})
+    assert not list(staleness(edited, there))
+    found = list(of_others(edited, there))
+    assert {finding.code for finding in found} == (set() if marker == "trade" else {"K410"})
+    if marker != "trade":
+        assert f"belongs to {marker or 'nobody'}" in found[0].detail

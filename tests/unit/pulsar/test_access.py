@@ -103,7 +103,7 @@ def test_a_context_is_added_to_a_file_whose_comments_stay(tmp_path: Path, certif
         written = (tmp_path / "kodoctl.toml").read_text()
         assert written.startswith("# ours\n")
         assert "canary" not in written + text
-        assert f'oauth2_client_secret_file = "{tmp_path}/secret"' in written
+        assert 'oauth2_client_secret_file = "secret"' in written
         connection = connect(Flags(context="prod"), {"KODOCTL_CONFIG": "/nowhere"}, tmp_path)
         assert connection.oauth2 == OAuth2("https://i.example.org", "me", Secret("canary-of-the-file"))
         assert connection.tls == Tls(ca=certificates / "ca.pem")

@@ -15,6 +15,7 @@ from kodoctl.pulsar.connection import (
     connect,
     project_config,
     read_contexts,
+    readable,
     remove_context,
     use_context,
     user_config,
@@ -89,8 +90,99 @@ def test_a_contexts_token_does_not_go_to_another_broker_than_its_own(environ: di
 
 def test_a_token_of_the_environment_comes_as_text_or_as_a_file(environ: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "t").write_text("  from-file\n")
+    environ |= {"KODOCTL_ADMIN_URL": "http://other:8080"}
     assert _shown(_connect({**environ, "KODOCTL_TOKEN_FILE": str(tmp_path / "t")}))[2] == "from-file"
     assert _shown(_connect({**environ, "KODOCTL_TOKEN": "from-text\n"}))[2] == "from-text"
+    assert _shown(_connect({**environ, "KODOCTL_TOKEN": "t"}, admin_url="http://flag:1"))[2] == "t"
+
+
+SECRETS = [
+    {"KODOCTL_TOKEN": "mine"},
+    {"KODOCTL_OAUTH2_ISSUER": "https://i", "KODOCTL_OAUTH2_CLIENT_ID": "me", "KODOCTL_OAUTH2_CLIENT_SECRET": "s"},
+]
+
+
+@pytest.mark.parametrize("secret", SECRETS, ids=["token", "oauth2"])
+@pytest.mark.parametrize("broker", [{}, {"KODOCTL_BROKER_URL": "pulsar://mine:1"}], ids=["", "broker"])
+def test_credentials_of_the_environment_do_not_go_where_a_file_says(
+    environ: dict[str, str], tmp_path: Path, secret: dict[str, str], broker: dict[str, str]
+) -> None:
+    """A repository's kodoctl.toml chose where KODOCTL_TOKEN goes."""
+    folder = tmp_path / "work"
+    (folder / "kodoctl.toml").write_text('current = "x"\n[contexts.x]\nadmin_url = "http://evil.example:8080"\n')
+    found = _connect({**environ, **secret, **broker}, folder)
+    assert (found.admin_url, found.token, found.oauth2) == ("http://evil.example:8080", None, None)
+    assert "not to context x" in found.withheld
+    for more, flags in (({"KODOCTL_ADMIN_URL": "http://mine:1"}, {}), ({}, {"admin_url": "http://mine:1"})):
+        own = _connect({**environ, **secret, **broker, **more}, folder, **flags)
+        assert (own.token or own.oauth2) is not None
+        assert own.withheld == ""
+
+
+PROJECT = '[contexts.team]\nadmin_url = "http://team:1"\n'
+
+
+@pytest.mark.parametrize(
+    ("line", "refused"),
+    [
+        ('token_file = "~/.vault-token"', True),
+        ('token_file = "/etc/hostname"', True),
+        ('token_file = "../t"', True),
+        ('token_file = "link"', True),
+        ('oauth2_client_secret_file = "../t"\noauth2_issuer = "https://i"\noauth2_client_id = "c"', True),
+        ('tls_cert = "../t"\ntls_key = "../t"', True),
+        ('token_file = "t"', False),
+        ('token_file = "../work/t"', False),
+        ('tls_ca = "/etc/ssl/our.pem"', False),
+    ],
+)
+def test_a_projects_file_names_no_secret_outside_of_its_folder(
+    environ: dict[str, str], tmp_path: Path, line: str, refused: bool
+) -> None:
+    (tmp_path / "t").write_text("secret")
+    folder = tmp_path / "work"
+    (folder / "t").write_text("inside")
+    (folder / "link").symlink_to(tmp_path / "t")
+    (folder / "kodoctl.toml").write_text(f"{PROJECT}{line}\n")
+    if not refused:
+        assert "team" in read_contexts(environ, folder).by_name
+        return
+    with pytest.raises(KodoctlError) as caught:
+        read_contexts(environ, folder)
+    assert {finding.code for finding in caught.value.diagnostics} == {"K528"}
+    assert "leads out of" in caught.value.diagnostics[0].detail
+
+
+def test_a_projects_file_does_not_take_the_name_of_a_protected_context(environ: dict[str, str], tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    (folder / "kodoctl.toml").write_text(PROJECT.replace("team", "prod"))
+    with pytest.raises(KodoctlError, match="K528"):
+        read_contexts(environ, folder)
+    (folder / "kodoctl.toml").write_text(PROJECT.replace("team", "dev"))
+    assert read_contexts(environ, folder).by_name["dev"].admin_url == "http://dev:1"
+
+
+def test_ones_own_file_may_lie_in_the_folder_one_works_in(environ: dict[str, str]) -> None:
+    folder = Path(environ["KODOCTL_CONFIG"]).parent
+    (folder / "kodoctl.toml").write_text(f'{PROJECT}token_file = "/etc/hostname"\n')
+    assert "team" in read_contexts(environ, folder).by_name
+
+
+@pytest.mark.parametrize(
+    ("admin_url", "broker_url", "told"),
+    [
+        ("http://pulsar.example:8080", None, "http://pulsar.example:8080"),
+        ("https://pulsar.example:8443", "pulsar://pulsar.example:6650", "pulsar://pulsar.example:6650"),
+        ("https://pulsar.example:8443", "pulsar+ssl://pulsar.example:6651", ""),
+        ("http://127.0.0.1:8080", "pulsar://localhost:6650", ""),
+        ("http://[::1]:8080", None, ""),
+    ],
+)
+def test_a_token_that_others_on_the_way_can_read_is_told(admin_url: str, broker_url: str | None, told: str) -> None:
+    found = readable(Connection(admin_url, broker_url, Secret("t")))
+    assert (found.detail.startswith(told) if found else "") == bool(told) or not told
+    assert (found is not None) is bool(told)
+    assert readable(Connection(admin_url, broker_url)) is None
 
 
 @pytest.mark.parametrize("content", ["", "   ", "two words", "two\nlines", "umlaut-ä", "bell\x07"])
