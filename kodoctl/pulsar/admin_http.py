@@ -33,6 +33,7 @@ READ_TRIES: Final = 6
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _NO_TIME: Final = frozenset({429, 503})
 _MAX_REDIRECTS: Final = 5
+_ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited for already
 _HEADERS: Final = {"User-Agent": f"kodoctl/{__version__}", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
 
 
@@ -229,9 +230,8 @@ class HttpAdmin:
         parts = urlsplit(self._connection.admin_url)
         over_tls = parts.scheme == "https"
         try:
-            found = peer_at(
-                parts.hostname or "", parts.port or (443 if over_tls else 80), trust(None) if over_tls else None
-            )
+            port, context = parts.port or (443 if over_tls else 80), trust(None) if over_tls else None
+            found = peer_at(parts.hostname or "", port, context, within=_ASK_S)
         except OSError:  # a certificate that is not trusted among them, which is told as that
             return ""
         if found.protocol is Protocol.PULSAR:
