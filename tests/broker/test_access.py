@@ -364,7 +364,7 @@ def test_a_context_tells_what_may_be_done_and_which_right_is_missing(guarded: Gu
     guarded.as_("applier" if role == "super-user" else "planner")
     token = guarded.options[guarded.options.index("--token-file") + 1]
     places = guarded.options[:4]
-    added = run_main("context", "add", "tried", *places, "--token-file", token, "--project", "--replace")
+    added = run_main("context", "add", "tried", *places, "--token-file", token, "--replace")
     assert added.code == 0, added.text
     told = run_main("context", "test", "tried", "--namespace", guarded.namespace)
     assert told.code == 0, told.text

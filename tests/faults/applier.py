@@ -88,7 +88,8 @@ def _watch(steps: _Steps) -> None:
     """Names the steps: every write of the admin API, every entry of a journal, every lease."""
 
     def request(given: tuple[Any, ...]) -> str:
-        _, method, path, _, query, _ = given
+        _, request, query = given
+        method, path = request.method, request.path
         return "" if admin_http._only_reads(method, path) else f"{method} {path}{f' {sorted(query)}' if query else ''}"
 
     def entry(given: tuple[Any, ...]) -> str:

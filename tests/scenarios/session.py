@@ -124,7 +124,10 @@ _VOLATILE = (
     (re.compile(r"\b1[6-9]\d{11}\b"), "MOMENT"),
     (re.compile(r"(?<=since HEAD \()[0-9a-f]{8}\b"), "COMMIT"),
     (
-        re.compile(r"(?m)^[0-9a-f]{8}(?=  20)|(?<=undoes )[0-9a-f]{8}\b|(?<=apply of acme/trade, )[0-9a-f]{8}\b"),
+        re.compile(
+            r"(?m)^[0-9a-f]{8}(?=  20)|(?<=^  )[0-9a-f]{8}(?=, 20)|(?<=undoes )[0-9a-f]{8}\b|(?<=--id )[0-9a-f]{8}\b"
+            r"|(?<=apply of acme/trade, )[0-9a-f]{8}\b"
+        ),
         "APPLY-ID",
     ),
     (re.compile(r"\bby \S+@\S+ pid \d+"), "by WHO"),
