@@ -188,8 +188,18 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
 
 def test_over_a_quota_blocking_comes_before_pending() -> None:
     assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
-    spent = READY._replace(control=Control(blocking=3))
+    attempts = policy().waits[State.BLOCKING].attempts
+    last = READY._replace(control=Control(blocking=attempts - 1, reserved=NOW))
+    found = _move(decide(last, OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(found), found.control.blocking) == (("L1", "blocking"), attempts)
+    spent = READY._replace(control=Control(blocking=attempts, reserved=NOW))
     assert _place(decide(spent, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
+    early = READY._replace(
+        control=Control(blocking=attempts, reserved=NOW + 1)
+    )  # counts nothing: it may wait there again
+    assert _place(decide(early, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
+    beyond = READY._replace(control=Control(blocking=attempts + 1))
+    assert _place(decide(beyond, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
     no_blocking = policy(states=(State.PENDING,))
     assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
 
@@ -267,6 +277,8 @@ def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
 def test_a_message_running_in_circles_dies() -> None:
     hops = policy().max_hops
     assert hops == 3 + 2 + 2 + 3 + 16
+    last = _move(decide(READY._replace(control=Control(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
+    assert (last.target.state, last.control.hop) == ("ready", hops)
     decision = _move(decide(READY._replace(control=Control(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
     assert (decision.target.state, decision.control.reason) == ("dead", "too many moves")
 
@@ -301,6 +313,8 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
     ):
         assert isinstance(decide(message, outcome, ordered, NOW), Wait)
     assert _wait(decide(message, RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
+    assert _wait(decide(message, RetryAsked(400 * 86_400_000, "x"), ordered, NOW)).delay == ordered.horizon
+    assert _wait(decide(message, RetryAsked(-1, "x"), ordered, NOW)).delay == 0
     leave = policy(ordered=True, on_failure="leave")
     assert _place(decide(message, StateAsked(State.PENDING, "x"), leave, NOW)) == ("L1", "pending")
     assert isinstance(decide(message, OverRate(NOW + 60_000), leave, NOW), Wait)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kodoctl.errors import warning
+from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.approved import unapproved, with_reviewed_evidence
 from kodoctl.plan.changes import Adopt, Change, Delete, Forget
 from kodoctl.plan.inventory import ClusterIdentity, Found
@@ -67,12 +67,15 @@ def _of(verb: type[Change], plan: Plan) -> Change:
 def test_a_danger_that_nobody_saw_is_told_and_one_that_was_seen_may_have_grown() -> None:
     delete = _of(Delete, APPROVED)
 
-    def with_danger(detail: str) -> Plan:
-        about = replace(delete.about, dangers=(warning("K401", "data would go", detail),))
+    def with_danger(detail: str, severity: Callable[[str, str, str], Diagnostic] = warning) -> Plan:
+        about = replace(delete.about, dangers=(severity("K401", "data would go", detail),))
         return replace(APPROVED, changes=tuple(replace(c, about=about) if c is delete else c for c in APPROVED.changes))
 
     assert "at stake now, and not when it was approved: K401 3 messages" in _told(with_danger("3 messages"))
     assert unapproved(with_danger("5 messages"), with_danger("3 messages")) == ()
+    refused = with_danger("3 messages", error)
+    assert "at stake now, and not when it was approved: K401 3 messages" in _told(refused, with_danger("3 messages"))
+    assert unapproved(refused, refused) == ()
 
 
 def test_clients_that_the_reviewed_evidence_does_not_name_stay_out_of_it() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from kodoctl.plan.changes import Adopt, Forget, Update
 from kodoctl.plan.diff import with_namespaces
 from kodoctl.plan.inventory import Desired, Found
-from kodoctl.plan.ledger import Holding, Source
+from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.plan.ownership import claim
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import Foreign
@@ -352,8 +352,10 @@ def test_a_destroyed_topology_forgets_a_namespace_that_stays_and_deletes_one_tha
     gone = Desired((), None, {}, destroyed=frozenset({"trade"}))
     alone = applied(wanted(PLAIN))
     shared = applied(wanted(PLAIN, topology("{K: {}}", name="other")))
+    only_named = replace(alone, ledgers={HERE: {**alone.ledgers[HERE], "other": Ledger("other", HERE)}})
     stays = [
         with_namespaces(difference(gone, shared), gone.names, shared),
+        with_namespaces(difference(gone, only_named), gone.names, only_named),  # no topic of the other's keeps it
         with_namespaces(difference(gone, changed(alone, _topic(X))), gone.names, changed(alone, _topic(X))),
         with_namespaces(
             difference(gone, changed(alone, without=["namespace.acme/ns"])),

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -263,15 +264,23 @@ def test_a_foreign_host_is_refused_and_never_sees_the_token() -> None:
     assert not foreign.requests
 
 
-@pytest.mark.parametrize("target", ["https://127.0.0.1:1/x", "ftp://127.0.0.1/x", "//127.0.0.1/x", "/relative", ""])
+@pytest.mark.parametrize(
+    "target",
+    ["https://{own}/x", "ftp://{own}/x", "//{own}/x", "https://127.0.0.1:1/x", "//127.0.0.1/x", "/relative", ""],
+)
 def test_another_scheme_or_no_address_at_all_is_refused(target: str) -> None:
+    """On the allowed host as well, where nothing but the scheme keeps the token from going along."""
     with (
-        serving(lambda _: _redirect(target)) as server,
+        serving(lambda request: _redirect(target.format(own=request.headers["Host"]))) as server,
         _admin(server.url) as (admin, _),
         pytest.raises(ClusterError) as caught,
     ):
         admin.call("GET", "x")
-    assert caught.value.diagnostics[0].code == "K513"
+    [finding] = caught.value.diagnostics
+    to = urlsplit(target.format(own=server.host))
+    assert finding.code == "K513"
+    assert f"redirects to {to.scheme}://{to.netloc}, which is not a broker" in finding.detail
+    assert [request.path for request in server.requests] == ["/admin/v2/x"]
 
 
 @pytest.mark.parametrize("status", [301, 302, 303])

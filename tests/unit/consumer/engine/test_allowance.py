@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from consumer.engine.allowance import Allowance, allowance, beyond, within
+from consumer.engine.publications import jittered
 from consumer.envelope import Level, State
 from consumer.policy import JITTER, Policy, Waits
 from kodoctl.topology.policies import DelayedDelivery
@@ -41,6 +44,15 @@ def test_waits_and_their_jitter_stay_within_what_the_broker_keeps(longest: int, 
     assert within(of, allowed).horizon == horizon
     assert [code for code, _ in _told(of, allowed)] == (["K726"] if horizon < 60_000 else [])
     assert horizon <= 5_000 or not longest or horizon + JITTER <= longest
+
+
+def test_a_wait_of_up_to_five_seconds_has_no_jitter_and_a_longer_one_up_to_three_seconds() -> None:
+    rng = Random(1)
+    assert {jittered(due, 1_000, rng) for due in [6_000] * 50} == {6_000}
+    late = [jittered(6_001, 1_000, rng) or 0 for _ in range(50)]
+    assert len(set(late)) > 10
+    assert 6_001 <= min(late) <= max(late) < 6_001 + JITTER
+    assert jittered(None, 1_000, rng) is None
 
 
 def test_waits_that_are_cut_are_told_once_for_all_topics() -> None:

@@ -126,6 +126,16 @@ def test_one_tenant_may_be_passed_over() -> None:
     assert ring.take() is None
 
 
+def test_a_turn_that_was_passed_over_is_gone_with_what_was_left_of_it() -> None:
+    ring: TenantRing[str] = TenantRing()
+    for _ in range(6):
+        ring.push("a", "a", 3)
+        ring.push("b", "b")
+    assert ring.take() == "a"
+    assert ring.take(passing_over={"a"}) == "b"
+    assert [ring.take() for _ in range(4)] == ["a", "a", "a", "b"]
+
+
 def test_an_item_may_come_first() -> None:
     ring: TenantRing[int] = TenantRing()
     ring.push("a", 1)
