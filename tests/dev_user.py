@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from kodoctl.dev import process
 from tests.ports import unusual_ports
 
 VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 CACHE = platformdirs.user_cache_path("kodoctl")
 
 
@@ -84,6 +87,26 @@ def client(instance: dict, token: str | None = None) -> pulsar.Client:
 
 def alive(pid: int) -> bool:
     return process.identify(pid) is not None
+
+
+def listening(pid: int) -> dict[int, Address]:
+    """Ports that a process listens on, with the address of each, as the kernel says (Linux)."""
+    sockets = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed in the meantime
+            sockets.add(str(file.readlink()))
+    rows = [
+        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()
+    ]
+    own = [row[1] for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets]  # 0A: LISTEN
+    return {int(port, 16): _address(text) for text, _, port in (place.partition(":") for place in own)}
+
+
+def _address(text: str) -> Address:
+    """Of an address that the kernel writes as words of the machine's own byte order; IPv4 also where it is mapped."""
+    words = [int(text[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(text), 8)]
+    found = ipaddress.ip_address(b"".join(words))
+    return getattr(found, "ipv4_mapped", None) or found
 
 
 def until(condition, seconds: float = 60):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
@@ -12,6 +13,7 @@ from kodoctl.dev.tokens import ADMIN, SUPERUSERS
 
 MARK: Final = "narExtractionDirectory"
 _PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
+_LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
 
 
@@ -34,6 +36,9 @@ def packaged(name: str) -> str:
 def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | None = None) -> str:
     """`standalone.conf`. `bind` is the address listened on; clients are always told 127.0.0.1.
 
+    The storage has no authentication: it listens where the broker does, for else it would listen on every interface.
+    In a container (another `bind`) that is the container's own.
+
     `mark` goes where archives would be unpacked, and tells this broker from any other that might answer on its port.
     """
     settings = {**_common(), **_addresses(ports, bind), MARK: mark, **(_authentication(tokens) if tokens else {})}
@@ -53,6 +58,7 @@ def _addresses(ports: Ports, bind: str) -> Mapping[str, str]:
         "bindAddress": bind,
         "webServicePort": str(ports.admin),
         "brokerServicePort": str(ports.broker),
+        **({"listeningInterface": _LOOPBACK} if bind == HOST else {}),
     }
 
 

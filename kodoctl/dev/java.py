@@ -128,7 +128,7 @@ def arguments(feature: int, jars: Sequence[Path], *, scratch: Path, bookie_port:
     return [
         *options(feature, scratch),
         "-cp",
-        ":".join(str(jar) for jar in jars),
+        ":".join(("conf", *map(str, jars))),  # Java looks for conf/jndi.properties there
         MAIN_CLASS,
         *("--config", "conf/standalone.conf"),
         "--no-functions-worker",

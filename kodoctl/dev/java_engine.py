@@ -22,6 +22,8 @@ _ROOM: Final = 200_000_000
 """Bytes free below which a broker only starts to fail: it sets aside 16 MB at a time, and keeps a journal."""
 _JAVA_LOGGING: Final = "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n"
 """For the few libraries with a log of their own: their warnings on the console hide what matters."""
+_DNS: Final = "com.sun.jndi.dns.timeout.initial=1\ncom.sun.jndi.dns.timeout.retries=1\n"
+"""The storage asks a name server for the name of 127.0.0.1, and needs none: half a minute where no server answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class JavaEngine:
         write_private(folder.conf / "standalone.conf", settings)
         write_private(folder.conf / "log4j2.xml", conf.packaged("log4j2.xml"))
         write_private(folder.conf / "logging.properties", _JAVA_LOGGING)
+        write_private(folder.conf / "jndi.properties", _DNS)
         write_private(folder.conf / "java.args", arguments)
         with suppress(FileNotFoundError):
             (folder.logs / "broker.log").rename(folder.logs / "broker.log.before")

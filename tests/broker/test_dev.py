@@ -27,7 +27,7 @@ from kodoctl.dev.progress import Step, quiet
 from kodoctl.dev.settle import Asked
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
-from tests.dev_user import CACHE, VERSION, User, admin, alive, client, until
+from tests.dev_user import CACHE, VERSION, User, admin, alive, client, listening, until
 from tests.ports import unusual_ports
 
 pytestmark = pytest.mark.broker
@@ -80,6 +80,18 @@ def test_ready_means_ready(dev):
     assert admin(dev, "GET", "namespaces/public/default").status_code == 200
     assert admin(dev, "GET", "brokers/version").text.strip('"') == dev["version"] == versions.exact(VERSION)
     assert not dev["already"]
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="only Linux says it there")
+@pytest.mark.parametrize("which", ["dev", "closed"])
+def test_nobody_on_another_machine_reaches_any_port_of_it(user, which, request):
+    instance = request.getfixturevalue(which)
+    found = listening(instance["pid"])
+    record = json.loads((user.home / instance["name"] / "instance.json").read_text())
+    assert found.keys() >= set(record["ports"].values())
+    assert [f"{address}:{port}" for port, address in found.items() if not address.is_loopback] == []
+    # the storage asks for the name of where it listens: no answer must not be waited for
+    assert "dns.timeout" in (user.home / instance["name"] / "conf" / "jndi.properties").read_text()
 
 
 def test_undeclared_topics_are_not_made(dev):

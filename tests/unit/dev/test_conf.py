@@ -21,6 +21,7 @@ def test_addresses_of_the_instance_and_only_on_this_machine():
     assert found["webServicePort"] == "8081"
     assert found["brokerServicePort"] == "6651"
     assert found["bindAddress"] == found["advertisedAddress"] == "127.0.0.1"
+    assert found["listeningInterface"] in ("lo", "lo0")  # the storage, which knows no bindAddress
     assert found["narExtractionDirectory"] == "/x/tmp"
 
 
@@ -64,6 +65,7 @@ def test_tokens():
 def test_inside_a_container_it_listens_everywhere_and_is_still_reached_at_127_0_0_1():
     found = settings(conf.render(Ports(), "/x", bind="0.0.0.0"))
     assert found["bindAddress"] == "0.0.0.0"
+    assert "listeningInterface" not in found
     assert found["advertisedAddress"] == "127.0.0.1"
 
 

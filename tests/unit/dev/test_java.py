@@ -103,7 +103,7 @@ def test_what_the_broker_is_started_with():
     )
     assert parts[after:] == [
         "-cp",
-        "/jars/a.jar:/jars/b.jar",
+        "conf:/jars/a.jar:/jars/b.jar",
         "org.apache.pulsar.PulsarStandaloneStarter",
         "--config",
         "conf/standalone.conf",
