@@ -58,7 +58,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K022": Code("unknown topic", "Name one of the topics it lists."),
         "K023": Code("a picture on a terminal", "Name a file with --output."),
         "K024": Code("unknown git revision",
-                     "Name a branch, tag or commit that this clone has; CI may need a deeper fetch."),
+                     "Name a branch, tag or commit that this clone has, with its files; CI may need a deeper fetch, without a filter."),
         "K025": Code("git is needed", "Install git, or leave out --against."),
         "K026": Code("cannot be formatted", "Run `kodoctl lint` and mend the file first."),
         "K027": Code("matplotlib is missing", "Install `kodoctl[draw]`, or draw as Mermaid or DOT."),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -20,11 +20,14 @@ from kodoctl.topology.load import SourceFile, source_of
 from kodoctl.topology.payloads import PayloadFile, declared_payloads, payload_of
 
 TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds
-_SETTINGS: Final = {
-    "safe.bareRepository": "explicit",  # from git 2.38 on: files alone make no repository
-    "protocol.allow": "never",  # an object that is not there is fetched from nowhere, also not by a command
+_SETTINGS: Final = {"safe.bareRepository": "explicit"}  # from git 2.38 on: files alone make no repository
+_ENVIRONMENT: Final = {
+    "GIT_ALLOW_PROTOCOL": "",  # what is not there is fetched from nowhere, whatever a configuration or the shell allows
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_LITERAL_PATHSPECS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",
 }
-_ENVIRONMENT: Final = {"GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0"}
 
 
 class Revision:
@@ -42,24 +45,46 @@ class Revision:
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip() or f"git knows no commit {ref!r} there"
             raise _unknown(ref, folder, f"{said}\nFetch it first (in CI: a checkout with its history).")
-        self._top = top
+        self._top, self._ref, self._folder = top, ref, folder
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
-        """The file as it was, also where its folder is gone since; None if there was none."""
-        done = _git(self._top, "cat-file", "blob", self._named(path.parent.resolve() / path.name))
-        return done.stdout if done.returncode == 0 else None
+        """The file as it was, also where its folder is gone since; None if there was none. Raises UsageError where this clone
+        does not have it: what is not known is not absent.
+        """
+        place = path.parent.resolve() / path.name
+        blob = dict(self._listed(place)).get(self._inside(place))
+        return None if blob is None else self._asked("cat-file", "blob", blob)
 
     def below(self, folder: Path) -> list[Path]:
-        """Every `*.yaml` that was below a folder, sorted."""
-        done = _git(self._top, "ls-tree", "-r", "-z", "--name-only", "--full-tree", self._named(folder.resolve()))
-        names = os.fsdecode(done.stdout).split("\0") if done.returncode == 0 else []
-        return sorted(folder / name for name in names if name.endswith(".yaml"))
+        """Every `*.yaml` that was below a folder, sorted. Raises UsageError as `read` does."""
+        inside = self._inside(folder.resolve())
+        start = "" if inside == "." else f"{inside}/"
+        names = [name for name, _ in self._listed(folder.resolve()) if name.startswith(start)]
+        return sorted(folder / name.removeprefix(start) for name in names if name.endswith(".yaml"))
 
-    def _named(self, path: Path) -> str:
-        """How git names what was there at this commit; `path` without symbolic links on the way."""
-        inside = Path(os.path.relpath(path, self._top)).as_posix()
-        return f"{self.commit}:{'' if inside == '.' else inside}"
+    def _listed(self, path: Path) -> Iterator[tuple[str, str]]:
+        """(name, blob) of a file, or of everything below a folder; `path` without symbolic links on the way."""
+        inside = self._inside(path)
+        if inside.partition("/")[0] == "..":
+            return  # of another folder than the repository's
+        within = [] if inside == "." else ["--", inside]
+        for line in os.fsdecode(self._asked("ls-tree", "-r", "-z", "--full-tree", self.commit, *within)).split("\0"):
+            about, _, name = line.partition("\t")
+            if about.split(" ")[1:2] == ["blob"]:
+                yield name, about.split(" ")[2]
+
+    def _inside(self, path: Path) -> str:
+        return Path(os.path.relpath(path, self._top)).as_posix()
+
+    def _asked(self, *arguments: str) -> bytes:
+        """What git answers of this commit, which it knows: where it cannot say, the clone lacks a part of it."""
+        done = _git(self._top, *arguments)
+        if done.returncode != 0:
+            said = done.stderr.decode(errors="replace").strip()
+            advice = "A partial clone lacks files of earlier commits, and none is fetched here: clone without --filter."
+            raise _unknown(self._ref, self._folder, f"{said}\n{advice}")
+        return done.stdout
 
 
 def _unknown(ref: str, folder: Path, why: str) -> UsageError:

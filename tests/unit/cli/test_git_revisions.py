@@ -80,19 +80,22 @@ def test_files_that_are_a_bare_repository_run_nothing(
     assert not hostile.exists()
 
 
-@pytest.mark.parametrize("setting", ["safe.bareRepository", "protocol.allow", ""])
-def test_each_guard_is_enough_by_itself(hostile: Path, setting: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`_top` alone, and each setting alone where git is run in the folder itself."""
-    monkeypatch.setattr(module, "_SETTINGS", {k: v for k, v in module._SETTINGS.items() if k == setting})
-    monkeypatch.setattr(module, "_ENVIRONMENT", {})
-    if setting:
+@pytest.mark.parametrize("guard", ["safe.bareRepository", "GIT_ALLOW_PROTOCOL", ""])
+def test_each_guard_is_enough_by_itself(hostile: Path, guard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`_top` alone, and each setting alone where git is run in the folder itself; whatever the folder or the shell allows."""
+    with Path("topologies/config").open("a", encoding="utf-8") as config:
+        config.write('[protocol "file"]\n\tallow = always\n')
+    monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:ext")
+    for name in ("_SETTINGS", "_ENVIRONMENT"):
+        monkeypatch.setattr(module, name, {k: v for k, v in getattr(module, name).items() if k == guard})
+    if guard:
         monkeypatch.setattr(module, "_top", lambda folder: folder)
     with pytest.raises(UsageError, match="K024"):
         Revision("origin/main", Path("topologies"))
     assert not hostile.exists()
 
 
-def test_an_object_that_a_partial_clone_lacks_is_not_fetched() -> None:
+def test_an_object_that_a_partial_clone_lacks_is_not_fetched_and_not_taken_for_absent() -> None:
     write("topologies/trade.yaml")
     first = commit()
     git("config", "remote.origin.url", ".")
@@ -100,8 +103,28 @@ def test_an_object_that_a_partial_clone_lacks_is_not_fetched() -> None:
     git("config", "remote.origin.uploadpack", "touch canary; false")
     (blob,) = (line.split()[2] for line in git("ls-tree", "-r", first).splitlines())
     Path(".git/objects", blob[:2], blob[2:]).unlink()
-    assert Revision(first, Path("topologies")).read(Path("topologies/trade.yaml")) is None
+    with pytest.raises(UsageError, match="partial clone"):
+        Revision(first, Path("topologies")).read(Path("topologies/trade.yaml"))
     assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize("lacking", ["blob:none", "tree:0"])
+def test_a_payload_schema_that_broke_is_not_let_through_by_a_partial_clone(lacking: str) -> None:
+    """The check of a schema against the one before is not left out because the one before cannot be read."""
+    schema = b'{"type": "record", "name": "O", "fields": [{"name": "a", "type": "%s"}]}'
+    write("origin/topologies/trade.yaml", TOPOLOGY.replace(b"{}", b"{payload: {type: avro, schema: o.avsc}}"))
+    write("origin/topologies/o.avsc", schema % b"string")
+    os.chdir("origin")
+    commit()
+    git("config", "uploadpack.allowFilter", "true")
+    write("topologies/o.avsc", schema % b"long")
+    commit()
+    assert kodoctl("lint", "--against", "HEAD~1").code == 1
+    git("clone", "-q", f"--filter={lacking}", Path.cwd().as_uri(), "../partial")
+    os.chdir("../partial")
+    ran = kodoctl("lint", "--against", "HEAD~1")
+    assert (ran.code, "partial clone" in ran.err) == (64, True)
+    assert kodoctl("plan", "--admin-url", "http://127.0.0.1:9", "--against", "HEAD~1").code == 64
 
 
 def test_without_a_repository_the_error_says_where_it_looked(tmp_path: Path) -> None:
@@ -127,7 +150,9 @@ def test_files_and_folders_as_they_were() -> None:
     assert [revision.read(file) for file in found] == [b"two", b"one"]
     assert revision.below(Path()) == [Path("top.yaml"), *found]
     assert revision.read(Path("topologies/none.yaml")) is None
+    assert revision.read(Path("topologies")) is None
     assert revision.read(Path("../outside.yaml")) is None
+    assert revision.below(Path("..")) == []
     os.chdir("topologies")
     assert revision.read(Path("trade.yaml")) == b"one"
     assert set(Revision(first, Path()).below(Path())) == {Path("deep/ünï code.yaml"), Path("trade.yaml")}
