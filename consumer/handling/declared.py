@@ -13,6 +13,7 @@ from consumer.engine.desk import Runner
 from consumer.envelope import Duration, UnitError
 from consumer.handling.batches import Batching, BatchRunner, on_batches, on_batches_later
 from consumer.handling.middleware import Hooks, is_coroutine
+from consumer.handling.results import BatchResult, SingleResult, checked, checked_later
 from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.message import Check
 from consumer.payloads.reading import Payloads, model_of
@@ -132,12 +133,15 @@ class Handling:
         return self._surrounded(self.function, hooks, traces)
 
     def _surrounded(self, function: Callable[[Any], Any], hooks: Hooks, traces: Runs | None) -> Callable[[Any], Any]:
-        function = hooks.around(function, is_async=self.is_async)
-        if self.batching is not None:
+        batches = self.batching is not None
+        judge = (BatchResult if batches else SingleResult)(self.name)
+        function = checked_later(function, judge) if self.is_async else checked(function, judge)
+        function = hooks.around(function, is_async=self.is_async, batches=batches)
+        if batches:
             function = on_batches_later(function) if self.is_async else on_batches(function)
         if traces is None:
             return function
-        return traces.around(function, is_async=self.is_async, batches=self.batching is not None)
+        return traces.around(function, is_async=self.is_async, batches=batches)
 
     def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None) -> Runner:
         from consumer.processes.child import Job

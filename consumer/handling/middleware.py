@@ -9,10 +9,11 @@ from __future__ import annotations
 import inspect
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Literal
 
 from consumer.envelope import BrokenControlError, Control, Delivery, read_control
+from consumer.handling.results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from consumer.message import Check, Message
 from consumer.policy import Lane, Policy
 from kodoctl.errors import UsageError, error
@@ -77,16 +78,17 @@ class Hooks:
             message = Message[Any](delivery, lane, control, policy.tenant(delivery.properties, delivery.key), check)
             for hook in self._receive:
                 try:
-                    hook(message)
+                    refuse_unawaited(hook(message), _name(hook))
                 except Exception as problem:  # noqa: BLE001  # whatever users do there
                     self._complain(hook, problem)
 
     # ---- handled and decided
 
-    def around(self, function: Callable[[Any], Any], *, is_async: bool) -> Callable[[Any], Any]:
+    def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
         """The handler with everything around it."""
+        result = BatchResult if batches else SingleResult
         for hook in reversed(self._handle):
-            function = (_inside_later if is_async else _inside)(hook, function)
+            function = (_inside_later if is_async else _inside)(hook, function, result(_name(hook)))
         if not self._decide:
             return function
         return self._decided_later(function) if is_async else self._decided(function)
@@ -100,7 +102,7 @@ class Hooks:
                 raised = problem
             for hook in self._decide:
                 try:
-                    raised = _verdict(hook(message, raised), raised)
+                    raised = _verdict(hook, hook(message, raised), raised)
                 except Exception as problem:  # noqa: BLE001
                     self._complain(hook, problem)
             if raised is not None:
@@ -119,7 +121,7 @@ class Hooks:
             for hook in self._decide:
                 try:
                     answer = hook(message, raised)
-                    raised = _verdict(await answer if hasattr(answer, "__await__") else answer, raised)
+                    raised = _verdict(hook, await answer if hasattr(answer, "__await__") else answer, raised)
                 except Exception as problem:  # noqa: BLE001
                     self._complain(hook, problem)
             if raised is not None:
@@ -135,8 +137,9 @@ class Hooks:
             log.warning("middleware %s failed; the message goes its way", _name(hook), exc_info=problem)
 
 
-def _verdict(answer: Any, raised: BaseException | None) -> BaseException | None:
-    """What a hook made of it: an exception in its place, or (anything else) what it was."""
+def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseException | None:
+    """What a hook made of it: an exception in its place, or (anything else) what it was. Raises NotAwaitedError."""
+    refuse_unawaited(answer, _name(hook))
     return answer if isinstance(answer, BaseException) else raised
 
 
@@ -144,18 +147,19 @@ class NotHandledError(RuntimeError):
     """A middleware returned without calling the handler: that must not count as done. (To skip a message, raise Discard.)"""
 
 
-def _inside(hook: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _inside(hook: Callable[..., Any], function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
     def run(message: Any) -> Any:
         call = _Call(function)
-        return call.checked(hook, hook(message, call))
+        return call.checked(hook, hook(message, call), judge)
 
     return run
 
 
-def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
     async def run(message: Any) -> Any:
         call = _CallLater(function)
-        return call.checked(hook, await hook(message, call))
+        answer = hook(message, call)
+        return call.checked(hook, await answer if inspect.isawaitable(answer) else answer, judge)
 
     return run
 
@@ -174,22 +178,43 @@ class _Call:
         self.result = self.function(message)
         return self.result
 
-    def checked(self, hook: object, result: Any) -> Any:
+    def checked(self, hook: object, result: Any, judge: Judge) -> Any:
         """What came of it: of a hook that answers nothing what the handler did, or failures in a batch would count as done."""
+        if result is not None:
+            result = judge(result)
         if not self.called:
-            raise NotHandledError(_name(hook))
+            raise NotHandledError(self.missing(hook))
         return self.result if result is None else result
+
+    def missing(self, hook: object) -> str:
+        """What is told of a hook that did not let the handler run."""
+        return f"{_name(hook)} did not call the handler: to skip a message, raise Discard"
 
 
 class _CallLater(_Call):
-    """The same for coroutines."""
+    """The same for coroutines. `coroutine`: of the last call, awaited or not."""
 
-    __slots__ = ()
+    __slots__ = ("coroutine",)
 
-    async def __call__(self, message: Any) -> Any:
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__(function)
+        self.coroutine: Coroutine[Any, Any, Any] | None = None
+
+    def __call__(self, message: Any) -> Any:
+        self.coroutine = self._run(message)
+        return self.coroutine
+
+    async def _run(self, message: Any) -> Any:
         self.called = True
         self.result = await self.function(message)
         return self.result
+
+    def missing(self, hook: object) -> str:
+        """See _Call; a coroutine that it made and did not await is closed."""
+        if self.coroutine is None:
+            return super().missing(hook)
+        close(self.coroutine)
+        return f"{_name(hook)} did not await the handler: declare it async, and write await handle(message)"
 
 
 def is_coroutine(function: object) -> bool:

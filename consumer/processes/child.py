@@ -21,6 +21,7 @@ from multiprocessing.process import parent_process
 from typing import Any, Final, Protocol
 
 from consumer.handling.complaints import Complaints
+from consumer.handling.results import SingleResult, checked
 from consumer.message import Check, Message
 from consumer.outcomes import DONE, Failed, Outcome
 from consumer.payloads.reading import Payloads, model_of
@@ -75,6 +76,8 @@ def main(job: Job, line: socket.socket, cells: Cells, lock: AbstractContextManag
         job = replace(job, check=check)
     with suppress(OSError):  # the worker has let go: nobody is left to be told
         line.sendall(framed(("ready",)))
+        warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731
+        handler = checked(handler, SingleResult(f"{job.module}:{job.function}", warn))
         _Work(job, handler, known, line, cells, lock).run()
 
 

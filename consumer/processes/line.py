@@ -42,10 +42,11 @@ class Spans(Protocol):
 
 @dataclass(slots=True)
 class Ended:
-    """What came of messages: outcomes, and tracebacks for the log."""
+    """What came of messages: outcomes; tracebacks and warnings for the log."""
 
     outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
     traces: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -176,6 +177,8 @@ class Line:
                     self.ready = True
                 case ("broken", text):
                     self.broken = text
+                case ("warning", text):
+                    ended.warnings.append(text)
                 case ("outcome", sequence, values, trace):
                     self._done_before(sequence, ended)
                     if self._in_flight and self._in_flight[0][0] == sequence:

@@ -43,6 +43,7 @@ class ProcessRunner:
         self._lines: list[Line] = []
         self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere
         self._ended = Ended()
+        self._warned: set[str] = set()
         self._crashes = Crashes()
         self._any_crash = False  # identities cost something: they are asked for when there is a reason
         self._selector = selectors.DefaultSelector()
@@ -121,6 +122,9 @@ class ProcessRunner:
         ended, self._ended = self._ended, Ended()
         for trace in ended.traces:
             log.warning("handler failed in a process\n%s", trace)
+        for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
+            self._warned.add(text)  # each process tells of it once
+            log.warning("%s", text)
         if self._any_crash:
             for message, _ in ended.outcomes:
                 self._crashes.ended(message.effect)

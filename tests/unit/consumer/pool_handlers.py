@@ -68,3 +68,8 @@ async def later(message: Message) -> None:
 
 def two(message: Message, other: object) -> None:
     """One parameter too many."""
+
+
+def wrapped(message: Message) -> object:
+    """A plain function around an async one; `value`: one that returns what nobody asked for."""
+    return "billed" if message.text() == "value" else later(message)

@@ -115,6 +115,18 @@ def test_a_verdict_comes_back_as_it_was_raised_and_any_other_exception_by_its_na
     assert "pool_handlers.py" in caplog.text
 
 
+def test_what_a_handler_in_a_process_returns_is_judged_as_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    with pool(function="wrapped") as (runner, desk), caplog.at_level(logging.WARNING):
+        desk.give("later", *["value"] * 20)
+        runner.wake()
+        eventually(lambda: len(desk.ended) == 21)
+        outcomes = Counter(outcome for _, outcome in desk.ended)
+        assert outcomes == {Failed("NotAwaitedError"): 1, DONE: 20}
+        eventually(lambda: "which is ignored" in caplog.text)
+    assert "pool_handlers:wrapped returned a coroutine that nobody awaits" in caplog.text
+    assert caplog.text.count("pool_handlers:wrapped returned a value (str), which is ignored") == 1
+
+
 def test_a_message_is_the_same_in_a_process() -> None:
     control = Control(retrying=2, reason="ValueError", origin_id="9:9:9:9", hop=1)
     with pool(1) as (runner, desk):

@@ -1,0 +1,104 @@
+"""What a handler or a hook returned: None is done, an exception counts as raised, and work that nobody awaits has failed.
+
+A plain function around an async one returns a coroutine in which nothing has run: that must never count as done.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+log = logging.getLogger("kodo.consumer")
+Judge = Callable[[Any], Any]
+"""Takes what was returned, if it is not None; answers what counts of it. Raises NotAwaitedError, or a returned exception."""
+_REMEDY: Final = "declare it async, and await there what it calls"
+
+
+class NotAwaitedError(RuntimeError):
+    """A handler or hook returned work that nobody awaits: it must not count as done."""
+
+
+class SingleResult:
+    """Judges what handlers of one message return. Other values than None and True are ignored, with one warning."""
+
+    def __init__(self, name: str, warn: Callable[[str], object] = log.warning) -> None:
+        self._name, self._warn = name, warn
+        self._warned = False
+
+    def __call__(self, result: Any) -> None:
+        """See Judge."""
+        refuse_unawaited(result, self._name)
+        if isinstance(result, BaseException):
+            raise result
+        if result is not True and not self._warned:
+            self._warned = True
+            self._warn(
+                f"{self._name} returned a value ({type(result).__name__}), which is ignored: the message counts as done. "
+                "Return None; to have it tried again, moved or discarded, raise"
+            )
+
+
+class BatchResult:
+    """Judges what batch handlers return: one outcome for each message, which are looked at elsewhere."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, result: Any) -> Any:
+        """See Judge."""
+        refuse_unawaited(result, self._name)
+        outcomes: Iterable[Any] = ()
+        if isinstance(result, Mapping):
+            outcomes = result.values()
+        elif isinstance(result, Sequence) and not isinstance(result, str | bytes):
+            outcomes = result
+        if unawaited := [one for one in outcomes if _is_unfinished(one)]:
+            for one in unawaited:
+                close(one)
+            refuse_unawaited(unawaited[0], self._name)
+        return result
+
+
+def checked(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+    """The plain function with what it returns judged."""
+
+    def run(message: Any) -> Any:
+        result = function(message)
+        return None if result is None else judge(result)
+
+    return run
+
+
+def checked_later(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+    """The async function with what it returns judged."""
+
+    async def run(message: Any) -> Any:
+        result = await function(message)
+        return None if result is None else judge(result)
+
+    return run
+
+
+def refuse_unawaited(result: object, name: str) -> None:
+    """Raises NotAwaitedError for a coroutine, another awaitable or a generator, and closes it: Python would warn of it when
+    nobody can tell any more whose it was.
+    """
+    if _is_unfinished(result):
+        close(result)
+        raise NotAwaitedError(
+            f"{name} returned a {type(result).__name__} that nobody awaits, so its work is not done: {_REMEDY}"
+        )
+
+
+def close(result: object) -> None:
+    """Ends a coroutine or generator in which nothing runs; other awaitables are left alone: they may be somebody's task."""
+    if isinstance(result, Coroutine | Generator):
+        with suppress(Exception):  # its own clean-up may fail, where it had begun
+            result.close()
+
+
+def _is_unfinished(result: object) -> bool:
+    return inspect.isawaitable(result) or isinstance(result, Generator | AsyncGenerator)
