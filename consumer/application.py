@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from weakref import WeakSet
 
 from consumer.broker import Broker, Cluster
 from consumer.clock import SystemClock
@@ -42,7 +43,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kodo.consumer")
 H = TypeVar("H", bound=Callable[..., Any])
-_DECLARED = "__kodo_handling__"
+_DECLARED = "__kodo_declared__"
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What a handler's function was declared with, and the consumer it was declared on."""
+
+    handling: Handling
+    owner: Consumer
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +198,23 @@ class Consumer:
         return take
 
     def take_handler(self, function: Callable[..., Any]) -> None:
-        """A function that was declared elsewhere: as it was declared there, else as a plain handler. Raises UsageError."""
-        declared = getattr(function, _DECLARED, None)
-        self._handling = (declared if isinstance(declared, Handling) else Handling(function)).check()
+        """A function that was declared elsewhere: as it was declared there, with the middleware and settings of the consumer
+        that it was declared on; else as a plain handler. Raises UsageError, also where that consumer is of another
+        subscription.
+        """
+        declared = _declared(function)
+        if declared is None:
+            self._handling = Handling(function).check()
+            return
+        ours, theirs = (f"{one.policy.ground} {one.policy.subscription}" for one in (self, declared.owner))
+        if ours != theirs:
+            detail = (
+                f"{declared.handling.name} is the handler of {theirs}, not of {ours}: name what it is for, or name a function"
+                " without @consumer.handler"
+            )
+            raise UsageError(error("K763", "handler of another subscription", detail))
+        self._handling = declared.handling.check()
+        self._hooks, self.settings = declared.owner._hooks, declared.owner.settings  # noqa: SLF001  # of its own class
 
     @property
     def handling(self) -> Handling:
@@ -229,8 +252,9 @@ class Consumer:
 
     def _declare(self, function: H, handling: Handling) -> H:
         self._handling = handling.check()
-        with suppress(AttributeError, TypeError):  # objects with slots: then nobody else finds it
-            setattr(function, _DECLARED, handling)
+        with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
+            setattr(function, _DECLARED, _Declared(handling, self))
+        _WITH_HANDLERS.add(self)
         return function
 
     def lanes(self) -> list[str]:
@@ -346,6 +370,18 @@ class Consumer:
         on standard error. Several at once: `consumer.run_all`.
         """
         run_all(self, say=say)
+
+
+_WITH_HANDLERS: WeakSet[Consumer] = WeakSet()
+
+
+def _declared(function: Callable[..., Any]) -> _Declared | None:
+    """What a function was declared with, if it was."""
+    found = getattr(function, _DECLARED, None)
+    if isinstance(found, _Declared):
+        return found
+    owners = [(one.handling, one) for one in _WITH_HANDLERS if one.handling.function == function]
+    return _Declared(*owners[0]) if owners else None
 
 
 @lru_cache(maxsize=1_000)

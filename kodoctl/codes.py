@@ -357,6 +357,8 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K761": Code("cannot make folder", "Name a folder that can be written to."),
         "K762": Code("no traces can be made",
                      'Install the extra and set a tracer provider before the consumer starts, or say `traces = "auto"`.'),
+        "K763": Code("handler of another subscription",
+                     "Name the --topic and --subscription it is for, or a function that no Consumer has declared."),
         "K780": Code("order that cannot be followed", "Give the order as the detail says."),
         "K781": Code("orders cannot be read", "Look at the property `kodo-steer`; `kodo-consumer resume --all` removes it."),
         "K782": Code("orders change all the time", "Wait until others are done, then give the order again."),

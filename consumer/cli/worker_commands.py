@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from consumer.cli.wiring import Port, Topology, connects
+from consumer.handling.importing import load_handler
 from consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
@@ -151,24 +148,3 @@ def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> 
         detail = f"{loaded.source.name} has {', '.join(names) or 'none'}, not {subscription!r}"
         raise UsageError(error("K703", "no such subscription in the file", detail))
     return [(one, name) for one, name in pairs if subscription in (None, name)]
-
-
-def load_handler(text: str) -> Callable[..., Any]:
-    """`module:function`, looked for from the working folder on. Raises UsageError."""
-    module, _, name = text.partition(":")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = getattr(import_module(module), name) if module and name else None
-    except KodoctlError:  # of what the module itself loads
-        raise
-    except (ImportError, AttributeError) as problem:
-        raise UsageError(error("K718", "no such handler", f"{text}: {problem}")) from None
-    except (Exception, SystemExit) as problem:  # noqa: BLE001  # whatever a module does when it is imported
-        last = traceback.extract_tb(problem.__traceback__)[-1]
-        detail = f"{text}: {type(problem).__name__} in {last.filename}:{last.lineno}: {problem}"
-        raise UsageError(error("K718", "no such handler", detail)) from None
-    if not callable(found):
-        raise UsageError(error("K718", "no such handler", f"{text}: write MODULE:FUNCTION, for example app:bill"))
-    handler: Callable[..., Any] = found
-    return handler

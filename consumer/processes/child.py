@@ -21,6 +21,7 @@ from multiprocessing.process import parent_process
 from typing import Any, Final, Protocol
 
 from consumer.handling.complaints import Complaints
+from consumer.handling.importing import import_failure
 from consumer.handling.results import SingleResult, checked
 from consumer.message import Check, Message
 from consumer.outcomes import DONE, Failed, Outcome
@@ -87,7 +88,7 @@ def _found(job: Job) -> Callable[[Message], object]:
         for name in job.function.split("."):
             found = getattr(found, name)
     except BaseException as problem:
-        raise _NoHandlerError(traceback.format_exc()) from problem
+        raise _NoHandlerError(import_failure(problem)) from problem
     handler: Callable[[Message], object] = found
     return handler
 

@@ -41,6 +41,12 @@ async def bulk(messages: list[Message]) -> None:
     os.write(ledger, b"".join(b"bulk %s\\n" % message.data for message in messages))
 
 
+@consumer.middleware
+async def around(messages, handle):
+    await handle(messages)
+    os.write(ledger, b"".join(b"around %s\\n" % message.data for message in messages))
+
+
 @other.handler(process=2)
 def heavy(message: Message) -> None:
     os.write(ledger, b"heavy %s\\n" % message.data)
@@ -92,7 +98,7 @@ def test_batches_and_processes_share_a_command_and_only_who_kills_or_hangs_suffe
     runs = Counter((tmp_path / "ledger").read_bytes().split(b"\n")[:-1])
     assert runs.pop(b"heavy 13") == 3
     assert runs.pop(b"heavy 17") == 2, "once, and once more after its wait"
-    expected = {b"%s %d" % (who, number) for who in (b"bulk", b"heavy") for number in range(2_000)}
+    expected = {b"%s %d" % (who, number) for who in (b"bulk", b"around", b"heavy") for number in range(2_000)}
     assert set(runs) == expected - {b"heavy 13", b"heavy 17"}
-    assert set(runs.values()) == {1}, "nobody else ran twice"
+    assert set(runs.values()) == {1}, "nobody else ran twice, and middleware is kept"
     assert said.count("received ") == 2, "each tells what it did"

@@ -10,8 +10,8 @@ import pytest
 
 import consumer
 from consumer import Consumer
-from consumer.cli.worker_commands import load_handler
 from consumer.engine.desk import Runner
+from consumer.handling.importing import load_handler
 from consumer.handling.middleware import Hooks
 from consumer.handling.runners import LoopRunner, ThreadRunner
 from consumer.settings import Settings, read_settings

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from consumer import Consumer
 from consumer.cli.main import main
-from consumer.cli.worker_commands import _subscriptions
+from consumer.cli.worker_commands import _consumers, _subscriptions
 from consumer.routes import load
+from consumer.testing import Harness
 from kodoctl.errors import UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 
@@ -95,6 +98,79 @@ def test_everything_wrong_with_several_handlers_is_said_at_once(
     assert "fails:bill: ZeroDivisionError in" in said
     assert "orders has billing, audit-log, not 'nobody'" in said
     assert "several:stream is a generator" in said
+
+
+OWN = """
+from dataclasses import replace
+
+from consumer import Consumer, Message
+
+consumer = Consumer.load("t.yaml", topic="orders", subscription="billing")
+consumer.settings = replace(consumer.settings, drain_timeout=1_234)
+seen = []
+
+
+class Shop:
+    __slots__ = ()
+
+    def bill(self, message):
+        seen.append("bill")
+
+
+@consumer.handler
+def bill(message: Message) -> None:
+    seen.append("bill")
+
+
+@consumer.middleware
+def around(message: Message, handle) -> None:
+    seen.append("before")
+    handle(message)
+
+
+other = Consumer.load("t.yaml", topic="shipments", subscription="tracking")
+ship = other.handler(Shop().bill)
+other.middleware(around)
+
+
+def plain(message: Message) -> None:
+    seen.append("plain")
+"""
+
+
+def _loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *wanted: str) -> tuple[list[Consumer], ModuleType]:
+    path = write(tmp_path, DOUBLE)
+    name = f"own_{tmp_path.name.replace('-', '_')}"
+    (tmp_path / f"{name}.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    parts = [one.split() for one in wanted]
+    found = _consumers(path, [(topic, sub, f"{name}:{handler}") for topic, sub, handler in parts], {})
+    return found, sys.modules[name]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [
+        ("orders billing bill", ["before", "bill"]),
+        ("shipments tracking ship", ["before", "bill"]),
+        ("orders audit-log plain", ["plain"]),
+    ],
+    ids=["function", "method", "declared by nobody"],
+)
+def test_a_handler_named_in_a_command_keeps_what_its_consumer_has_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, seen: list[str]
+) -> None:
+    (consumer,), app = _loaded(tmp_path, monkeypatch, wanted)
+    assert consumer.settings.drain_timeout == (1_234 if "billing" in wanted else 30_000)
+    harness = Harness(consumer)
+    harness.send(b"x")
+    harness.run()
+    assert app.seen == seen
+
+
+def test_a_handler_of_another_subscription_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UsageError, match=r"K763.*:bill is the handler of orders billing, not of orders audit-log"):
+        _loaded(tmp_path, monkeypatch, "orders audit-log bill")
 
 
 def test_options_that_do_not_match_are_refused(

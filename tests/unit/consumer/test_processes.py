@@ -194,13 +194,15 @@ def test_large_messages_pass_the_pipe() -> None:
 
 def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
     for module, function, why in (
-        ("tests.unit.consumer.broken_pool_handlers", "handle", "no licence on this machine"),
+        ("tests.unit.consumer.broken_pool_handlers", "handle", "broken_pool_handlers.py:6: no licence on this machine"),
         (MODULE, "missing", "has no attribute 'missing'"),
     ):
         runner = ProcessRunner(Job(module, function, policy().lanes, None), 2, 60.0)
         with pytest.raises(KodoctlError, match=r"K751") as raised:
             runner.launch()
         assert why in str(raised.value)
+        assert "Traceback" not in str(raised.value)
+        assert "processes/child.py" not in str(raised.value), "our own lines help nobody"
         assert runner._lines == []
 
 
