@@ -22,7 +22,7 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.show import say_folded
 from kodoctl.cli.spark_bar import Bar
 from kodoctl.cli.wiring import Target, connects
@@ -45,7 +45,7 @@ def audit(
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "audit of what was landed")
-    settings = spark_settings(master, conf)
+    settings, keys = spark_settings(master, conf), signing_keys()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
     from kodoctl.pipeline.jobs.judging import judge_landing
@@ -58,7 +58,7 @@ def audit(
     must_hold(place, typed(topology, env, landing))
     at = read_at(place.manifests())
     with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
-        judged = judge_landing(spark, place, expansion, admin, ledger)
+        judged = judge_landing(spark, place, expansion, admin, ledger, keys)
     found = {"run": run, "read_at": at, **judged}
     if output is Format.JSON:
         say(json.dumps(found, indent=2))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,7 +12,6 @@ from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
     MAX_AGE,
-    SIGNING_KEYS,
     Asked,
     Attempt,
     HashOption,
@@ -40,6 +38,7 @@ from kodoctl.cli.recall_options import (
     Topic,
     Where_,
     family_in,
+    signing_keys,
 )
 from kodoctl.cli.spark_bar import STARTS, Bar, tell_folded
 from kodoctl.cli.wiring import Target, connects
@@ -140,10 +139,8 @@ def apply(
 
     def helped(attempt: Attempt) -> Helpers:
         from kodoctl.pipeline.jobs.sending import Sending
-        from kodoctl.pulsar.access import Secret
 
         bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
-        keys = os.environ.get(SIGNING_KEYS)
         return Sending(
             attempt.plan,
             attempt.session.connection,
@@ -153,7 +150,7 @@ def apply(
             attempt.orders,
             lambda: bar.session(settings),
             bar.tell,
-            None if keys is None else Secret(keys, variable=SIGNING_KEYS),
+            signing_keys(),
             attempt.largest,
         )
 

@@ -26,7 +26,7 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.recall_options import LEDGER, LedgerOption
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_bar import Bar
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, error
@@ -62,7 +62,7 @@ def report(
     run = new_run()
     bar = Bar(output)
     bar.begin(run, "report on what was landed")
-    settings = spark_settings(master, conf)
+    settings, keys = spark_settings(master, conf), signing_keys()
     check_drawable()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
@@ -77,7 +77,7 @@ def report(
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
     with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
-        facts = gather(spark, place, expansion, admin, ledger)
+        facts = gather(spark, place, expansion, admin, ledger, keys)
     about = About(
         run=run,
         made_at=int(time.time() * 1000),

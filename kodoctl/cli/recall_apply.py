@@ -21,7 +21,7 @@ from kodoctl.cli.apply_flow import Approval, ask, confirm
 from kodoctl.cli.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text
-from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in
+from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from kodoctl.topology.signing import Signer
     from kodoctl.topology.units import Duration
 
-SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"
 MAX_AGE = "7d"
 _TELL_EVERY = 2.0  # seconds between two lines of progress
 
@@ -169,14 +168,10 @@ def _check_age(plan: RecallPlan, most: Duration) -> None:
 
 
 def _signer() -> Signer | None:
-    """The keys that workers have, from the same variable."""
     from kodoctl.topology.signing import Signer
 
-    given = os.environ.get(SIGNING_KEYS)
-    try:
-        return Signer.parse(given) if given is not None else None
-    except ValueError as problem:
-        raise UsageError(error("K502", "cannot read configuration", f"{SIGNING_KEYS}: {problem}")) from None
+    keys = signing_keys()
+    return Signer.parse(keys.reveal()) if keys is not None else None
 
 
 def _read(file: str) -> RecallPlan:

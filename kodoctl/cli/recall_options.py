@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,11 +12,13 @@ from kodoctl.cli.options import Format
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.pulsar.access import Secret
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.targets import Family
     from kodoctl.topology.load import LoadedTopology
 
 LEDGER = ".kodoctl/recall"
+SIGNING_KEYS = "KODO_CONSUMER_SIGNING_KEYS"
 
 
 File = Annotated[
@@ -49,6 +52,21 @@ LedgerOption = Annotated[
     typer.Option("--ledger", help="The book of recalls: a Delta table in a folder or an object store.", metavar="PATH"),
 ]
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
+
+
+def signing_keys() -> Secret | None:
+    """The keys that workers and producers have, from the same variable. Raises UsageError."""
+    from kodoctl.pulsar.access import Secret
+    from kodoctl.topology.signing import Signer
+
+    given = os.environ.get(SIGNING_KEYS)
+    if given is None:
+        return None
+    try:
+        Signer.parse(given)
+    except ValueError as problem:
+        raise UsageError(error("K502", "cannot read configuration", f"{SIGNING_KEYS}: {problem}")) from None
+    return Secret(given, variable=SIGNING_KEYS)
 
 
 def family_in(

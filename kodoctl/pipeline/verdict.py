@@ -131,7 +131,8 @@ class Tally:
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them, those
-    that the producer had told were sent, and had the time to take back; of the others nobody knows.
+    that the producer had told were sent, and had the time to take back; `unsigned`: those that only a mark says so of whose
+    signature was not verified; of the others nobody knows.
     """
 
     topic: str
@@ -140,6 +141,7 @@ class Gap:
     missing: int
     told: int
     firm: bool = True  # the partition was read completely, from its creation on
+    unsigned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +284,11 @@ def _of_gaps(gaps: Iterable[Gap]) -> Iterator[Reason]:
         elif gap.told:
             text = f"{where}: {gap.told:,} numbers are missing, and the partition was not read completely"
             yield _doubt("producer", text)
-        if rest := gap.missing - gap.told:
+        if gap.unsigned:
+            text = f"{where}: {gap.unsigned:,} numbers are missing, by marks whose signature was not verified"
+            advice = "forged, or made with a key that KODO_CONSUMER_SIGNING_KEYS does not have here"
+            yield _doubt("unsigned mark", f"{text}: {advice}")
+        if rest := gap.missing - gap.told - gap.unsigned:
             text = f"{where}: {rest:,} numbers are missing that the producer may still give up, or died over"
             yield _doubt("producer", text)
 

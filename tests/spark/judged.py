@@ -26,12 +26,14 @@ AUDITED = TOPOLOGY.replace("work: {{", "work: {{audit: true, ").replace(
     "topics:", "defaults: {{partitions: 1}}\ntopics:", 1
 )
 SENDER = """
+import os
 import sys
 
 from consumer import Producer
 
 file, admin, broker, count = sys.argv[1:]
-with Producer.load(file, topic="jobs", admin_url=admin, broker_url=broker, environ={}) as producer:
+keys = {name: os.environ[name] for name in os.environ.keys() & {"KODO_CONSUMER_SIGNING_KEYS"}}
+with Producer.load(file, topic="jobs", admin_url=admin, broker_url=broker, environ=keys) as producer:
     for number in range(int(count)):
         producer.post(b"1", properties={"uid": "u1"})
 """
@@ -69,7 +71,7 @@ class Judged(Setting):
     def verdict(self):
         admin = HttpAdmin(Connection(admin_url=self.broker.admin_url, broker_url=self.broker.broker_url))
         try:
-            return judge_landing(self.spark, self.landing, self.expansion, admin, str(self.folder / "recalls"))
+            return judge_landing(self.spark, self.landing, self.expansion, admin, str(self.folder / "recalls"), None)
         finally:
             admin.close()
 

@@ -6,11 +6,13 @@ from collections import defaultdict
 
 import pytest
 
+from kodoctl.pipeline.jobs.signatures import genuine
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.transforms.bookings import LETTERS, weighed
 from kodoctl.pipeline.transforms.places import LANES, hops, places
 from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
 from kodoctl.pipeline.verdict import Evidence, Fate, Stray, judge
+from kodoctl.pulsar.access import Secret
 from tests.spark import disasters, world
 
 FATES = list(Fate)
@@ -33,8 +35,10 @@ def found(spark):
     missing = {row.family: row.missing for row in missing_records(transitions, lanes).collect()}
     forged = {row.family: row.contradictions for row in contradictions(transitions, lanes).collect()}
     gaps = defaultdict(list)
-    for row in producer_gaps(events).collect():
-        gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.told))
+    for keys in {one.keys for one in worlds}:
+        numbered = events.where(events["msg_topic"].isin([w.topic("ready") for w in worlds if w.keys == keys]))
+        for row in producer_gaps(numbered, genuine(Secret(keys)) if keys else None).collect():
+            gaps[row.msg_topic].append((row.seq_partition, row.seq_run, row.missing, row.told, row.claimed))
     astray = defaultdict(list)
     for row in strays(events, lanes).collect():
         astray[row.msg_topic].append(Stray(*row))

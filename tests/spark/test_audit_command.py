@@ -6,9 +6,11 @@ import shutil
 
 import pytest
 
+from kodoctl.topology.control import SEQ
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import State
+from kodoctl.topology.numbering import NOBODY
 from tests.spark.traffic import BEGIN, Traffic
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
@@ -55,6 +57,24 @@ def test_loss_and_doubt_are_exit_codes_and_every_run_has_its_id(spark, workspace
     told = judge.audits(_one_record_less, 6)
     run = told.err.split()[1].rstrip(":")
     assert told.out.splitlines()[-1] == f"run: {run}"
+
+
+def test_with_the_keys_of_the_platform_a_strangers_mark_proves_no_loss(spark, workspace, monkeypatch):
+    def marked(traffic):
+        count = {"seq_run": "f" * 15, "seq_partition": 0, "seq_high": 9, "seq_end": True}
+        traffic.done(3, "eve", for_subscription=NOBODY, size=0, properties={SEQ: f"{'f' * 15}:0:high=9:end"}, **count)
+
+    judge = Judge(workspace)
+    monkeypatch.setenv("KODO_CONSUMER_SIGNING_KEYS", "short")
+    refused = judge.audits(marked, 64)
+    assert "KODO_CONSUMER_SIGNING_KEYS: key 1 has fewer than 16 characters" in " ".join(refused.err.split())
+    monkeypatch.setenv("KODO_CONSUMER_SIGNING_KEYS", "a key of many characters")
+    # Spark was started without it here: a key travels by its variable's name, never as text.
+    unset = judge.audits(marked, 1)
+    assert "KODO_CONSUMER_SIGNING_KEYS is not set where it is needed" in " ".join(unset.err.split())
+    monkeypatch.setitem(spark.sparkContext.environment, "KODO_CONSUMER_SIGNING_KEYS", "a key of many characters")
+    found = judge.audits(marked, 6, "--format", "json").json()
+    assert [one["kind"] for one in found["reasons"]] == ["unsigned mark"]
 
 
 @pytest.mark.full

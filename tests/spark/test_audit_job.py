@@ -9,9 +9,13 @@ import pytest
 
 from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pulsar.access import Secret
+from kodoctl.topology.control import FOR, SEQ
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import HOLDER
+from kodoctl.topology.numbering import NOBODY
+from kodoctl.topology.signing import Signer
 
 FILE = """
 version: 1
@@ -118,6 +122,32 @@ def test_from_tables_to_a_document(spark, tmp_path):
     removed.events.createOrReplaceTempView("events")
     removed.transitions.createOrReplaceTempView("transitions")
     assert [spark.sql(query).count() for query in found["sql"]] == [1, 1, 1, 1]
+
+
+def test_marks_of_producers_who_sign_prove_a_loss_to_who_has_the_keys_and_a_doubt_to_others(spark, tmp_path):
+    file = tmp_path / "trade.yaml"
+    file.write_text(FILE, encoding="utf-8")
+    expansion = expand(load_topology(str(file)))
+    count = {"seq_run": "0" * 15, "seq_partition": 0}
+    said = {SEQ: f"{'0' * 15}:0:high=3:end", FOR: NOBODY}
+    signed = Signer(["the key of the platform"]).signed(READY, b"", said)
+    mark = event(
+        READY, "ready", 2, **count, seq_high=3, seq_end=True, for_subscription=NOBODY, size=0, properties=signed
+    )
+    found = tables(spark, 4)
+    numbered = [event(READY, "ready", entry, **count, seq_number=entry + 1) for entry in range(2)]
+    found = replace(found, events=frame(spark, EVENTS, [*numbered, mark]))
+
+    def reasons(keys):
+        told = audit(spark, found, expansion, keys=keys)["reasons"]
+        return [(one["proves"], one["text"]) for one in told if "producer run" in one["text"]]
+
+    run = f"{READY}-partition-0, producer run {'0' * 15}"
+    assert reasons(Secret("the key of the platform")) == [("loss", f"{run}: 1 message sent and stored nowhere")]
+    [(proves, text)] = reasons(None)
+    assert proves == "inconclusive"
+    assert text.startswith(f"{run}: 1 numbers are missing, by marks whose signature was not verified")
+    assert "KODO_CONSUMER_SIGNING_KEYS" in text
 
 
 def test_what_a_run_landed_that_was_cut_short_says_nothing_of_clocks(spark, tmp_path):

@@ -7,13 +7,17 @@ from datetime import UTC, datetime
 from itertools import count
 
 from kodoctl.pipeline.verdict import Gap, Part, Tally
+from kodoctl.topology.control import FOR, SEQ
+from kodoctl.topology.numbering import NOBODY
+from kodoctl.topology.signing import Signer
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000
 LAST = 99  # entry up to which every lane was read
 EVENTS = """msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, mid string, kodo_id string,
   state string, hop int, recall string, for_subscription string, seq_run string, seq_partition int, seq_number bigint,
-  seq_high bigint, seq_void array<struct<first: bigint, last: bigint>>, seq_end boolean, publish_ts timestamp"""
+  seq_high bigint, seq_void array<struct<first: bigint, last: bigint>>, seq_end boolean, publish_ts timestamp, size bigint,
+  properties map<string,string>"""
 TRANSITIONS = """worker_run string, number bigint, topic string, subscription string, msg_topic string, id string, identity string, hop int,
   event string, rule string, target_topic string, target_id string"""
 _numbers = count()
@@ -48,6 +52,7 @@ class World:
     others: tuple = ()  # further subscriptions of the ready topic
     firm: bool = True
     skew: int = 0
+    keys: str = ""  # what producers sign with, and the audit knows
 
     def __post_init__(self):
         self.family = next(_numbers)
@@ -74,7 +79,7 @@ class World:
                 "kodo_id": identity if identity != mid else None, "state": state, "hop": found.hop, "recall": None,
                 "for_subscription": None, "seq_run": None, "seq_partition": None, "seq_number": None, "seq_high": None,
                 "seq_void": None, "seq_end": None,
-                "publish_ts": datetime.fromtimestamp((NOW - age) / 1000, UTC),
+                "publish_ts": datetime.fromtimestamp((NOW - age) / 1000, UTC), "size": 1, "properties": {},
             } | columns  # fmt: skip
             self.events.append(row)
         return found
@@ -105,16 +110,20 @@ class World:
         """A message with a producer's number, done."""
         return self.done(seq_run=f"{self.name}-p", seq_partition=0, seq_number=number, **columns)
 
-    def mark(self, high, void=(), *, end=False):
-        """A producer's mark, skipped by the worker."""
+    def mark(self, high, void=(), *, end=False, by="", run="p", of="", **columns):
+        """A mark, skipped by the worker. `by`: the key it is signed with; `of`: a state, for whose topic it was signed."""
         ranges = [{"first": first, "last": last} for first, last in void]
+        properties = {SEQ: f"{high} {ranges} {end}", FOR: NOBODY}
+        if by:
+            properties = Signer([by]).signed(self.topic(of or "ready"), b"", properties)
         message = self.store(
-            for_subscription="(mark)",
-            seq_run=f"{self.name}-p",
+            for_subscription=NOBODY,
+            seq_run=f"{self.name}-{run}",
             seq_partition=0,
             seq_high=high,
             seq_void=ranges,
             seq_end=end,
+            **{"size": 0, "properties": properties, **columns},
         )
         self.record(message, "skipped")
 
@@ -161,5 +170,5 @@ class World:
     def tally(self, fates, missing, contradictions):
         return Tally(self.name, "billing", self.mode, fates, missing, contradictions)
 
-    def gap(self, partition, run, missing, told):
-        return Gap(self.topic("ready"), partition, run, missing, told, self.firm)
+    def gap(self, partition, run, missing, told, claimed):
+        return Gap(self.topic("ready"), partition, run, missing, told, self.firm, claimed - told)

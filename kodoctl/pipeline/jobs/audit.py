@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kodoctl.pipeline.jobs.signatures import genuine
 from kodoctl.pipeline.lanes import Ground, Key, read_tables, survey
 from kodoctl.pipeline.session import small_table
 from kodoctl.pipeline.told import SAMPLES, Finding, document
 from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
 from kodoctl.pipeline.transforms.bookings import LETTERS, WEIGHED, weighed
 from kodoctl.pipeline.transforms.places import LANES, hops, places
-from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
+from kodoctl.pipeline.transforms.records import (
+    contradictions,
+    missing_records,
+    overview,
+    producer_gaps,
+    signing_topics,
+    strays,
+)
 from kodoctl.pipeline.verdict import Evidence, Fate, Gap, Stray, Tally, judge
+from kodoctl.pulsar.access import Secret
 from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:
@@ -57,17 +66,18 @@ class Tables:
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What became of every place, kept for several questions. `verdicts`: kodoctl.pipeline.transforms.audit.judged; `lanes`:
-    kodoctl.pipeline.transforms.places.LANES, the rows of `ground` as a table.
+    kodoctl.pipeline.transforms.places.LANES, the rows of `ground` as a table. `keys`: those that producers sign with.
     """
 
     tables: Tables
     ground: Ground
     lanes: DataFrame
     verdicts: DataFrame
+    keys: Secret | None = None
 
     def document(self) -> dict[str, Any]:
         """That of kodoctl.pipeline.told."""
-        evidence = _evidence(self.tables, self.ground, self.lanes, self.verdicts)
+        evidence = _evidence(self)
         found = [Finding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
         return document(judge(evidence), evidence, found)
 
@@ -80,9 +90,11 @@ def judging(
     *,
     letters: Iterable[Letter] = (),
     stored_from: Mapping[Key, int] | None = None,
+    keys: Secret | None = None,
 ) -> Iterator[Judged]:
     """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue each
-    other for certain while it is not behind them.
+    other for certain while it is not behind them. `keys`: signing keys of the platform; with them only signed marks of
+    producers are believed.
     """
     ground = _surveyed(tables, expansion, stored_from or {})
     lanes = small_table(spark, ground.lanes, LANES)
@@ -91,7 +103,7 @@ def judging(
     settled = weighed(booked, tables.events).persist() if known_letters else booked
     known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
     try:
-        yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)))
+        yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
     finally:
         known.unpersist()
         settled.unpersist()
@@ -104,9 +116,10 @@ def audit(
     *,
     letters: Iterable[Letter] = (),
     stored_from: Mapping[Key, int] | None = None,
+    keys: Secret | None = None,
 ) -> dict[str, Any]:
     """The document of kodoctl.pipeline.told; parameters as those of `judging`."""
-    with judging(spark, tables, expansion, letters=letters, stored_from=stored_from) as found:
+    with judging(spark, tables, expansion, letters=letters, stored_from=stored_from, keys=keys) as found:
         return found.document()
 
 
@@ -127,15 +140,17 @@ def _rows(table: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict(recursive=True) for row in table.collect()]
 
 
-def _evidence(tables: Tables, ground: Ground, lanes: DataFrame, verdicts: DataFrame) -> Evidence:
+def _evidence(of: Judged) -> Evidence:
+    tables, ground, lanes = of.tables, of.ground, of.lanes
     fates: dict[int, dict[Fate, int]] = defaultdict(dict)
-    for row in tallied(messages(verdicts)).collect():
+    for row in tallied(messages(of.verdicts)).collect():
         fates[row["family"]][_FATES[row["rank"]]] = row["messages"]
     missing = {row["family"]: row for row in missing_records(tables.transitions, lanes).collect()}
     doubled = any(row["repeats"] for row in missing.values())
     forged = contradictions(tables.transitions, lanes).collect() if doubled else []
     contradicted = {row["family"]: row["contradictions"] for row in forged}
-    gaps = producer_gaps(tables.events).collect()
+    gaps = producer_gaps(tables.events, genuine(of.keys) if of.keys else None).collect()
+    unverified = _unverified(tables.events, gaps) if of.keys is None else frozenset()
     newest, unnumbered = overview(tables.events).collect()[0]
     read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
     tallies = [
@@ -153,7 +168,7 @@ def _evidence(tables: Tables, ground: Ground, lanes: DataFrame, verdicts: DataFr
     return Evidence(
         parts=ground.parts,
         tallies=tuple(tallies),
-        gaps=tuple(_gap(row, ground) for row in gaps if row["missing"]),
+        gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
         skew=max(0, (newest or 0) - max(read_at, tables.landed_at)) if read_at else 0,
         unnumbered=unnumbered,
         numbered_twice=sum(row["repeats"] for row in gaps),
@@ -161,10 +176,19 @@ def _evidence(tables: Tables, ground: Ground, lanes: DataFrame, verdicts: DataFr
     )
 
 
-def _gap(row: Row, ground: Ground) -> Gap:
+def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
+    """Topics whose producers sign, and whose marks would prove a loss: without keys nobody knows which of them are theirs. Asked
+    only then, as properties are much to read.
+    """
+    topics = sorted({row["msg_topic"] for row in gaps if row["told"]})
+    return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()
+
+
+def _gap(row: Row, ground: Ground, unverified: Container[str]) -> Gap:
     topic, partition = row["msg_topic"], row["seq_partition"]
+    told = 0 if topic in unverified else row["told"]
     firm = any(part.full and part.whole for part in ground.parts if (part.topic, part.partition) == (topic, partition))
-    return Gap(topic, partition, row["seq_run"], row["missing"], row["told"], firm)
+    return Gap(topic, partition, row["seq_run"], row["missing"], told, firm, row["claimed"] - told)
 
 
 def _sampled(found: DataFrame) -> DataFrame:

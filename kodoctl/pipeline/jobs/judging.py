@@ -14,6 +14,7 @@ from kodoctl.pipeline.lanes import Key
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.verdict import Cause
+from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import Admin
 from kodoctl.recall.delta import DeltaLedger
 from kodoctl.recall.ledger import Event, standings
@@ -28,10 +29,10 @@ _SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
 
 
 def judge_landing(
-    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> dict[str, Any]:
-    """The document of kodoctl.pipeline.told."""
-    with judged_landing(spark, landing, expansion, admin, ledger) as judged:
+    """The document of kodoctl.pipeline.told. `keys`: see kodoctl.pipeline.jobs.audit.judging."""
+    with judged_landing(spark, landing, expansion, admin, ledger, keys) as judged:
         return documented(judged, ledger)
 
 
@@ -45,7 +46,7 @@ def documented(judged: Judged, ledger: str) -> dict[str, Any]:
 
 
 def judged_landing(
-    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AbstractContextManager[Judged]:
     """What became of everything that landed. Cursors count up to the last run that read everything behind them: a run that was
     cut short has cursors whose messages it never read.
@@ -59,7 +60,7 @@ def judged_landing(
     landed_at = max((one.at for one in manifests if one.batch is not None), default=0)
     tables = Tables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
     letters = _letters(expansion, ledger)
-    return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion))
+    return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys)
 
 
 def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Table, DataFrame]) -> None:

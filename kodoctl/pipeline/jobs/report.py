@@ -15,6 +15,7 @@ from kodoctl.pipeline.transforms import shown
 from kodoctl.pipeline.transforms.copies import once
 from kodoctl.pipeline.transforms.rollup import latencies, rollup
 from kodoctl.pipeline.transforms.summary import summary
+from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import Admin
 from kodoctl.topology.expand import Expansion
 
@@ -30,9 +31,11 @@ class Counts(NamedTuple):
     width: int
 
 
-def gather(spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str) -> Facts:
-    """Everything a report is made of. Writes nothing."""
-    with judged_landing(spark, landing, expansion, admin, ledger) as found, counts(spark, landing) as known:
+def gather(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
+) -> Facts:
+    """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.jobs.audit.judging."""
+    with judged_landing(spark, landing, expansion, admin, ledger, keys) as found, counts(spark, landing) as known:
         levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
         waiting = [{**row, "level": levels[row["msg_topic"]]} for row in shown.waiting(found.verdicts, found.lanes)]
         failures, failed = shown.failures(found.tables.events, found.tables.transitions)

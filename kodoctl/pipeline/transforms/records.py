@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
+from kodoctl.topology.control import SIGNATURE
 from kodoctl.topology.numbering import MAX_RANGES, NOBODY
 
 _KEY: Final = ("msg_topic", "seq_partition", "seq_run")
@@ -56,31 +58,37 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
     )
 
 
-def producer_gaps(events: DataFrame) -> DataFrame:
-    """(msg_topic, seq_partition, seq_run, missing, told, repeats): of each producer run with missing or repeated numbers.
+def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
+    """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or repeated numbers.
 
     `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its last
     mark when it has ended, else up to the mark before that. Several marks that tell one moment count as far as a later one shows
-    that all of them were read.
+    that all of them were read. `genuine`: whether a row of `events` is signed by whom it may be; of marks that are not, nothing
+    is believed but that numbers may be missing: `claimed` is `told` if they were believed. One that is stored again proves no
+    later moment. None: every mark is believed.
     """
-    first = _first_hops(events).where(F.col("seq_run").isNotNull())
+    first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
     marks = first.where(F.col("seq_high").isNotNull())
+    proved, marks = (marks, marks) if genuine is None else (_distinct(marks.where(genuine)), _distinct(marks))
     own = F.expr("`rows` - (last - first + 1)").alias("repeats")
     ranges = counted(first.where(F.col("seq_number").isNotNull()), _KEY, "seq_number").select(
         *_KEY, "first", "last", own
     )
-    void = marks.select(*_KEY, F.explode("seq_void").alias("void")).select(*_KEY, "void.first", "void.last")
+    void = proved.select(*_KEY, F.explode("seq_void").alias("void")).select(*_KEY, "void.first", "void.last")
     high = marks.select(*_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
     said = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
     missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
-    told = F.greatest(F.lit(0), F.least("to", F.coalesce("until", F.lit(0))) - F.col("from") + 1)
+    until = _told(marks).select(*_KEY, "until", F.col("until").alias("claimed_until"))
+    if genuine is not None:
+        until = until.drop("until").join(_told(proved), list(_KEY), how="left")
     return (
         holes(ranges.unionByName(said), _KEY)
-        .join(F.broadcast(_told(marks)), list(_KEY), how="left")
+        .join(F.broadcast(until), list(_KEY), how="left")
         .groupBy(*_KEY)
         .agg(
             F.sum(missing).alias("missing"),
-            F.sum(F.when(F.col("from").isNull(), 0).otherwise(told)).alias("told"),
+            F.sum(_up_to("until")).alias("told"),
+            F.sum(_up_to("claimed_until")).alias("claimed"),
             F.sum("repeats").alias("repeats"),
         )
         .where((F.col("missing") > 0) | (F.col("repeats") > 0))
@@ -110,11 +118,22 @@ def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
     )
 
 
-def _first_hops(events: DataFrame) -> DataFrame:
-    """What was moved or recalled keeps its number, and is no second message."""
-    return events.where(_IS_FIRST).select(
-        *_KEY, "seq_number", "seq_high", "seq_void", "seq_end", "ledger", "entry", "batch_index"
-    )
+def signing_topics(events: DataFrame, topics: Sequence[str]) -> DataFrame:
+    """(msg_topic): of these topics those with a producer's mark that carries a signature, whoever made it."""
+    marks = events.where(_IS_FIRST).where(F.col("msg_topic").isin(*topics) & F.col("seq_high").isNotNull())
+    return marks.where(F.col("properties")[SIGNATURE].isNotNull()).select("msg_topic").distinct()
+
+
+def _distinct(marks: DataFrame) -> DataFrame:
+    """Each mark where it was stored first: whoever can read one can store it again."""
+    same = Window.partitionBy(*_KEY, "seq_high", "seq_void", "seq_end").orderBy("ledger", "entry", "batch_index")
+    return marks.withColumn("nth", F.row_number().over(same)).where(F.col("nth") == 1).drop("nth")
+
+
+def _up_to(until: str) -> Column:
+    """Numbers of a hole up to there."""
+    numbers = F.least("to", F.coalesce(until, F.lit(0))) - F.col("from") + 1
+    return F.when(F.col("from").isNull(), 0).otherwise(F.greatest(F.lit(0), numbers))
 
 
 def _told(marks: DataFrame) -> DataFrame:

@@ -67,3 +67,73 @@ def producer_gap_before(w):
     w.parts = [replace(w.parts[0], whole=False)]
     w.number(2)
     w.mark(2, end=True)
+
+
+OURS, THEIRS = "the key of the platform", "a key that a stranger made up"
+
+
+@case(
+    "producers sign: a number is stored nowhere, and its signed mark says it was sent",
+    LOSS,
+    "sent and stored nowhere",
+    done=3,
+)
+def signed_gap(w):
+    w.keys = f"{OURS},an older key of the platform"
+    w.number(1)
+    w.number(3)
+    w.mark(3, end=True, by="an older key of the platform")
+
+
+@case(
+    "producers sign: somebody else's mark of a run that never was",
+    DOUBT,
+    "9 numbers are missing, by marks whose signature",
+    done=1,
+)
+def signed_not(w):
+    w.keys = OURS
+    w.mark(9, end=True, run="f00")
+
+
+@case(
+    "producers sign: somebody else's mark goes on where a producer's ended",
+    DOUBT,
+    "7 numbers are missing, by marks whose signature",
+    done=3,
+)
+def signed_not_further(w):
+    w.keys = OURS
+    w.number(1)
+    w.number(2)
+    w.mark(2, end=True, by=OURS)
+    w.mark(9, end=True, by=THEIRS)
+
+
+@case(
+    "producers sign: a mark carried over from another topic, or with a payload",
+    DOUBT,
+    "9 numbers are missing, by marks whose signature",
+    done=1,
+)
+def signed_elsewhere(w):
+    w.keys = OURS
+    w.mark(9, end=True, by=OURS, of="retrying", run="f01")
+    w.mark(9, end=True, by=OURS, run="f01", size=1)
+
+
+@case("producers sign: a mark is stored again, so that what is on the way looks lost", DOUBT, "died over", done=2)
+def signed_again(w):
+    w.keys = OURS
+    w.number(1)
+    w.mark(3, by=OURS)
+    w.mark(3, by=OURS)
+
+
+@case("producers sign: somebody else gives up a number that is lost", LOSS, "sent and stored nowhere", done=3)
+def signed_void(w):
+    w.keys = OURS
+    w.number(1)
+    w.number(3)
+    w.mark(3, [(2, 2)], end=True)
+    w.mark(3, end=True, by=OURS)

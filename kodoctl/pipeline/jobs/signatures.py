@@ -1,0 +1,36 @@
+"""Signatures of producers' marks, verified where the marks are read: the platform's keys as a condition on rows of `events`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from kodoctl.pulsar.access import Secret
+from kodoctl.topology.signing import Signer
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+
+def genuine(keys: Secret) -> Column:
+    """Whether a message without a payload was signed with one of the keys for the topic it is stored on. Rows with a payload
+    are never genuine: no mark has one, and the audit reads no payloads.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+    def signed(topic: str, size: int | None, properties: Mapping[str, str] | None) -> bool:
+        return size == 0 and properties is not None and is_signed(keys, topic, properties)
+
+    return F.udf(signed, "boolean", useArrow=False)("msg_topic", "size", "properties")
+
+
+def is_signed(keys: Secret, topic: str, properties: Mapping[str, str]) -> bool:
+    """For an empty payload, or none: which of the two it was is not kept, and says nothing."""
+    signer = _signer(keys)
+    return signer.genuine(topic, b"", properties) or signer.genuine(topic, None, properties)
+
+
+@lru_cache(maxsize=4)
+def _signer(keys: Secret) -> Signer:
+    return Signer.parse(keys.reveal())
