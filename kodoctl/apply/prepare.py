@@ -17,7 +17,7 @@ from kodoctl.plan.order import resource_of
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.reduced import reduced, unseen_finding
 from kodoctl.plan.selection import Selection, choose
-from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.admin import Admin, schema_path
 from kodoctl.pulsar.evidence import read_evidence
 from kodoctl.pulsar.live import Scope, read_live
 from kodoctl.pulsar.session import Session
@@ -166,7 +166,7 @@ def _incompatible_schemas(admin: Admin, plan: Plan) -> Iterable[Diagnostic]:
         if isinstance(change, Update) and isinstance(change.after, SchemaResource):
             topic = change.after.topic
             body = {"type": change.after.type, "schema": change.after.definition, "properties": {}}
-            reply = admin.call("POST", f"schemas/{topic.namespace}/{topic.local}/compatibility", body)
+            reply = admin.call("POST", f"{schema_path(topic)}/compatibility", body)
             compatible = reply.ok and bool((reply.data or {}).get("compatibility"))
             if not compatible:
                 detail = (

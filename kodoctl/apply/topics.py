@@ -13,7 +13,7 @@ from typing import Any, Final
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
-from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, subscription_path, topic_path
+from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, subscription_path, topic_path
 from kodoctl.pulsar.live import read_schema
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
 from kodoctl.pulsar.stats import SubscriptionReading, read_topic
@@ -218,7 +218,7 @@ def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource |
     if (now := read_schema(admin, schema.topic)) not in (before, schema):
         told = "somebody removed it" if now is None else "somebody uploaded another one"
         raise WriteFailedError(f"the schema changed since the plan: {told}; plan again")
-    path = f"schemas/{schema.topic.namespace}/{schema.topic.local}/schema"
+    path = f"{schema_path(schema.topic)}/schema"
     body = {"type": schema.type, "schema": schema.definition, "properties": {}}
 
     def there() -> bool:

@@ -127,6 +127,11 @@ def namespace_path(namespace: NamespaceName) -> str:
     return f"namespaces/{namespace}"
 
 
+def schema_path(topic: TopicName) -> str:
+    """`schemas/tenant/namespace/topic`, encoded once."""
+    return f"schemas/{topic.namespace}/{path_part(topic.local)}"
+
+
 def subscription_path(topic: TopicName, subscription: str) -> str:
     """The path of a subscription on all partitions."""
     return f"{topic_path(topic)}/subscription/{path_part(subscription)}"

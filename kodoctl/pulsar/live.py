@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.compare import validates
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
 from kodoctl.plan.ledger import Ledger
-from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path
+from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import read_control
@@ -37,7 +37,10 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
     place_of,
+    topic_address,
 )
+
+_NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever is asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +196,7 @@ def grants_of(namespace: NamespaceName, dump: dict[str, Any]) -> Iterator[GrantR
     for topic, roles in (auth.get("destination_auth") or {}).items():
         if topic.startswith("persistent://"):
             for role, actions in roles.items():
-                yield GrantResource(TopicName.parse(topic), role, frozenset(actions))
+                yield GrantResource(TopicName.listed(topic), role, frozenset(actions))
 
 
 def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, reading: _Reading) -> None:
@@ -202,7 +205,7 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     foreign = _owned_by_others(reading.ledgers[namespace], scope)
     for topic in plain:
         _add(reading, [Found(TopicResource(topic, 0, {}))])
-    wanted = [topic for topic in partitioned if topic in declared or scope.everything or topic not in foreign]
+    wanted = [t for t in partitioned if t in declared or scope.everything or topic_address(t) not in foreign]
     if scope.only is not None:
         wanted = [topic for topic in wanted if topic in scope.only]
     asked = [reader.pool.submit(read_topic, reader.admin, topic) for topic in wanted]  # beside the policies
@@ -219,30 +222,25 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
 
 
-def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[TopicName]:
-    return {
-        TopicName.parse(address.removeprefix("topic."))
-        for name, ledger in entries.items()
-        if name not in scope.names
-        for address in ledger.owned
-        if address.startswith("topic.")
-    }
+def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[Address]:
+    return {address for name, ledger in entries.items() if name not in scope.names for address in ledger.owned}
 
 
 def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
     """(partitioned, plain) topics of a namespace in order, without system topics; plain ones that a partitioned topic of the
-    same name hides are left out. Raises ClusterError.
+    same name hides are left out, and partitioned ones that nobody can be asked about count as plain: their name is all there
+    is to know. Raises ClusterError.
     """
     doing = f"listing topics of {namespace}"
-    partitioned = {
-        TopicName.parse(name) for name in must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
-    }
+    names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)
+    partitioned = {TopicName.listed(name) for name in names}
     names = must(admin.call("GET", f"persistent/{namespace}"), doing)
-    plain = set()
+    plain = {topic for topic in partitioned if _NUL in topic.local}
     for name in names:
         whole = whole_topic(name)
-        if whole == name or TopicName.parse(whole) not in partitioned:
-            plain.add(TopicName.parse(name))
+        if whole == name or TopicName.listed(whole) not in partitioned:
+            plain.add(TopicName.listed(name))
+    partitioned -= plain
     return sorted(t for t in partitioned if not _is_system(t)), sorted(t for t in plain if not _is_system(t))
 
 
@@ -263,7 +261,7 @@ def read_schema(admin: Admin, topic: TopicName) -> SchemaResource | None:
     """The latest version of a topic's schema; None without one."""
     import json
 
-    reply = admin.call("GET", f"schemas/{topic.namespace}/{topic.local}/schema")
+    reply = admin.call("GET", f"{schema_path(topic)}/schema")
     if reply.missing:
         return None
     data = must(reply, f"reading the schema of {topic}")

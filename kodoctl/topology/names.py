@@ -132,6 +132,12 @@ class TopicName:
             raise InvalidNameError(f"{text!r} is not a topic: it holds what is no text")
         return cls(NamespaceName(parts[0], parts[1]), parts[2])
 
+    @classmethod
+    def listed(cls, text: str) -> TopicName:
+        """As a broker lists it: whoever may produce chose what stands behind the namespace, `..` included."""
+        tenant, namespace, local = text.removeprefix("persistent://").split("/", 2)
+        return cls(NamespaceName(tenant, namespace), local)
+
     full: str = field(init=False, compare=False, repr=False)
     """`persistent://tenant/namespace/local`, as Pulsar prints it."""
 

@@ -219,3 +219,29 @@ def test_undo_leaves_alone_what_was_forgotten_since(workspace: Workspace) -> Non
     refused = workspace.run("undo", made["id"], workspace.namespace, "--auto-approve", code=4)
     assert "nobody owns it by now" in refused.text
     assert workspace.topics() == {"J": 1, "K": 1}
+
+
+def test_topics_and_subscriptions_that_others_named_as_they_like_end_no_plan(workspace: Workspace) -> None:
+    """Whoever may produce makes them, where topics are created automatically. `..` ended every command as a defect of kodoctl,
+    a NUL every command with what a web server says.
+    """
+    workspace.topology(f"J: {SMALL}")
+    workspace.apply()
+    made = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 1}
+    workspace.admin("POST", f"namespaces/{workspace.namespace}/autoTopicCreation", made)
+    names = ["..", ".", "n\0l", "a?b#c", "a%2Fb", "a\nb"]
+    with workspace.client() as client:
+        for name in names:
+            client.create_producer(workspace.full(name)).close()
+        for name in [*names, "../x"]:
+            client.subscribe(workspace.full("J"), name).close()
+    workspace.admin("POST", f"{workspace.path('J')[:-1]}%2E%2E/permissions/anna", ["produce"])
+    shown = workspace.plan_json()
+    assert {f"topic.{workspace.full(name)}" for name in names} <= set(shown["unmanaged"])
+    assert {f"subscription.{workspace.full('J')}/{name}" for name in [*names, "../x"]} <= set(shown["unmanaged"])
+    workspace.assert_settled()
+    workspace.run("drift")
+    assert "it is a relative path" in workspace.run("import", workspace.namespace).out
+    workspace.run("destroy", "topologies", "--auto-approve", "--allow-destroy", f"topic.{workspace.full('J')}")
+    left = workspace.admin("GET", f"persistent/{workspace.namespace}/partitioned")
+    assert set(left) == {workspace.full(name) for name in names}

@@ -9,9 +9,17 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan.ledger import Ledger
-from kodoctl.pulsar.admin import Reply, RequestCount, must, partition_path, subscription_path, topic_path
+from kodoctl.pulsar.admin import (
+    Reply,
+    RequestCount,
+    must,
+    partition_path,
+    schema_path,
+    subscription_path,
+    topic_path,
+)
 from kodoctl.pulsar.control import read_control
-from kodoctl.pulsar.live import grants_of, read_ledgers
+from kodoctl.pulsar.live import grants_of, list_topics, read_ledgers
 from kodoctl.pulsar.server import read_server, read_version
 from kodoctl.pulsar.stats import parse
 from kodoctl.topology.control import LEDGER_PREFIX
@@ -40,8 +48,28 @@ class Book:
 def test_names_are_encoded_once_and_nothing_in_them_leads_elsewhere() -> None:
     odd = TopicName(HERE, "a b%41#?/../x")
     assert topic_path(odd) == "persistent/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
+    assert schema_path(odd) == "schemas/acme/ns/a%20b%2541%23%3F%2F..%2Fx"
     assert partition_path(J, 2) == "persistent/acme/ns/J-partition-2"
     assert subscription_path(J, "s/t\n") == "persistent/acme/ns/J/subscription/s%2Ft%0A"
+
+
+# --- topics that others made
+
+
+def test_whoever_may_produce_chooses_names_and_each_is_listed() -> None:
+    """`..` is a topic like others to a broker; of one with a NUL no broker can be asked, so that only its name is known."""
+    here = "persistent://acme/ns/"
+    partitioned = [f"{here}{name}" for name in ("J", "..", ".", "a b", "n\0l", "__change_events")]
+    plain = [f"{name}-partition-0" for name in partitioned] + [f"{here}p", f"{here}../x"]
+    admin = Book(persistent_acme_ns_partitioned=partitioned, persistent_acme_ns=plain)
+    asked, named = list_topics(admin, HERE)
+    assert [topic.local for topic in asked] == [".", "..", "J", "a b"]
+    assert [topic.local for topic in named] == ["../x", "n\0l", "p"]
+
+
+def test_a_grant_on_a_topic_of_any_name_is_read() -> None:
+    dump = {"auth_policies": {"destination_auth": {"persistent://acme/ns/..": {"anna": ["produce"]}}}}
+    assert [grant.address for grant in grants_of(HERE, dump)] == ["grant.persistent://acme/ns/../anna"]
 
 
 # --- stats
