@@ -343,12 +343,13 @@ class Executor:
 
     def _mark(self, resource: Resource, owner: str | None) -> None:
         """Ownership only: nothing else of the object changes."""
+        found = self._live.objects.get(resource.address)
+        planned = found.marker if found else None
         match resource:
             case TopicResource(name=name):
-                found = self._live.objects.get(resource.address)
-                topics.mark_topic(self._admin, name, owner, found.marker if found else None)
+                topics.mark_topic(self._admin, name, owner, planned)
             case SubscriptionResource():
-                topics.mark_subscription(self._admin, resource, owner)
+                topics.mark_subscription(self._admin, resource, owner, planned)
             case _:
                 pass  # namespaces and grants are held in the ledger alone
 

@@ -197,20 +197,27 @@ def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: st
     return reply is not None and reply.ok
 
 
-def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> None:
-    """Sets or takes off our property; the request replaces all of them, so others (live orders to workers) are sent again."""
+def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
+    """Sets or takes off our property; the request replaces all of them, so others (live orders to workers) are sent again.
+    `planned`: the marker that the plan saw.
+    """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
-    reply = admin.call("GET", path)
-    if reply.missing:
-        return
-    properties = {
-        str(k): str(v) for k, v in (must(reply, f"reading properties of {subscription.address}") or {}).items()
-    }
+
+    def read() -> dict[str, str]:
+        reply = admin.call("GET", path)
+        if reply.missing:
+            raise WriteFailedError("it is gone since the plan: plan again")
+        found = must(reply, f"reading properties of {subscription.address}") or {}
+        return {str(key): str(value) for key, value in found.items()}
+
+    properties = read()
+    if (marker := properties.get(OWNER_PROPERTY)) not in (None, planned, owner):
+        raise WriteFailedError(f"it belongs to {marker!r} since the plan: plan again")
     wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
     if owner is not None:
         wanted[OWNER_PROPERTY] = owner
     if wanted != properties:
-        write(admin, "PUT", path, wanted, done=lambda: (admin.call("GET", path).data or {}) == wanted)
+        write(admin, "PUT", path, wanted, done=lambda: read() == wanted)
 
 
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:

@@ -44,9 +44,10 @@ def forget_plan(live: Live, addresses: Iterable[Address], names: frozenset[str])
 
 def _forget(owner: str, address: Address, live: Live) -> Forget:
     found = live.objects.get(address)
-    return Forget(
-        address, found.resource if found else None, About(owner, "given up: it stays as it is, and is nobody's")
-    )
+    if found is not None and found.marker not in (None, owner):
+        return Forget(address, None, About(owner, f"belongs to {found.marker} by now, and stays so"))
+    about = About(owner, "given up: it stays as it is, and is nobody's")
+    return Forget(address, found.resource if found else None, about)
 
 
 def _owner(entry: Ledger, going: set[Address], *, whole: bool) -> OwnerPlan:

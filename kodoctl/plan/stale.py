@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, assert_never
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan import codec
-from kodoctl.plan.changes import Change, Create, Delete, Update
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.owners import ABSENT, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
@@ -42,22 +42,38 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
     """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its seal has no
-    key, so that whoever can write the file says what he likes. What nobody owns may be updated only by its adoption.
+    key, so that whoever can write the file says what he likes, and who owns an object may change after a plan was made.
     """
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
         found = live.objects.get(change.address)
-        if not isinstance(change, Update | Delete) or found is None:
-            continue
-        if not isinstance(found.resource, TopicResource | SubscriptionResource):
+        if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource):
             continue
         space = namespace_of(found.resource)
         assert space is not None
         owner = claim(change.address, found, live.ledgers.get(space, {})).owner
-        adopts = isinstance(change, Update) and change.adopting
-        if (space, owner) not in about and not adopts:
+        if (space, owner) not in about and not _may_touch(change, owner):
             detail = f"{change.address} belongs to {owner or 'nobody'}, of which this plan is not: plan again"
             yield error("K410", "another topology owns it", detail)
+
+
+def _may_touch(change: Change, owner: str | None) -> bool:
+    """Whether a change is for an object of this owner, whom the plan is not about. What nobody owns may be updated only by its
+    adoption; what others own is taken over only from the one who was shown.
+    """
+    match change:
+        case Create():
+            return True
+        case Update(adopting=adopting):
+            return adopting
+        case Adopt(taken_from=taken_from):
+            return owner in (None, taken_from)
+        case Forget(before=before):
+            return owner is None or before is None
+        case Delete():
+            return False
+        case _:
+            assert_never(change)
 
 
 def _planned(change: Change) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, assert_never
+from typing import Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan import ledger as ledgers
@@ -21,7 +21,7 @@ from kodoctl.plan.history import Applied
 from kodoctl.plan.inventory import Found, Live
 from kodoctl.plan.ledger import Holding
 from kodoctl.plan.owners import OwnerPlan, ledger_fingerprints
-from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
@@ -71,11 +71,10 @@ def backwards(applied: Applied, live: Live) -> tuple[tuple[Change, ...], tuple[D
             case Delete(before=before):
                 _remake(way, change, before)
             case Adopt(before=before):
-                if before.address in live.objects:
-                    way.changes.append(Forget(before.address, live.objects[before.address].resource, way.about(change)))
+                _give_up(way, change, before)
             case Forget(address=address, before=before):
-                if before is not None and address in live.objects:
-                    way.changes.append(Adopt(live.objects[address].resource, way.about(change)))
+                if before is not None:
+                    _take_back(way, change, address)
             case _:
                 assert_never(change)
     for broken, told in applied.broken:
@@ -90,7 +89,7 @@ def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
             way.stays(after.address, "it was made and stays: others may need it by now")
         case _ if found is None:
             pass  # gone already
-        case _ if why_not := _not_its_maker(way.live, after, found, change.about.owner):
+        case _ if why_not := _not_its_owner(way.live, after, found, change.about.owner, _MADE):
             way.since(after.address, why_not)
         case TopicResource() if _differs(after, found.resource):
             way.since(after.address, "somebody changed it after it was made")
@@ -102,9 +101,34 @@ def _unmake(way: _Backwards, change: Create, after: Resource) -> None:
             way.changes.append(Delete(found.resource, way.about(change)))
 
 
-def _not_its_maker(live: Live, after: Resource, found: Found, owner: str) -> str:
-    """Why an object is not the one that an apply of this topology made, or is nobody's by now; "" where marker and ledger both
-    say that it is. What was forgotten since, and what somebody made anew, stays.
+def _give_up(way: _Backwards, change: Adopt, before: Resource) -> None:
+    found = way.live.objects.get(before.address)
+    if found is None:
+        return
+    if why_not := _not_its_owner(way.live, before, found, change.about.owner, frozenset(Holding)):
+        way.since(before.address, why_not)
+    else:
+        way.changes.append(Forget(before.address, found.resource, way.about(change)))
+
+
+def _take_back(way: _Backwards, change: Forget, address: Address) -> None:
+    found = way.live.objects.get(address)
+    if found is None:
+        return
+    space = namespace_of(found.resource)
+    owner = claim(address, found, way.live.ledgers.get(space, {})).owner if space else None
+    if owner not in (None, change.about.owner):
+        way.since(address, f"it belongs to {owner!r} by now")
+    else:
+        way.changes.append(Adopt(found.resource, way.about(change)))
+
+
+_MADE: Final = frozenset({Holding.CREATED, Holding.INTENT})
+
+
+def _not_its_owner(live: Live, after: Resource, found: Found, owner: str, how: frozenset[Holding]) -> str:
+    """Why an object is not the one that an apply of this topology made or adopted (`how`), or is nobody's by now; "" where
+    marker and ledger both say that it is. What was forgotten since, and what somebody made anew or took over, stays.
     """
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
         return f"it belongs to {found.marker!r} by now" if found.marker else "nobody owns it by now"
@@ -112,8 +136,8 @@ def _not_its_maker(live: Live, after: Resource, found: Found, owner: str) -> str
     entry = live.ledgers.get(space, {}).get(owner) if space else None
     if entry is not None and isinstance(after, GrantResource):
         return "" if after.address in entry.grants else f"{owner!r} does not own it by now"
-    made = entry is not None and entry.owned.get(after.address) in (Holding.CREATED, Holding.INTENT)
-    return "" if made else f"{owner!r} does not own it by now"
+    held = entry is not None and entry.owned.get(after.address) in how
+    return "" if held else f"{owner!r} does not own it by now"
 
 
 def _differs(after: TopicResource, now: Resource) -> bool:

@@ -221,6 +221,24 @@ def test_undo_leaves_alone_what_was_forgotten_since(workspace: Workspace) -> Non
     assert workspace.topics() == {"J": 1, "K": 1}
 
 
+def test_undo_of_an_adoption_leaves_alone_what_another_topology_took_over_since(workspace: Workspace) -> None:
+    """It took the marker off: the topic was nobody's from then on, whatever the ledger of its owner said."""
+    workspace.topology(f"K: {SMALL}", name="one")
+    workspace.apply()
+    workspace.make_topic("J", 1, "s")
+    workspace.topology(f"K: {SMALL}\nJ: {SMALL}", name="one")
+    workspace.apply()
+    assert workspace.marker("J") == "one"
+    other = workspace.topology(f"J: {SMALL}", name="other")
+    workspace.apply(str(other), "--take-over")
+    assert workspace.marker("J") == "other"
+    applies = workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
+    refused = workspace.run("undo", applies[1]["id"], workspace.namespace, "--auto-approve", code=4)
+    assert "K422" in refused.text
+    assert workspace.marker("J") == "other"
+    workspace.assert_settled(str(other))
+
+
 def test_topics_and_subscriptions_that_others_named_as_they_like_end_no_plan(workspace: Workspace) -> None:
     """Whoever may produce makes them, where topics are created automatically. `..` ended every command as a defect of kodoctl,
     a NUL every command with what a web server says.

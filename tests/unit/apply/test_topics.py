@@ -1,4 +1,4 @@
-"""Subscriptions: what somebody else made since the plan is not taken for ours."""
+"""Subscriptions: what somebody else made, or took, since the plan is not taken for ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kodoctl.apply.topics import create_subscription, put_subscription
+from kodoctl.apply.topics import create_subscription, mark_subscription, put_subscription
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
@@ -58,3 +58,34 @@ def test_one_that_is_made_at_once_costs_no_other_request() -> None:
     with serving(Broker(None, None)) as server:
         create_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
         assert [request.method for request in server.requests] == ["PUT"]
+
+
+def _marked(properties: dict[str, str] | None, owner: str | None, planned: str | None) -> list[dict[str, str]]:
+    """What is written where a subscription has these properties now; None: it is gone."""
+
+    def answer(request: Request) -> Answer:
+        return Answer(204) if request.is_write else answer_json(properties, 404 if properties is None else 200)
+
+    with serving(answer) as server:
+        mark_subscription(HttpAdmin(Connection(server.url)), SUB, owner, planned)
+        return [json.loads(request.body) for request in server.requests if request.is_write]
+
+
+def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
+    orders = {"kodo-steer": "{}"}
+    assert _marked(orders, "trade", None) == [{**orders, OWNER_PROPERTY: "trade"}]
+    assert _marked({**orders, OWNER_PROPERTY: "trade"}, None, "trade") == [orders]
+    assert _marked({OWNER_PROPERTY: "bank"}, "trade", "bank") == [{OWNER_PROPERTY: "trade"}]
+    assert _marked({OWNER_PROPERTY: "trade"}, "trade", None) == []
+
+
+@pytest.mark.parametrize("owner", ["trade", None])
+@pytest.mark.parametrize("planned", ["trade", None])
+def test_a_marker_that_is_anothers_since_the_plan_stays(owner: str | None, planned: str | None) -> None:
+    with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan: plan again"):
+        _marked({OWNER_PROPERTY: "bank"}, owner, planned)
+
+
+def test_a_subscription_that_is_gone_was_not_adopted() -> None:
+    with pytest.raises(WriteFailedError, match="it is gone since the plan: plan again"):
+        _marked(None, "trade", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from kodoctl.plan.document import dumps, loads
 from kodoctl.plan.forget import forget_plan
 from kodoctl.plan.status import LaneStatus, Status
@@ -38,6 +40,16 @@ def test_a_whole_topology_leaves_with_its_entry() -> None:
 def test_what_is_gone_already_can_be_forgotten() -> None:
     [change] = forget_plan(changed(applied(wanted(TEXT)), without=[K]), [K], frozenset()).changes
     assert change.before is None  # type: ignore[union-attr]
+
+
+def test_the_marker_of_another_topology_is_left_alone() -> None:
+    """The topic was made anew by another one: only what the ledger still says of it goes."""
+    there = applied(wanted(TEXT))
+    plan = forget_plan(changed(there, replace(there.objects[K], marker="other")), [K], frozenset())
+    [change] = plan.changes
+    assert change.before is None  # type: ignore[union-attr]
+    assert change.about.reason == "belongs to other by now, and stays so"
+    assert not plan.refused
 
 
 def test_what_nobody_owns_is_a_finding() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from kodoctl.plan.changes import About, Adopt, Change, Create, Forget, Update
 from kodoctl.plan.inventory import ClusterIdentity, Found
 from kodoctl.plan.ledger import Ledger
 from kodoctl.plan.plan import fingerprint
@@ -167,3 +168,25 @@ def test_a_plan_changes_nothing_of_a_topology_that_it_is_not_about(marker: str |
     assert {finding.code for finding in found} == (set() if marker == "trade" else {"K410"})
     if marker != "trade":
         assert f"belongs to {marker or 'nobody'}" in found[0].detail
+
+
+@pytest.mark.parametrize("marker", ["trade", "bank", None])
+@pytest.mark.parametrize("kind", ["adopt", "forget", "take over"])
+def test_nor_is_it_taken_over_or_given_up(kind: str, marker: str | None) -> None:
+    """Who owned it when the plan was made says nothing of now, and less in a plan that somebody edited."""
+    about, topic = About("trade"), TopicResource(J, 1, {})
+    before = applied(wanted(topology("{J: {}}")))
+    address = topic.address
+    change: Change = Forget(address, topic, about) if kind == "forget" else Adopt(topic, about)
+    change = replace(change, taken_from="bank") if kind == "take over" and isinstance(change, Adopt) else change
+    there = changed(before, replace(before.objects[address], marker=marker))
+    plan = replace(planned(wanted(topology("{J: {}}")), before), changes=(change,))
+    fine = marker != "bank" or kind == "take over"
+    assert [finding.code for finding in of_others(plan, there)] == ([] if fine else ["K410"])
+    harmless = (
+        Forget(address, None, about),
+        Create(topic, about),
+        Adopt(TopicResource(TopicName(HERE, "K"), 1, {}), about),
+    )
+    healed = Update(topic, topic, (), about, adopting=True)
+    assert not list(of_others(replace(plan, changes=(*harmless, healed)), there))

@@ -13,12 +13,13 @@ from kodoctl.plan.changes import Create, Delete, Forget, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.history import Applied
 from kodoctl.plan.inventory import Found, Live, TopicFacts
+from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import from_json
 from kodoctl.topology.resources import GrantResource, SchemaResource, TenantResource, TopicResource
-from tests.inventories import HERE, NOW, applied, changed, empty, live, planned, said, topology, wanted
+from tests.inventories import HERE, NOW, applied, changed, empty, live, planned, said, topology, wanted, with_ledger
 
 J = TopicName(HERE, "J")
 PLAIN = "{subscriptions: {s: {states: [], dead_letter: false}}}"
@@ -120,7 +121,8 @@ def test_adopting_and_forgetting_are_taken_back() -> None:
     there = changed(empty(), Found(TopicResource(J, 1, {})))
     plan = planned(wanted(topology("{J: {}}")), there)
     one = Applied("a", "apply", "x", 1, None, "", {}, done=plan.changes)
-    mine = changed(there, Found(TopicResource(J, 1, {}), "trade"))
+    entry = Ledger("trade", HERE, owned={f"topic.{J}": Holding.ADOPTED})
+    mine = with_ledger(changed(there, Found(TopicResource(J, 1, {}), "trade")), HERE, entry)
     assert ("forget", "topic.J") in said(backwards(one, mine)[0])
     assert ("forget", "topic.J") not in said(backwards(one, empty())[0])
     forgot = Applied(
@@ -137,6 +139,31 @@ def test_adopting_and_forgetting_are_taken_back() -> None:
     assert not backwards(forgot, empty())[0]
     nothing = replace(forgot, done=(Forget(f"topic.{J}", None, plan.changes[0].about),))
     assert not backwards(nothing, there)[0]
+
+
+@pytest.mark.parametrize("marker", ["other", None])
+def test_what_was_adopted_and_is_anothers_or_nobodys_since_is_left_to_them(marker: str | None) -> None:
+    """The way back took the marker off a topic that another topology had taken over meanwhile."""
+    there = changed(empty(), Found(TopicResource(J, 1, {})))
+    adopted = planned(wanted(topology("{J: {}}")), there).changes
+    one = Applied("a", "apply", "x", 1, None, "", {}, done=adopted)
+    entry = Ledger("other", HERE, owned={f"topic.{J}": Holding.ADOPTED})
+    changes, findings = backwards(one, with_ledger(changed(there, Found(TopicResource(J, 1, {}), marker)), HERE, entry))
+    assert not said(changes)
+    [told] = [finding.detail for finding in findings if finding.code == "K422"]
+    assert told.startswith(f"topic.{J}: {'it belongs to' if marker else 'nobody owns it by now'}")
+
+
+def test_what_was_forgotten_and_has_another_owner_since_is_not_taken_back() -> None:
+    about = planned(wanted(topology("{J: {}}")), empty()).changes[0].about
+    grant = GrantResource(J, "anna", frozenset({"consume"}))
+    forgot = (Forget(f"topic.{J}", TopicResource(J, 1, {}), about), Forget(grant.address, grant, about))
+    one = Applied("b", "forget", "x", 1, None, "", {}, done=forgot)
+    changes, findings = backwards(one, changed(empty(), Found(TopicResource(J, 1, {}), "other"), Found(grant)))
+    assert said(changes) == {("adopt", "grant.J/anna")}
+    assert [finding.detail for finding in findings] == [
+        f"topic.{J}: it belongs to 'other' by now; change it by hand, or in the file"
+    ]
 
 
 @pytest.mark.parametrize(
