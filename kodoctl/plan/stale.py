@@ -65,7 +65,7 @@ def _may_touch(change: Change, owner: str | None) -> bool:
         case Create():
             return True
         case Update(adopting=adopting):
-            return adopting
+            return adopting and owner is None
         case Adopt(taken_from=taken_from):
             return owner in (None, taken_from)
         case Forget(before=before):

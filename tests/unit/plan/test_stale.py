@@ -188,5 +188,20 @@ def test_nor_is_it_taken_over_or_given_up(kind: str, marker: str | None) -> None
         Create(topic, about),
         Adopt(TopicResource(TopicName(HERE, "K"), 1, {}), about),
     )
-    healed = Update(topic, topic, (), about, adopting=True)
-    assert not list(of_others(replace(plan, changes=(*harmless, healed)), there))
+    assert not list(of_others(replace(plan, changes=harmless), there))
+
+
+@pytest.mark.parametrize("marker", ["trade", "bank", None])
+def test_an_update_of_what_is_another_s_is_refused_and_of_what_is_nobody_s_only_its_adoption_is_not(
+    marker: str | None,
+) -> None:
+    before = applied(wanted(topology("{J: {}}")))
+    plan = planned(wanted(topology("{J: {policies: {ttl: 1h}}}")), before)
+    [update] = plan.changes
+    assert isinstance(update, Update)
+    assert not update.adopting
+    there = changed(before, replace(before.objects[update.address], marker=marker))
+    found = list(of_others(plan, there))
+    assert [finding.code for finding in found] == ([] if marker == "trade" else ["K410"])
+    adopting = replace(plan, changes=(replace(update, adopting=True),))
+    assert [finding.code for finding in of_others(adopting, there)] == (["K410"] if marker == "bank" else [])
