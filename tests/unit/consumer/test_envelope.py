@@ -10,6 +10,7 @@ from consumer.envelope import (
     CONTROL_NAMES,
     FRESH,
     MAX_REASON,
+    MAX_TEXT,
     BrokenControlError,
     Control,
     State,
@@ -51,6 +52,21 @@ def test_a_message_without_control_properties_is_fresh() -> None:
 def test_a_counter_no_worker_wrote_is_broken(text: str) -> None:
     with pytest.raises(BrokenControlError, match=names.ATTEMPTS_RETRYING):
         read_control({names.ATTEMPTS_RETRYING: text})
+
+
+@pytest.mark.parametrize("name", [names.REASON, names.FROM_LEVEL, names.ORIGIN_ID, names.ORIGIN_TOPIC, names.RECALL])
+def test_a_text_longer_than_any_worker_writes_is_broken(name: str) -> None:
+    assert name in CONTROL_NAMES
+    read_control({name: "x" * MAX_TEXT})
+    with pytest.raises(BrokenControlError, match=name):
+        read_control({name: "x" * (MAX_TEXT + 1)})
+
+
+@pytest.mark.parametrize(("name", "most"), [(names.HOP, 10**6), (names.ORIGIN_TIME, 10**15)])
+def test_a_number_beyond_any_that_a_worker_writes_is_broken(name: str, most: int) -> None:
+    read_control({name: str(most)})
+    with pytest.raises(BrokenControlError, match=name):
+        read_control({name: str(most + 1)})
 
 
 def test_whom_a_message_is_for_is_readable_however_broken_the_rest_is() -> None:

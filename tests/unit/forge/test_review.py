@@ -282,3 +282,39 @@ def test_a_comment_fits_however_large_the_plan_is() -> None:
     body = rules.body_of(plan, mark, "https://forge.test/acme/topologies/actions/runs/12")
     assert len(body.encode()) <= LIMIT
     assert rules.mark_of(body) == mark
+
+
+def test_a_pull_request_that_is_open_is_no_approval_though_the_forge_names_its_merge_commit(job: Job) -> None:
+    """The one it would have: GitHub makes it to see whether the pull request can be merged."""
+    job.shows(SMALL)
+    job.forge.pulls[0]["merge_commit_sha"] = MERGED
+    assert "came with no pull request that was merged as it" in job.refused()
+    job.forge.merge(1, MERGED)
+    assert job.asks().code == 0
+
+
+def test_a_commit_of_a_merged_branch_is_not_the_one_that_was_merged(job: Job) -> None:
+    """The forge names the pull request of every commit that came with it."""
+    job.shows(SMALL)
+    job.forge.merge(1, MERGED)
+    job.begin("push", pull_requests="read", actions="read")
+    found = run_main("review", "approved", "--commit", HEAD, "--out", "approved.json")
+    assert (found.code, "came with no pull request that was merged as it" in " ".join(found.err.split())) == (4, True)
+
+
+def test_an_approval_of_another_commit_is_none_however_late_and_a_remark_withdraws_none(job: Job) -> None:
+    job.shows(SMALL)
+    job.forge.merge(1, MERGED)
+    job.forge.approve(1)
+    job.forge.reviews[1][0]["commit_id"] = "c" * 40
+    assert f"approved {HEAD[:8]}" in job.refused("--require-review")
+    job.forge.approve(1, login="cleo")
+    job.forge.approve(1, login="cleo", state="COMMENTED")
+    assert job.asks("--require-review").code == 0
+
+
+def test_an_archive_is_read_up_to_a_limit(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.shows(SMALL)
+    job.forge.merge(1, MERGED)
+    monkeypatch.setattr(rules, "MAX_PLAN", 100)
+    assert "the artifact's plan has more than 100 bytes" in job.refused()

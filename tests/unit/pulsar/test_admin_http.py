@@ -83,6 +83,13 @@ def test_a_write_whose_connection_breaks_is_lost_not_failed() -> None:
     assert "PUT tenants/x" in lost.value.diagnostics[0].detail
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE"])
+def test_a_write_that_a_busy_broker_answers_is_sent_once(method: str) -> None:
+    with serving(lambda _: Answer(503)) as server, _admin(server.url) as (admin, pauses):
+        assert admin.call(method, "persistent/t/ns/x/subscription/s/skip_all").status == 503
+    assert (len(server.requests), pauses) == (1, [])
+
+
 def test_a_write_that_gets_no_answer_in_time_is_lost() -> None:
     go_on = threading.Event()
 

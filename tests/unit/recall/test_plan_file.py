@@ -66,25 +66,28 @@ def sealed(**changes: Any) -> str:
 
 
 BAD = [
-    ("no json", "K558"),
-    ("[]", "K558"),
-    ('{"format_version": 1}', "K558"),
-    ("[" * 100_000, "K558"),
-    ('{"format_version": 2, "letters": []}', "K559"),
-    (document.dumps(PLAN).replace('"limit": 10', '"limit": 11'), "K559"),
-    (sealed(action="steal"), "K558"),
-    (sealed(extra=1), "K558"),
-    (sealed(letters=7), "K558"),
-    (sealed(letters=[{**document.to_json(PLAN)["letters"][0], "lane": 5}]), "K558"),
-    (sealed(letters=[document.to_json(PLAN)["letters"][0]] * 100 + [{"position": "x"}]), "K558"),
+    ("no json", "K558", "kodoctl recall plan --out FILE"),
+    ("[]", "K558", "kodoctl recall plan --out FILE"),
+    ('{"format_version": 1}', "K558", "kodoctl recall plan --out FILE"),
+    ("[" * 100_000, "K558", "kodoctl recall plan --out FILE"),
+    ('{"format_version": 2, "letters": []}', "K559", "it has format 2"),
+    (sealed(format_version=2), "K559", "it has format 2"),
+    (document.dumps(PLAN).replace('"limit": 10', '"limit": 11'), "K559", "does not match its seal"),
+    (sealed(action="steal"), "K558", "$.action: 'steal'"),
+    (sealed(extra=1), "K558", "'extra' was unexpected"),
+    (sealed(letters=7), "K558", "$.letters: 7"),
+    (sealed(letters=[{**document.to_json(PLAN)["letters"][0], "lane": 5}]), "K558", "ValueError"),
+    (sealed(letters=[document.to_json(PLAN)["letters"][0]] * 100 + [{"position": "x"}]), "K558", "KeyError"),
 ]
 
 
-@pytest.mark.parametrize(("text", "code"), BAD, ids=range(len(BAD)))
-def test_a_file_that_is_no_plan_or_was_changed_is_refused(text: str, code: str) -> None:
+@pytest.mark.parametrize(("text", "code", "said"), BAD, ids=range(len(BAD)))
+def test_a_file_that_is_no_plan_or_was_changed_is_refused(text: str, code: str, said: str) -> None:
     with pytest.raises(KodoctlError) as caught:
         document.loads(text, "p.json")
-    assert [found.code for found in caught.value.diagnostics] == [code]
+    [found] = caught.value.diagnostics
+    assert found.code == code
+    assert said in found.detail
 
 
 def test_a_merge_patch_sets_removes_and_merges() -> None:
@@ -170,6 +173,7 @@ DOUBTS = [
     (5, 3, 0, ReadBack({"y": "7:0"}, whole=False), Verdict.SEND),
     (-1, 0, 0, ReadBack(), Verdict.SEND),  # the very first bundle, a moment ago
     (-1, 0, SOUND_FOR, ReadBack(), Verdict.UNCLEAR),  # it may have forgotten
+    (0, 0, 0, ReadBack(), Verdict.UNCLEAR),  # somebody's message came by that name: no first bundle
     (-1, 0, SOUND_FOR, ReadBack({}, whole=True), Verdict.SEND),
     (-1, 0, SOUND_FOR, ReadBack({"x": "7:0"}, whole=False), Verdict.STORED),
     (-1, 0, SOUND_FOR, ReadBack({}, whole=False), Verdict.UNCLEAR),
@@ -240,6 +244,9 @@ def test_a_report_is_complete_when_nothing_needs_a_person() -> None:
     assert Report(sent=1, gone=2).complete
     assert not Report(unclear=["x"]).complete
     assert not Report(interrupted=True).complete
+    assert not Report(refused=["x"]).complete
+    assert not Report(elsewhere=["x"]).complete
+    assert not Report(unacknowledged=1).complete
 
 
 def test_a_message_explained() -> None:

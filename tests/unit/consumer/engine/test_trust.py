@@ -111,6 +111,21 @@ def test_with_keys_forged_counters_are_a_first_delivery_and_ours_are_believed(tm
     harness.close()
 
 
+def test_what_calls_itself_a_producers_mark_is_passed_over_on_a_ready_topic_and_quarantined_on_a_state_topic(
+    tmp_path: Path,
+) -> None:
+    """Workers acknowledge marks unhandled: where only workers write, that would let a message go without a trace."""
+    harness = start(tmp_path, OLD)
+    mark = {"kodo-seq": "0123456789abcdef:0:high=9", "kodo-for": "(mark)"}
+    harness.send(b"good", properties=mark)
+    harness.broker.send(Outgoing(RETRYING, b"good", mark))
+    _ends(harness)
+    [letter] = harness.dead_letters
+    assert letter.properties["kodo-reason"] == "control properties without a valid signature"
+    assert harness.counts.started == 0
+    harness.close()
+
+
 def test_a_signed_message_cannot_be_carried_elsewhere(tmp_path: Path) -> None:
     harness = start(tmp_path, OLD)
     harness.send(b"bad")
