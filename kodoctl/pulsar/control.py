@@ -54,7 +54,7 @@ def read_control(admin: Admin, tenant: str) -> Control:
     try:
         for key, text in properties.items():
             if key.startswith(INDEX_PREFIX):
-                listed[key.removeprefix(INDEX_PREFIX)] = {NamespaceName.parse(name) for name in json.loads(text)}
+                listed[key.removeprefix(INDEX_PREFIX)] = {_own(name, tenant) for name in json.loads(text)}
             elif key.startswith(PLACE_PREFIX):
                 name, _, local = key.removeprefix(PLACE_PREFIX).rpartition("/")
                 places.setdefault(name, set()).add(NamespaceName.parse(f"{tenant}/{local}"))
@@ -65,6 +65,16 @@ def read_control(admin: Admin, tenant: str) -> Control:
         raise ClusterError(error("K522", "index of topologies cannot be read", detail)) from None
     index = {name: tuple(sorted(listed.get(name, set()) | places.get(name, set()))) for name in {**listed, **places}}
     return Control(properties.get(UUID_PROPERTY), index, {name: frozenset(spaces) for name, spaces in listed.items()})
+
+
+def _own(name: str, tenant: str) -> NamespaceName:
+    """A namespace of this tenant. Whoever administers it writes here what he likes, and what a topology no longer declares in
+    one of its namespaces is deleted. Raises ValueError for another's.
+    """
+    found = NamespaceName.parse(name)
+    if found.tenant != tenant:
+        raise ValueError(f"{found} is not of tenant {tenant}")
+    return found
 
 
 def ensure_control_namespace(admin: Admin, tenant: str) -> str:

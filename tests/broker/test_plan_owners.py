@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import closing
 
 from tests.cluster import Workspace
@@ -219,6 +220,28 @@ def test_undo_leaves_alone_what_was_forgotten_since(workspace: Workspace) -> Non
     refused = workspace.run("undo", made["id"], workspace.namespace, "--auto-approve", code=4)
     assert "nobody owns it by now" in refused.text
     assert workspace.topics() == {"J": 1, "K": 1}
+
+
+def test_the_index_of_a_tenant_leads_to_no_other_tenant(workspace: Workspace) -> None:
+    """Whoever administers a tenant writes its index. A topology of a name that another tenant has was said to live there as
+    well, and an apply by somebody with rights on both deleted what is there as no longer declared.
+    """
+    bank = f"{workspace.tenant}-bank"
+    workspace.admin("PUT", f"tenants/{bank}", {"allowedClusters": ["standalone"], "adminRoles": []})
+    theirs = workspace.write(
+        f"version: 1\nname: trade\ntenant: {bank}\nnamespace: ns\ntopics: {{J: {SMALL}}}\n", "bank.yaml"
+    )
+    workspace.apply(str(theirs))
+    ours = workspace.topology(f"K: {SMALL}")
+    workspace.apply(str(ours))
+    workspace.admin(
+        "PUT", f"namespaces/{workspace.tenant}/kodoctl/properties", {"kodoctl.index/trade": json.dumps([f"{bank}/ns"])}
+    )
+    refused = workspace.plan(str(ours), code=1)
+    assert "K522" in refused.err
+    assert f"{bank}/ns is not of tenant {workspace.tenant}" in " ".join(refused.err.split())
+    assert workspace.apply(str(ours), code=1).out == ""
+    assert workspace.admin("GET", f"persistent/{bank}/ns/partitioned") == [f"persistent://{bank}/ns/J"]
 
 
 def test_undo_of_an_adoption_leaves_alone_what_another_topology_took_over_since(workspace: Workspace) -> None:

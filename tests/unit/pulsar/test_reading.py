@@ -224,7 +224,7 @@ def test_before_the_first_apply_there_is_neither() -> None:
     assert read_control(Book(namespaces_acme_kodoctl={}), "acme").uuid is None
 
 
-@pytest.mark.parametrize("text", ["no json", "5", '["no namespace"]', "null"])
+@pytest.mark.parametrize("text", ["no json", "5", '["no namespace"]', "null", '["bank/payments"]'])
 def test_a_damaged_index_is_told_and_never_guessed_at(text: str) -> None:
     with pytest.raises(ClusterError) as caught:
         read_control(Book(namespaces_acme_kodoctl={"properties": {"kodoctl.index/trade": text}}), "acme")
