@@ -202,22 +202,18 @@ def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: s
     `planned`: the marker that the plan saw.
     """
     path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
-
-    def read() -> dict[str, str]:
-        reply = admin.call("GET", path)
-        if reply.missing:
-            raise WriteFailedError("it is gone since the plan: plan again")
-        found = must(reply, f"reading properties of {subscription.address}") or {}
-        return {str(key): str(value) for key, value in found.items()}
-
-    properties = read()
+    reply = admin.call("GET", path)
+    if reply.missing:
+        return  # a partition lacks it: healing it, which the plan has too, marks it
+    found = must(reply, f"reading properties of {subscription.address}") or {}
+    properties = {str(key): str(value) for key, value in found.items()}
     if (marker := properties.get(OWNER_PROPERTY)) not in (None, planned, owner):
         raise WriteFailedError(f"it belongs to {marker!r} since the plan: plan again")
     wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
     if owner is not None:
         wanted[OWNER_PROPERTY] = owner
     if wanted != properties:
-        write(admin, "PUT", path, wanted, done=lambda: read() == wanted)
+        write(admin, "PUT", path, wanted, done=lambda: (admin.call("GET", path).data or {}) == wanted)
 
 
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:

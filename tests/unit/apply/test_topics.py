@@ -60,11 +60,11 @@ def test_one_that_is_made_at_once_costs_no_other_request() -> None:
         assert [request.method for request in server.requests] == ["PUT"]
 
 
-def _marked(properties: dict[str, str] | None, owner: str | None, planned: str | None) -> list[dict[str, str]]:
-    """What is written where a subscription has these properties now; None: it is gone."""
+def _marked(properties: dict[str, str], owner: str | None, planned: str | None) -> list[dict[str, str]]:
+    """What is written where a subscription has these properties now."""
 
     def answer(request: Request) -> Answer:
-        return Answer(204) if request.is_write else answer_json(properties, 404 if properties is None else 200)
+        return Answer(204) if request.is_write else answer_json(properties)
 
     with serving(answer) as server:
         mark_subscription(HttpAdmin(Connection(server.url)), SUB, owner, planned)
@@ -84,8 +84,3 @@ def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
 def test_a_marker_that_is_anothers_since_the_plan_stays(owner: str | None, planned: str | None) -> None:
     with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan: plan again"):
         _marked({OWNER_PROPERTY: "bank"}, owner, planned)
-
-
-def test_a_subscription_that_is_gone_was_not_adopted() -> None:
-    with pytest.raises(WriteFailedError, match="it is gone since the plan: plan again"):
-        _marked(None, "trade", None)
