@@ -23,7 +23,7 @@ def no_condition() -> None:
 class Reply:
     """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its words for a refusal.
     `told_at`: ms since the epoch by the server's clock, cut to whole seconds, between asking and answer, which were `took` seconds
-    apart; None: it did not say.
+    apart; None: it did not say. `foreign`: a body that is no JSON, and not what Pulsar says of its objects.
     """
 
     method: str
@@ -33,6 +33,7 @@ class Reply:
     reason: str = ""
     told_at: int | None = None
     took: float = 0.0
+    foreign: bool = False
 
     @property
     def ok(self) -> bool:
@@ -41,8 +42,10 @@ class Reply:
 
     @property
     def missing(self) -> bool:
-        """The object, or something around it, does not exist."""
-        return self.status == 404
+        """The object, or something around it, does not exist, as Pulsar says. A web page that says 404 is of a server before
+        it, or about a path that it does not have: of objects it tells nothing.
+        """
+        return self.status == 404 and not self.foreign
 
     @property
     def forbidden(self) -> bool:

@@ -162,7 +162,7 @@ class HttpAdmin:
         html, ok = "text/html" in answer.headers.get("Content-Type", ""), answer.status < 400
         if _token_refused(answer):
             raise self._bad_token()
-        data, reason = None, ""
+        data, reason, foreign = None, "", html
         if html and ok:
             detail = f"{self._connection.admin_url} answered {method} {path} with a web page: is it another server, or a login?"
             raise ClusterError(error("K523", "this is not Pulsar's admin API", detail))
@@ -171,12 +171,12 @@ class HttpAdmin:
             text = text.replace(token.reveal(), "***") if token else text  # it may repeat our headers
             try:
                 data = json.loads(text)
-            except ValueError:
-                data = text.strip()
+            except (ValueError, RecursionError):
+                data, foreign = text.strip(), True
         if not ok:
             said = data.get("reason") if isinstance(data, dict) else data
             reason = next(iter(str(said or answer.reason or "").strip().splitlines()), "")[:500]
-        return Reply(method, path, answer.status, data, reason)
+        return Reply(method, path, answer.status, data, reason, foreign=foreign)
 
     def _redirected(self, url: str, location: str) -> str:
         """Another broker owns the bundle. The token goes along, so only brokers of this cluster are followed."""

@@ -97,7 +97,7 @@ class PolicyReader:
 
     def _get_path(self, topic: TopicName, path: str, **query: str) -> Any:
         reply = self._admin.call("GET", f"{topic_path(topic)}/{path}", query=query or None)
-        if reply.missing:  # the topic went away, or this broker does not have the policy
+        if reply.status == 404:  # the topic went away, or this broker does not have the policy
             return None
         return must(reply, f"reading {path} of {topic}")
 

@@ -96,7 +96,7 @@ def delete(
             except LostReplyError as lost:
                 problem = str(lost)
             else:
-                if reply.ok or reply.status in final:
+                if reply.ok or (reply.status in final and not reply.foreign):
                     return reply
                 if reply.status not in BUSY:
                     raise WriteFailedError(f"{reply}")

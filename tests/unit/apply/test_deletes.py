@@ -22,7 +22,7 @@ from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import BacklogQuota
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
-from tests.servers import Answer, Request, answer_json, serving
+from tests.servers import Answer, Request, answer_html, answer_json, serving
 
 HERE = NamespaceName("acme", "ns")
 TOPIC = TopicName.parse("persistent://acme/ns/orders")
@@ -249,3 +249,9 @@ def test_a_quota_is_unset_part_by_part() -> None:
     with serving(answer) as server:
         _no_quota(HttpAdmin(Connection(server.url)))
     assert cluster.deletes == ["backlogQuotaType=destination_storage", "backlogQuotaType=message_age"]
+
+
+@pytest.mark.parametrize("delete", [_topic, _subscription, _namespace, _forget])
+def test_a_web_page_that_says_404_is_not_a_delete_that_was_done(delete: Callable[[HttpAdmin], None]) -> None:
+    with _admin(Cluster(answer_html("<html>404</html>", 404))) as admin, pytest.raises(WriteFailedError, match="404"):
+        delete(admin)

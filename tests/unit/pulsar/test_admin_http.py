@@ -12,11 +12,18 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from kodoctl.apply.namespaces import read_grants
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import NOT_SENT, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin_http import READ_TRIES, HttpAdmin
 from kodoctl.pulsar.connection import Connection, Context
+from kodoctl.pulsar.control import read_control
+from kodoctl.pulsar.lease import held_by
+from kodoctl.pulsar.live import read_schema
+from kodoctl.pulsar.lock import lock_holder
+from kodoctl.pulsar.stats import read_topic
+from kodoctl.topology.names import NamespaceName, TopicName
 from tests.servers import Answer, Request, Server, answer_html, answer_json, serving
 
 TOKEN = "canary-token"
@@ -154,6 +161,29 @@ def test_an_answer_is_read_as_what_it_is(answer: Answer, data: Any, reason: str)
     with serving(lambda _: answer) as server, _admin(server.url) as (admin, _):
         reply = admin.call("GET", "x")
     assert (reply.data, reply.reason) == (data, reason)
+
+
+HERE = NamespaceName("acme", "ns")
+READS: dict[str, Callable[[HttpAdmin], object]] = {
+    "topic": lambda admin: read_topic(admin, TopicName(HERE, "J")),
+    "schema": lambda admin: read_schema(admin, TopicName(HERE, "J")),
+    "grants": lambda admin: read_grants(admin, HERE) or None,
+    "index": lambda admin: read_control(admin, "acme").uuid,
+    "lock": lambda admin: lock_holder(admin, HERE),
+    "lease": lambda admin: held_by(admin, HERE),
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_only_pulsar_itself_says_that_something_is_absent(read: Callable[[HttpAdmin], object]) -> None:
+    """A server before the broker that answers 404 made a plan that creates everything, and a lock that nobody holds."""
+    said = answer_json({"reason": "Namespace does not exist"}, 404)
+    with serving(lambda _: said) as server, _admin(server.url) as (admin, _):
+        assert read(admin) is None
+    for page in (answer_html("<html>404</html>", 404), Answer(404, b"default backend - 404")):
+        refused = pytest.raises(ClusterError, match="answered 404")
+        with serving(lambda _, page=page: page) as server, _admin(server.url) as (admin, _), refused:
+            read(admin)
 
 
 def test_a_web_page_is_not_taken_for_an_empty_answer() -> None:
