@@ -20,6 +20,7 @@ from consumer.engine.audit import Recorder
 from consumer.engine.checks import before_its_turn, on_arrival
 from consumer.engine.isolation import Isolation
 from consumer.engine.meter import Meter
+from consumer.engine.parking import Parking
 from consumer.engine.publications import Publication, Publications
 from consumer.engine.sending import Sending
 from consumer.engine.timers import Timers
@@ -61,7 +62,7 @@ class Engine:
         self._scheduler = Scheduler(policy, self.lanes, clock, self.timers.set, self._over_limit)
         self.limits = self._scheduler.limits
         self._waits = Waits(self, self.timers.set, rng)
-        self._publications = Publications(self, self.timers.set, clock, rng)
+        self._publications = Publications(self, Parking(self, self._stock, self._let_next), self.timers.set, clock, rng)
         self.recorder = self._publications.recorder(self._finished_with)
         self.throttle = self._scheduler.throttle = Throttle(self, self._scheduler, self.timers.set)
         self.isolation: Isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
@@ -78,9 +79,7 @@ class Engine:
         """Messages of a lane. A copy of one that is held, or was just finished with, is dropped."""
         if self.draining:
             return
-        lane = self.lanes[index]
-        now = self._clock.now()
-        counts = self.counts
+        lane, now, counts = self.lanes[index], self._clock.now(), self.counts
         counts.received += len(deliveries)
         entry: Entry | None = None
         for delivery in deliveries:
@@ -282,6 +281,7 @@ class Engine:
             Place.GATED: self._scheduler.gated,
             Place.LEAVING: len(self.isolation),
             Place.RECORDED: self.recorder.waiting if self.recorder else 0,
+            Place.PARKED: self._stock.parked,
         }
         return misplaced(self.lanes, self.timers, counted)
 

@@ -13,6 +13,7 @@ from consumer.counts import Counts
 from consumer.decide import Forward, Move, Why
 from consumer.effects import Effects
 from consumer.engine.audit import Bundle, Recorder
+from consumer.engine.parking import Parking
 from consumer.engine.sending import Sending
 from consumer.envelope import State, rewritten, signed, transferred
 from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
@@ -20,7 +21,6 @@ from consumer.scheduling.held import Held, Place
 from consumer.soften import without
 
 SEND_TIMEOUT: Final = 15.0  # seconds after which the client itself gives a send up
-MAX_PARKED: Final = 100
 
 
 @dataclass(slots=True, kw_only=True)
@@ -57,9 +57,14 @@ class Publications:
     """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
 
     def __init__(
-        self, owner: Owner, set_timer: Callable[[float, Sending | Recorder], int], clock: Clock, rng: Random
+        self,
+        owner: Owner,
+        parking: Parking,
+        set_timer: Callable[[float, Sending | Recorder], int],
+        clock: Clock,
+        rng: Random,
     ) -> None:
-        self._owner, self._set_timer, self._clock, self._rng = owner, set_timer, clock, rng
+        self._owner, self._parking, self._set_timer, self._clock, self._rng = owner, parking, set_timer, clock, rng
         self._next = 0
         self._out: dict[int, Sending] = {}  # oldest first
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
@@ -165,13 +170,9 @@ class Publications:
         self._set_timer(now + sending.backoff * self._rng.uniform(0.75, 1.25), sending)
 
     def _never_taken(self, publication: Publication, reason: str, now: float) -> None:
-        held, counts, effects = publication.held, self._owner.counts, self._owner.effects
-        effects.alarm("refused", f"{publication.message.topic} will not take a message: {reason}")
-        if not publication.last_resort:
-            self._owner.refused(held, reason, now)
-            return
-        held.place = Place.PARKED
-        counts.parked += 1
-        if counts.parked >= MAX_PARKED:
-            held.lane.blocked = True
-            effects.alarm("parked", f"{counts.parked} messages have nowhere to go: {held.lane.lane.topic} is paused")
+        topic = publication.message.topic
+        self._owner.effects.alarm("refused", f"{topic} will not take a message: {reason}")
+        if publication.last_resort:
+            self._parking.park(publication.held, f"{topic} will not take it: {reason}", now)
+        else:
+            self._owner.refused(publication.held, reason, now)

@@ -9,12 +9,13 @@ from enum import Enum, auto
 from typing import Final
 
 from consumer.envelope import FRESH, Control, Delivery, Envelope
-from consumer.policy import LANE_FLOOR, Lane, Policy
+from consumer.policy import LANE_FLOOR, NOBODY, Lane, Policy
 from consumer.scheduling.admission import Gates
 from consumer.scheduling.fairness import TenantRing
 
 RECENT_SECONDS: Final = 60.0
 _MAX_RECENT: Final = 10_000
+_PARKED_SHARE: Final = 4  # a quarter of what may be held may be parked
 _ENOUGH: Final = 2_000  # messages a lane looks ahead that has no tenants: more would only grow cold in memory
 OTHER: Final = "other"
 _MAX_COUNTED: Final = 60
@@ -97,6 +98,12 @@ class Held:
         if self.trials is _NONE:
             self.trials = Trials()
         return self.trials
+
+    def park(self) -> None:
+        """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
+        self.place = Place.PARKED
+        self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
+        self.size, self.tenant, self.control, self.gates, self.trials = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
         """What a decision is made from."""
@@ -221,11 +228,14 @@ class Stock:
     Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until half is gone.
     Lanes whose messages cannot be moved aside never take more than half of the budget together: what was moved aside comes back
     on them, and would otherwise stop the reading that it left for.
+
+    Parked messages are not among `messages` and `bytes`: each takes one from what may be lent, and nothing else. Floors stay,
+    so while everything is lent, messages may be more than the look-ahead by those that were parked since.
     """
 
     __slots__ = (
-        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_queue", "_staying", "_staying_bytes", "_step", "_taken",
-        "bytes", "messages",
+        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_most_parked", "_queue", "_staying", "_staying_bytes",
+        "_step", "_taken", "bytes", "messages", "parked",
     )  # fmt: skip
 
     def __init__(self, policy: Policy) -> None:
@@ -240,6 +250,8 @@ class Stock:
         self._busy = 0  # lanes that hold anything
         self._staying = 0  # messages of lanes that none can be moved aside from
         self._staying_bytes = 0
+        self._most_parked = max(1, policy.max_held // _PARKED_SHARE)
+        self.parked = 0
         self.messages = 0
         self.bytes = 0
 
@@ -262,10 +274,26 @@ class Stock:
 
     def remove(self, held: Held) -> None:
         """A message less."""
-        lane, entry = held.lane, held.entry
+        entry = held.entry
         del entry.held[held.delivery.batch_index]
         if not entry.held:
-            lane.close(entry)
+            held.lane.close(entry)
+        self._give_back(held)
+
+    def park(self, held: Held) -> None:
+        """Nobody will ever handle the message: it is known, and no more than one message of what is lent."""
+        self._give_back(held)
+        held.park()
+        self.parked += 1
+        self._max_messages -= 1
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether as many are parked as may be: each is unacknowledged, which the broker allows a consumer so often."""
+        return self.parked >= self._most_parked
+
+    def _give_back(self, held: Held) -> None:
+        lane = held.lane
         lane.held -= 1
         if lane.held >= self._floor:
             self._taken -= 1

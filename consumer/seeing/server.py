@@ -114,6 +114,7 @@ def _health(
             "subscription": labels[2],
             "worker": labels[3],
             "problems": ask(sight),
+            "parked": sight.worker.counts.parked,
         }
         for labels, sight in COLLECTOR.sights.items()
     ]

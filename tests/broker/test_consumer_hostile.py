@@ -8,10 +8,11 @@ import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from consumer import Consumer, Message
+from consumer import Consumer, Dead, Message
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually, messages
 from tests.wire_producer import WireProducer, binary, wire_metadata
@@ -23,18 +24,26 @@ name: hostile
 tenant: {tenant}
 namespace: ns
 topics:
-  jobs: {{partitions: 1, subscriptions: {{work: {{states: []}}}}}}
+  jobs: {{partitions: 1, fair_by: uid, subscriptions: {{work: {{states: []}}}}}}
 """
+LIMIT = 5 << 20
+"""Bytes of a payload that a broker takes, if nobody says otherwise; with metadata it may be 10 KiB more."""
 
 
-def health(consumer: Consumer, path: str) -> tuple[int, list[str]]:
-    """Status and what the only worker says."""
+def worker_says(consumer: Consumer, path: str) -> tuple[int, dict[str, Any]]:
+    """Status and what is told of the only worker."""
     try:
         with urllib.request.urlopen(f"http://{consumer.address}{path}", timeout=10) as answer:
             status, body = answer.status, answer.read()
     except urllib.error.HTTPError as problem:
         status, body = problem.code, problem.read()
-    return status, json.loads(body)["workers"][0]["problems"]
+    return status, json.loads(body)["workers"][0]
+
+
+def health(consumer: Consumer, path: str) -> tuple[int, list[str]]:
+    """Status and the worker's problems."""
+    status, told = worker_says(consumer, path)
+    return status, told["problems"]
 
 
 class Setting:
@@ -54,6 +63,8 @@ class Setting:
         self.consumer.handler(self._handle)
 
     def _handle(self, message: Message) -> None:
+        if message.tenant == "mallory":
+            raise Dead("not what it should be")
         with self._lock:
             self.seen.append(message.data)
 
@@ -72,6 +83,11 @@ def setting(broker: Broker, namespace: str, tmp_path: Path) -> Setting:
 def key(name: bytes, *more: bytes) -> bytes:
     """A key that a payload is said to be encrypted with."""
     return binary(13, binary(1, name) + binary(2, b"wrapped \xff") + b"".join(more))
+
+
+def properties(**texts: str) -> bytes:
+    """Properties of a message."""
+    return b"".join(binary(4, binary(1, name.encode()) + binary(2, text.encode())) for name, text in texts.items())
 
 
 @pytest.mark.parametrize(
@@ -105,3 +121,33 @@ def test_encryption_that_is_no_text_ends_no_lane_and_its_payload_is_kept(
     told = letter.properties()
     assert told["kodo-reason"] == f"not UTF-8 text, and lost: {lost}; its payload is encrypted for somebody else"
     assert json.loads(told["kodo-encryption"])["keys"][0]["value"] == "d3JhcHBlZCD/"
+
+
+def test_messages_that_no_topic_takes_keep_nobody_else_from_being_handled(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the broker's limit there is no room for what a move adds: such a message has nowhere to go. Ten of them were the
+    look-ahead's bytes.
+    """
+    large = wire_metadata(properties(uid="mallory", note="y" * 9_700))
+    alice = wire_metadata(properties(uid="alice"))
+    with setting.producer() as producer:
+        for _ in range(30):
+            producer.begin(large, b"x" * LIMIT)
+        for number in range(50):
+            producer.begin(alice, b"%d" % number)
+        producer.receipts()
+        setting.consumer.start()
+        try:
+            eventually(lambda: worker_says(setting.consumer, "/readyz")[1]["parked"] == 30, within=60)
+            eventually(lambda: len(setting.seen) == 50)
+            producer.send(alice, b"and later")
+            eventually(lambda: len(setting.seen) == 51)
+            assert (health(setting.consumer, "/healthz"), health(setting.consumer, "/readyz")) == ((200, []), (200, []))
+            assert setting.consumer._running is not None
+            assert setting.consumer._running.worker.engine._stock.bytes == 0
+        finally:
+            setting.consumer.stop()
+    (told, *_) = (line for line in caplog.messages if line.startswith("parked: "))
+    assert f"{setting.topic}-work-DLQ will not take it: too big; it stays unacknowledged" in told
+    assert backlog(setting.broker, setting.topic, "work") == 30, "the broker keeps them"

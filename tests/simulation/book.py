@@ -42,6 +42,7 @@ class Work:
     outcomes: list[Outcome] = field(default_factory=list)
     sent: Outgoing | None = None
     refused: bool = False
+    parked: bool = False  # refused by the dead letters too: nobody handles it in this process any more
     finished: float | None = None
     acked: bool = False
     known: bool = False  # its process was finished with it once before, and may remember
@@ -173,7 +174,7 @@ class Book:
         self.world.trace("run", work.case.name, process.name, lane.index, work.stored.number)
         if process.draining:
             fail("drain", f"{work.case} starts while its worker drains")
-        if work.running or work.sent is not None or work.finished is not None:
+        if work.running or work.parked or work.sent is not None or work.finished is not None:
             fail("I3 repeats", f"{work.case} runs again in {process.name} though it is {work}")
         if lane.partitions == 1 and work.generation != self._generations[process][lane.index]:
             fail("I3 repeats", f"{work.case} runs from before a disconnection")
@@ -188,14 +189,16 @@ class Book:
         return work.case.run(self.world, lane)
 
     def _in_order(self, process: Process, lane: int, work: Work) -> None:
-        """I6: within a key (or partition) nothing starts before what came earlier is finished with."""
+        """I6: within a key (or partition) nothing starts before what came earlier is finished with, or parked: where a dead
+        letter would let its key go on, one that cannot be stored does.
+        """
         message, stored = work.stored.message, work.stored
         key = message.ordering_key or message.key or f"\0{stored.partition}"
         epoch = self.world.epochs[self.policy.lanes[lane].topic]
         before = self._order.get((process, lane, key))
         if before is not None and before[0].stored is not stored and before[1] == epoch:
             earlier = before[0]
-            if earlier.finished is None:
+            if earlier.finished is None and not earlier.parked:
                 self.world.fail("I6 order", f"{work.case} of {key} starts before {earlier.case} is finished with")
             handed_over = earlier.epoch != work.epoch  # the later one came before whoever had the earlier one was gone
             late = earlier.stored.number > stored.number and not handed_over
@@ -241,7 +244,8 @@ class Book:
         if isinstance(receipt, Stored):
             work.finished = self.world.now
         elif isinstance(receipt, NeverTaken):
-            work.refused = True
+            dead = self.policy.dead_letter
+            work.refused, work.parked = True, dead is None or message.topic == dead.topic
 
     def excuse(self, process: Process, message: Outgoing) -> None:
         """Stored, and the worker does not know: it will send it again."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from consumer.broker import Lost, NeverTaken, Stored
-from consumer.engine.publications import MAX_PARKED
-from consumer.envelope import State
+from consumer.envelope import Delivery, State
 from consumer.outcomes import DONE, DependencyDown, Died, Discarded, MoveAsked, RetryAsked, StateAsked, TransferAsked
 from consumer.testing.clock import START_WALL
-from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, policy, store_all
+from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 
 def test_failures_wait_in_place_then_leave() -> None:
@@ -150,20 +149,77 @@ def test_a_message_its_target_will_never_take_dies_with_the_reason() -> None:
     assert bench.acknowledged() == [1]
 
 
+def refused_everywhere(bench: Bench, *deliveries: Delivery, reason: str = "too big") -> None:
+    """Their handlers fail, and no target takes them."""
+    bench.give(*deliveries)
+    for message in bench.take_all():
+        bench.engine.finish(message, FAILED)
+    while out := bench.published():
+        bench.engine.receipt(out[0][0], NeverTaken(reason))
+
+
 @pytest.mark.parametrize("dead", [True, False])
-def test_what_is_refused_everywhere_is_parked_and_too_many_of_it_pause_the_lane(dead: bool) -> None:
-    bench = Bench(policy(in_place=(), dead=dead))
-    for number in range(MAX_PARKED):
-        bench.give(delivery(number))
-        bench.engine.finish(*bench.take_all(), FAILED)
-        while out := bench.published():
-            bench.engine.receipt(out[0][0], NeverTaken("too big"))
-        assert (bench.engine.room(4) == 0) == (number == MAX_PARKED - 1)
+def test_of_what_is_refused_everywhere_a_quarter_of_the_lookahead_is_parked_before_its_lane_is_no_longer_read(
+    dead: bool,
+) -> None:
+    bench = Bench(policy(in_place=(), dead=dead, lookahead_messages=400))
+    most = bench.policy.max_held // 4
+    assert most > 50
+    for number in range(most):
+        refused_everywhere(bench, delivery(number))
+        assert (bench.engine.room(4) == 0) == (number == most - 1)
     assert bench.acknowledged() == []
-    assert "parked" in bench.alarms()
-    assert bench.engine.misplaced() == []
+    assert (bench.engine.counts.parked, bench.engine.misplaced()) == (most, [])
+    assert f"{most} are parked: the topic is no longer read" in bench.engine.effects.alarms[-1].text
+    assert bench.engine.room(lane_of(bench.policy, L1, State.RETRYING)) > 0, "other lanes go on"
     bench.later(100)
     assert bench.engine.effects.resume == []
+
+
+def test_a_message_that_has_nowhere_to_go_is_told_and_holds_neither_payload_nor_budget() -> None:
+    bench = Bench(policy(in_place=(), fair_by="uid", lookahead_bytes=100_000))
+    room = bench.engine.room(4)
+    for number in range(30):
+        refused_everywhere(bench, delivery(number, b"x" * 50_000, uid="mallory", note="y" * 9_700))
+        assert bench.engine.room(4) == room - 1 - number, "one message of what is lent, and no byte"
+    assert bench.acknowledged() == []
+    (lane,) = (lane for lane in bench.engine.lanes if list(lane))
+    assert {(held.delivery.payload, *held.delivery.properties, held.gates) for held in lane} == {(None, None)}
+    told = [alarm.text for alarm in bench.engine.effects.alarms if alarm.kind == "parked"]
+    assert len(told) == 30
+    assert told[0] == (
+        "persistent://p/n/t-L1-ready: message 7:0:0:-1 has nowhere to go: persistent://p/n/t-L1-dead will not take it:"
+        " too big; it stays unacknowledged"
+    )
+    bench.give(delivery(100, uid="alice"))
+    (message,) = bench.take_all()
+    bench.engine.finish(message, DONE)
+    assert bench.acknowledged() == [100]
+
+
+def test_a_copy_of_a_message_that_is_parked_is_not_handled_again() -> None:
+    bench = Bench(policy(in_place=()))
+    refused_everywhere(bench, delivery(1))
+    bench.engine.disconnected(4)
+    bench.give(delivery(1), delivery(2))
+    (message,) = bench.take_all()
+    assert message.id == "7:2:0:-1"
+    assert (bench.engine.counts.repeats, bench.engine.misplaced()) == (1, [])
+
+
+def test_behind_a_message_that_is_parked_its_key_goes_on_as_after_a_dead_letter() -> None:
+    bench = Bench(policy(in_place=(), ordered=True, subscription_type="key_shared"))
+    bench.give(delivery(1, key="k"), delivery(2, key="k"), delivery(3, key="k"))
+    (first,) = bench.take_all()
+    bench.engine.finish(first, Died("wrong"))
+    ((ticket, _),) = bench.published()
+    bench.engine.receipt(ticket, NeverTaken("not authorised"))
+    for number in (2, 3):
+        (message,) = bench.take_all()
+        assert message.id == f"7:{number}:0:-1"
+        bench.engine.finish(message, DONE)
+    assert bench.acknowledged() == [2, 3]
+    assert (bench.engine.counts.parked, bench.engine.misplaced()) == (1, [])
 
 
 def test_a_transfer_is_a_new_message_and_then_this_one_is_done() -> None:

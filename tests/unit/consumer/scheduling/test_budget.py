@@ -7,8 +7,9 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
+from consumer.broker import TOO_BIG, NeverTaken
 from consumer.envelope import Delivery
-from consumer.outcomes import DONE
+from consumer.outcomes import DONE, Died
 from consumer.policy import Policy
 from tests.unit.consumer.making import L1, STATES, Bench, delivery, policy
 
@@ -18,6 +19,7 @@ STEPS = st.lists(
         st.tuples(st.just("ask"), st.integers(0, 3), st.just(0)),
         st.tuples(st.just("bring"), st.integers(0, 3), BATCH),
         st.tuples(st.just("handle"), st.just(0), st.integers(1, 200)),
+        st.tuples(st.just("park"), st.just(0), st.integers(1, 40)),
     ),
     max_size=200,
 )
@@ -54,6 +56,15 @@ class Reading:
             if (message := self.bench.engine.take()) is not None:
                 self.bench.engine.finish(message, DONE)
 
+    def park(self, count: int) -> None:
+        """Messages that no target takes."""
+        engine = self.bench.engine
+        for _ in range(count):
+            if (message := engine.take()) is not None:
+                engine.finish(message, Died("wrong"))
+                ((ticket, _),) = self.bench.published()
+                engine.receipt(ticket, NeverTaken(TOO_BIG))
+
 
 @given(st.integers(60, 3_000), STEPS, st.integers(1, 40))
 def test_held_on_its_way_and_in_receiver_queues_never_exceed_the_lookahead(
@@ -75,6 +86,8 @@ def test_held_on_its_way_and_in_receiver_queues_never_exceed_the_lookahead(
                 reading.ask(lane)
             case "bring":
                 reading.bring(lane, number, size)
+            case "park":
+                reading.park(number)
             case _:
                 reading.handle(number)
         held = Counter({state.lane.index: state.held for state in reading.bench.engine.lanes})
