@@ -195,6 +195,11 @@ class Cluster(Protocol):
     def stats(self, topic: str, subscription: str) -> LaneStats | None:
         """How a subscription of a topic is doing; None: there is no such topic or subscription."""
 
+    def active(self, topic: str, subscription: str) -> Mapping[str, str] | None:
+        """Of a failover subscription, by partition (its number as a text) that has one, the name of the active consumer, soon or
+        not at all; None: there is no such topic or subscription. Raises ClusterError.
+        """
+
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """The limits in force, wherever they are set; None: this role may not ask, or the broker does not say."""
 

@@ -18,6 +18,7 @@ from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
 from consumer.effects import Effects
 from consumer.engine.audit import Recorder
 from consumer.engine.checks import before_its_turn, on_arrival
+from consumer.engine.handover import HandOver
 from consumer.engine.isolation import Isolation
 from consumer.engine.meter import Meter
 from consumer.engine.parking import Parking
@@ -68,6 +69,7 @@ class Engine:
         self.isolation: Isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts, self.isolation.paused = self.isolation.starts, self._scheduler.paused_messages
         self._sole = SoleReader.of(policy, clock.wall(), self.counts)
+        self.handover = HandOver(self, self._scheduler, self._sole, clock)
         self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
@@ -80,6 +82,8 @@ class Engine:
         if self.draining:
             return
         lane, now, counts = self.lanes[index], self._clock.now(), self.counts
+        if lane.active is not None:
+            deliveries = lane.active.handled(deliveries, now)
         counts.received += len(deliveries)
         entry: Entry | None = None
         for delivery in deliveries:
@@ -88,6 +92,8 @@ class Engine:
             held = entry.held.get(delivery.batch_index)
             if held is not None:
                 held.token = delivery.token
+                if lane.active is not None:  # else the first time counts
+                    held.received = now
                 counts.repeats += 1
             elif entry.done >> delivery.batch_index + 1 & 1:
                 lane.acks.append(delivery.token)
@@ -99,21 +105,16 @@ class Engine:
             self.isolation.sift(now)
 
     def disconnected(self, index: int) -> None:
-        """The lane's messages will come again. What has not started is let go; what runs is recognised when it comes.
-
-        With several partitions nobody knows which one it was: there the copies are recognised as they come.
-        """
-        lane = self.lanes[index]
-        if self._sole is not None:
-            self._sole.disconnected(self._clock.wall())
-        if lane.partitions == 1:
-            self._let_go(lane)
+        """The lane's messages will come again: see HandOver."""
+        self.handover.disconnected(self.lanes[index])
 
     def room(self, index: int) -> int:
         """See LaneSink.room."""
         lane = self.lanes[index]
         shut = self.draining or lane.blocked or lane.resting or lane.paused_until > self._clock.now()
         room = 0 if shut else self._stock.room(lane)
+        if lane.active is not None:
+            room = lane.active.room(room, lane.held)
         if not room:
             self.starved[lane] = None
             if not (shut or lane.stays):
@@ -194,7 +195,7 @@ class Engine:
                 case Held():
                     if sleeper.place is Place.WAITING and sleeper.trials.wake == number:
                         self._waits.ended(sleeper)
-                        self._check_due(sleeper, now)
+                        self.check_due(sleeper, now)
                 case Gate():
                     sleeper.timer_set = False
                     self._scheduler.let_through(sleeper, now)
@@ -264,7 +265,7 @@ class Engine:
         """Starts nothing more and lets go what has not started; what runs or is being published goes on."""
         self.draining = True
         for lane in self.lanes:
-            self._let_go(lane)
+            self.handover.let_go(lane)
         if self.recorder is not None:  # what still runs has its records gathered as ever
             self.recorder.flush(self._clock.now())
 
@@ -305,9 +306,10 @@ class Engine:
         if outcome is not None:
             self._conclude(held, outcome, now)
         elif lane.chain(held):
-            self._check_due(held, now)
+            self.check_due(held, now)
 
-    def _check_due(self, held: Held, now: float) -> None:
+    def check_due(self, held: Held, now: float) -> None:
+        """See handover.Owner."""
         outcome = before_its_turn(held, self.policy, self._clock.wall())
         if outcome is None:
             self._scheduler.admit(held, now, in_turn=self._stock.ample)
@@ -358,8 +360,6 @@ class Engine:
             self.effects.give_up(message)
             self.finish(message, TOOK_TOO_LONG)
 
-    # ---- letting go
-
     def _ended(
         self, held: Held, now: float, why: Why = Why.DONE, reason: str = "", target: str = "", token: object = ""
     ) -> None:
@@ -378,23 +378,16 @@ class Engine:
         entry = held.entry
         entry.done |= 1 << held.delivery.batch_index + 1
         entry.at = now
-        self._forget(held)
+        self.forget(held)
         self._let_next(held, now)
 
     def _let_next(self, held: Held, now: float) -> None:
         if held.lane.chains is not None and (following := held.lane.next_of_chain(held)) is not None:
-            self._check_due(following, now)
+            self.check_due(following, now)
 
-    def _forget(self, held: Held) -> None:
+    def forget(self, held: Held) -> None:
+        """See handover.Owner."""
         held.place = Place.GONE
         self._stock.remove(held)
         if held.trials.resting:
             self._waits.ended(held)
-
-    def _let_go(self, lane: LaneState) -> None:
-        """Forgets what has not started, unacknowledged: the broker has it still."""
-        unstarted = lane.unstarted()
-        for held in unstarted:
-            self._forget(held)
-        self.counts.let_go += len(unstarted)
-        self._scheduler.drop(lane)

@@ -14,12 +14,14 @@ from consumer.effects import Alarm
 from consumer.engine.allowance import Allowance, allowance, beyond, within
 from consumer.engine.reach import UNLIMITED, starved, unacked_limits
 from consumer.engine.worker import Worker
+from consumer.live.active import ActiveConsumers, lanes_with_active_consumers
 from consumer.live.sharing import Sharers
 from consumer.live.skew import Skew
 from consumer.live.standstill import StandStill
 from consumer.live.stats import LOOK_EVERY, StatsReader
 from consumer.live.steering import Orders
 from consumer.policy import Lane, Policy
+from consumer.scheduling.active import ActivePartitions
 from consumer.threads import begin
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
@@ -94,12 +96,21 @@ class Service:
             self._allowed = allowance(self._worker.policy, self._cluster)
             _warn(beyond(self._worker.policy, self._allowed))
             self.adopt(self._worker.policy)
+            self._ask_who_is_active(self._cluster)
         self._worker.open(self.name, self._unacked())
         self._run(self._keep_time, "kodo-time")
         if self.stats is not None:
             self._run(self._read_stats, "kodo-stats")
         for companion in self.companions:
             self._run(partial(companion, self._over), "kodo-companion")
+
+    def _ask_who_is_active(self, cluster: Cluster) -> None:
+        """Before anything comes: of a failover topic nothing starts until the broker names this worker."""
+        worker = self._worker
+        for lane in lanes_with_active_consumers(worker.policy):
+            worker.engine.lanes[lane.index].active = ActivePartitions(worker.policy, self.name)
+            asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
+            self.companions.append(asking.run)
 
     def adopt(self, policy: Policy) -> None:
         """The worker goes by this policy now, as far as the broker allows what it says."""

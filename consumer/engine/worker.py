@@ -33,9 +33,7 @@ log = logging.getLogger("kodo.consumer")
 _BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on
 _GATHER: Final = 0.005  # seconds they are gathered at most
 OnReceived = Callable[[Policy, Lane, Sequence[Delivery], Check | None], object]
-_LEAVE_WITHIN: Final = (
-    8.0  # seconds for lanes and publisher together: who waits for the end of a process has to see one
-)
+_LEAVE_WITHIN: Final = 8.0  # seconds for lanes and publisher together: who waits for the end of a process sees one
 _QUIET: Final = 30.0  # seconds between two alarms of one kind
 
 
@@ -161,7 +159,7 @@ class Worker:
             self._carry_out(todo)
         if leave({"worker": self._leave}, _LEAVE_WITHIN):
             text = (
-                "lanes and publisher do not close within %.0f s and are left behind: unacknowledged messages come again"
+                "lanes and publisher do not close within %.0f s and are left behind: what is unacknowledged comes again"
             )
             log.error(text, _LEAVE_WITHIN)
 
@@ -191,11 +189,10 @@ class Worker:
 
     def room(self, index: int) -> int:
         """See LaneSink."""
-        room = 0
         with self._or_broken(), self._lock:
             if self._opened:
-                room = self.engine.room(index)
-        return room
+                return self.engine.room(index)
+        return 0
 
     def disconnected(self, index: int) -> None:
         """See LaneSink."""
@@ -287,6 +284,15 @@ class Worker:
             with self._lock:
                 before = self.engine.version
                 self.engine.lent(step(self.clock.now()))
+                todo = self._collect(flush=True)
+            self._after(before, todo)
+
+    def answered(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
+        """See consumer.live.active.Answered."""
+        with self._or_broken():
+            with self._lock:
+                before = self.engine.version
+                self.engine.handover.answered(self.engine.lanes[lane.index], named, asked)
                 todo = self._collect(flush=True)
             self._after(before, todo)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from consumer.broker import LaneStats, UnackedLimits
+from consumer.scheduling.active import VALID
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -21,6 +22,8 @@ from kodoctl.topology.policies import DelayedDelivery
 log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
+_ASKING: Final = (1.0, VALID)  # a later answer is of no use
+_WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true"}
 
 
@@ -30,11 +33,13 @@ class AdminCluster:
     def __init__(self, connection: Connection) -> None:
         self._admin = HttpAdmin(connection)
         self._looking = HttpAdmin(connection, tries=1, timeout=_LOOKING)
+        self._asking = HttpAdmin(connection, tries=1, timeout=_ASKING)
 
     def close(self) -> None:
         """See Cluster."""
         self._admin.close()
         self._looking.close()
+        self._asking.close()
 
     def partitions(self, topic: str) -> int | None:
         """See Cluster."""
@@ -56,6 +61,14 @@ class AdminCluster:
             return None
         found = lane_stats(must(reply, f"reading {topic}"), subscription)
         return found and replace(found, told_at=reply.told_at, took=reply.took)
+
+    def active(self, topic: str, subscription: str) -> dict[str, str] | None:
+        """See Cluster."""
+        path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
+        reply = self._asking.call("GET", path, query=_WITHOUT_SUMS)
+        if reply.missing:
+            return None
+        return active_consumers(must(reply, f"reading {topic}"), subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """See Cluster. Reading policies is more than `consume` rights allow; then the stats have to tell."""
@@ -122,6 +135,15 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         oldest=min((moment for moment in oldest if moment > 0), default=None),
         properties={key: value for sub in held for key, value in (sub.get("subscriptionProperties") or {}).items()},
     )
+
+
+def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
+    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to; None: no such subscription."""
+    parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
+    subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}
+    if not any(sub is not None for sub in subs.values()):
+        return None
+    return {number: name for number, sub in subs.items() if sub and (name := sub.get("activeConsumerName"))}
 
 
 def _blocked(consumers: list[dict[str, Any]]) -> set[str]:

@@ -10,6 +10,7 @@ from typing import Final
 
 from consumer.envelope import FRESH, Control, Delivery, Envelope
 from consumer.policy import LANE_FLOOR, NOBODY, Lane, Policy
+from consumer.scheduling.active import ActivePartitions
 from consumer.scheduling.admission import Gates
 from consumer.scheduling.fairness import TenantRing
 
@@ -127,7 +128,7 @@ class LaneState:
     """
 
     __slots__ = (
-        "acks", "before", "blocked", "chains", "counted", "held", "lane", "open", "partitions", "paused_until", "recent",
+        "acks", "active", "before", "blocked", "chains", "counted", "held", "lane", "open", "partitions", "paused_until", "recent",
         "resting", "ring", "started", "stays",
     )  # fmt: skip
 
@@ -140,6 +141,7 @@ class LaneState:
         self.before: dict[Hashable, Entry] = {}
         self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
         self.acks: list[object] = []
+        self.active: ActivePartitions | None = None  # where the broker names one consumer of each partition
         self.paused_until = float("-inf")
         self.blocked = False  # too much of it has nowhere to go
         self.resting = False  # somebody ordered a pause
@@ -202,14 +204,14 @@ class LaneState:
         del self.chains[_order_key(held.delivery)]
         return None
 
-    def unstarted(self) -> list[Held]:
-        """Takes out of all chains what has not started, and lists it."""
+    def unstarted(self, partition: str | None = None) -> list[Held]:
+        """Takes out of all chains what has not started, of one partition or of all, and lists it."""
+        found = [held for held in self if held.place in UNSTARTED and partition in (None, held.delivery.partition)]
         if self.chains is not None:
-            for chain in self.chains.values():
-                while chain and chain[-1].place in UNSTARTED:
-                    chain.pop()
-            self.chains = {key: chain for key, chain in self.chains.items() if chain}
-        return [held for held in self if held.place in UNSTARTED]
+            gone = set(found)
+            chains = {key: deque(held for held in chain if held not in gone) for key, chain in self.chains.items()}
+            self.chains = {key: chain for key, chain in chains.items() if chain}
+        return found
 
     def __iter__(self) -> Iterator[Held]:
         """What is held, while nothing comes or goes."""

@@ -103,9 +103,12 @@ class Scheduler:
         self.version += 1
 
     def drop(self, lane: LaneState) -> None:
-        """Empties the lane's queue: what was in it is let go."""
+        """Takes out of the lane's queue what was let go."""
+        left = [held for held in lane.ring if held.place is Place.QUEUED]
         lane.ring = type(lane.ring)()
         self._shares.deactivate(lane.lane.index)
+        for held in left:
+            self.enqueue(held)
 
     def _has_moment(self, held: Held, now: float) -> bool:
         """Sets a moment aside in the limits. False: `refused` was told of the later one that the message has to wait for."""
@@ -169,6 +172,9 @@ class Scheduler:
         for index in shares.order():
             lane = self._lanes[index]
             ring = lane.ring
+            if lane.active is not None and not lane.active.may_start(now):
+                skipped.append(index)
+                continue
             while (held := ring.take(passing_over)) is not None:
                 if not self._is_limited or self._pass(held, now):
                     lane.started += 1

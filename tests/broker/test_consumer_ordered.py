@@ -50,6 +50,10 @@ class Book:
 
         return handle
 
+    def handled(self) -> int:
+        """Handler runs so far."""
+        return sum(map(len, self.started.values()))
+
     def firsts(self) -> dict[str, list[int]]:
         """Numbers of each key in the order of their first start."""
         return {key: list(dict.fromkeys(numbers)) for key, numbers in self.started.items()}
@@ -83,6 +87,30 @@ def test_across_hand_overs_a_key_overlaps_for_one_run_at_most_and_its_order_stay
     assert book.twice_in_one == 0
     assert book.most <= 2
     assert book.overlaps <= 3 * keys, "one run for each key and hand-over"
+    assert book.firsts() == {f"k{key}": list(range(key, count, keys)) for key in range(keys)}
+
+
+def test_failover_workers_that_come_and_go_never_handle_a_key_together(setting: Setting) -> None:
+    """Each joins while another holds the whole backlog, so that the broker sends all of it once more. Runs are far shorter than a
+    hand-over: none may meet another of its key.
+    """
+    setting.declare("type: failover, concurrency: 4, in_place: [], states: [], expected_workers: 2", "partitions: 2")
+    book, count, keys = Book(), 1_600, 8
+    with setting.producer() as producer:
+        for number in range(count):
+            producer.post(b"%d" % number, key=f"k{number % keys}", properties={"uid": "u"})
+    with ExitStack() as stack:
+        workers = {name: stack.enter_context(ExitStack()) for name in "abc"}
+        for name, leaves in (("a", ""), ("b", ""), ("c", ""), ("", "a"), ("", "b")):
+            if name:
+                workers[name].enter_context(setting.worker(book.handler(name, 0.02)))
+            else:
+                workers[leaves].close()
+            before = book.handled()
+            eventually(lambda before=before: book.handled() >= min(count, before + 200))
+        eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
+    print(f"{book.handled() - count} repeats")  # noqa: T201
+    assert book.overlaps == 0
     assert book.firsts() == {f"k{key}": list(range(key, count, keys)) for key in range(keys)}
 
 

@@ -44,12 +44,16 @@ class MemoryCluster:
         self.answers = threading.Event()
         self.answers.set()
         self.properties: dict[str, str] = {}
+        self.named: dict[str, str] = {}  # active consumers
 
     def partitions(self, name: str) -> int | None:
         return self.count if name in self.topics else None
 
     def subscriptions(self, name: str) -> frozenset[str]:
         return frozenset({"s"} if name in self.subscribed else ())
+
+    def active(self, name: str, subscription: str) -> dict[str, str]:
+        return self.named
 
     def unacked_limits(self, name: str) -> UnackedLimits | None:
         return self.limits
@@ -168,6 +172,22 @@ def test_an_admin_api_that_gives_no_answer_keeps_nobody_from_leaving(
     for thread in behind:
         thread.join(10)
     assert told == [], "what comes late reaches nobody"
+
+
+def test_of_a_failover_topic_nothing_starts_until_the_broker_names_this_worker() -> None:
+    place = Place(policy((Level.L1,), (), ordered=True, subscription_type="failover"))
+    place.service.start()
+    place.send()
+    active = place.worker.engine.lanes[0].active
+    assert active is not None
+    eventually(lambda: active.room(100, 0) == 99)  # it came, and is kept
+    place.cluster.named = {"0": "another"}
+    assert not active.may_start(SystemClock().now())
+    assert place.seen == []
+    place.cluster.named = {"-1": "w"}  # as messages of a topic in memory say that has one partition
+    eventually(lambda: place.seen)
+    place.service.stop()
+    place.pump.stop()
 
 
 def test_live_orders_end_in_time_although_the_admin_api_gives_no_answer(
