@@ -22,7 +22,7 @@ class NotAwaitedError(RuntimeError):
 
 
 class SingleResult:
-    """Judges what handlers of one message return. Other values than None and True are ignored, with one warning."""
+    """Judges what handlers of one message return. Other values than None are ignored, with one warning."""
 
     def __init__(self, name: str, warn: Callable[[str], object] = log.warning) -> None:
         self._name, self._warn = name, warn
@@ -33,7 +33,7 @@ class SingleResult:
         refuse_unawaited(result, self._name)
         if isinstance(result, BaseException):
             raise result
-        if result is not True and not self._warned:
+        if not self._warned:
             self._warned = True
             self._warn(
                 f"{self._name} returned a value ({type(result).__name__}), which is ignored: the message counts as done. "

@@ -198,7 +198,7 @@ def test_a_returned_exception_is_as_if_it_were_raised(consumer: Consumer, later:
 
 
 @both
-@pytest.mark.parametrize(("value", "told"), [(False, 1), ({"status": "failed"}, 1), (True, 0), (None, 0)])
+@pytest.mark.parametrize(("value", "told"), [(False, 1), ({"status": "failed"}, 1), (True, 1), (None, 0)])
 def test_any_other_value_is_ignored_and_told_of_once(
     consumer: Consumer, later: bool, value: Any, told: int, caplog: pytest.LogCaptureFixture
 ) -> None:
