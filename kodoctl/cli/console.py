@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import io
 import os
 import shutil
 import sys
@@ -201,8 +202,20 @@ def _defect(problem: Exception) -> Diagnostic:
     return error("K599", "a defect of kodoctl", detail)
 
 
+def _prepare_streams() -> None:
+    """In the place of standard streams that are closed: what is written there is lost, and told as that, and no file or
+    socket gets their numbers. What an old character set does not have is escaped.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDONLY), mode, encoding="utf-8"))  # noqa: PTH123, SIM115  # for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
 def run_application(app: typer.Typer) -> NoReturn:
     """A whole command line, to its exit code: usage errors exit 64, as CI scripts expect."""
+    _prepare_streams()
     try:
         code = app(standalone_mode=False)
     except typer.Exit as end:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 import sys
 
 import pytest
@@ -155,3 +156,26 @@ def test_a_lost_descriptor_takes_what_is_written_later(tmp_path) -> None:
                 work()
         finally:
             sys.stdout = saved
+
+
+@pytest.mark.parametrize(("closed", "code"), [(">&-", 1), ("2>&-", 0), (">&- 2>&- <&-", 1)])
+def test_streams_that_were_closed_from_the_start_end_no_command_half_way(closed: str, code: int, tmp_path) -> None:
+    """A shell's `>&-` ended a command as a defect of kodoctl wherever it first printed."""
+    add = f'"$0" -m kodoctl context add x --admin-url http://127.0.0.1:9 {closed}'
+    environ = {**os.environ, "KODOCTL_CONFIG": str(tmp_path / "mine.toml")}
+    done = subprocess.run(
+        ["bash", "-c", add, sys.executable], env=environ, cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == code
+    assert "127.0.0.1:9" in (tmp_path / "mine.toml").read_text(encoding="utf-8")
+    assert (b"K028" in done.stderr) is (closed == ">&-")
+
+
+def test_what_a_character_set_does_not_have_is_escaped(tmp_path) -> None:
+    text = "version: 1\nname: trade\ntenant: acme\nnamespace: ns\ntopics: {J: {subscriptions: {s: {}}}}\n"
+    (tmp_path / "trade.yaml").write_text(text, encoding="utf-8")
+    command = [sys.executable, "-m", "kodoctl", "expand", "trade.yaml"]
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"\\u" in done.stdout
