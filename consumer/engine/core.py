@@ -123,8 +123,7 @@ class Engine:
 
     def receipt(self, ticket: int, receipt: Receipt) -> None:
         """The broker's word on a send."""
-        now = self._clock.now()
-        self._publications.receipt(ticket, receipt, now)
+        self._publications.receipt(ticket, receipt, now := self._clock.now())
         self.isolation.move(now)
 
     # ---- handlers
@@ -216,7 +215,8 @@ class Engine:
         if now >= self._look_again:  # not at every timer: there may be ten thousand gates
             self._look_again = now + _TICK
             self._scheduler.recheck(now)
-            self.limits.prune(now)
+            for text in self.limits.prune(now):
+                self.effects.alarm("limits", text)
             self.isolation.look(now)
             for text in self._sole.look(now) if self._sole is not None else ():
                 self.effects.alarm("missing", text)

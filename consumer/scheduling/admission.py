@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, assert_never
+from functools import partial
+from typing import Final, TypeVar, assert_never
 
 from consumer.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
 from consumer.scheduling.borrowing import Borrower, LeasedGate
 from consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
 from consumer.scheduling.limits import CapGate, Gate, QuotaGate, RateGate
+from consumer.scheduling.values import MOST, Values
 from consumer.stores.leases import CapTerms, QuotaTerms, RateTerms
 
 Gates = tuple[Gate, ...]
+T = TypeVar("T")
 _NEAR: Final = MAX_MEMORY_WAIT / 1000
-_PRUNE_ABOVE: Final = 10_000
 
 
 class Over(Enum):
@@ -66,7 +68,8 @@ class Limits:
     def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
         self._limits = limits
         self._workers = workers
-        self._gates: list[dict[str, Gate]] = [{} for _ in limits]
+        self._gates = [Values() for _ in limits]
+        self._settle_in()
         self.borrower: Borrower | None = None
 
     def __bool__(self) -> bool:
@@ -85,12 +88,9 @@ class Limits:
     def gates_of(self, properties: Mapping[str, str], key: str) -> Gates:
         """The gates a message has to pass."""
         found = []
-        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
+        for limit, gates in zip(self._limits, self._gates, strict=True):
             value = value_of(limit.by, properties, key) if limit.by else NOBODY
-            gate = gates.get(value)
-            if gate is None:
-                gate = gates[value] = self._make(index, value)
-            found.append(gate)
+            found.append(gates.gate(value))
         return tuple(found)
 
     def reserve(self, gates: Gates, now: float, leave: Leave, *, quota_taken: bool) -> Slot:
@@ -137,7 +137,7 @@ class Limits:
         self._workers = workers
         for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
             if limit.shared:
-                for value, gate in gates.items():
+                for value, gate in gates:
                     _resize(gate, self._make(index, value))
         return True
 
@@ -147,27 +147,43 @@ class Limits:
         self._limits, self._gates = limits, []
         for place, limit in enumerate(limits):
             at = next((index for index, (old, _) in enumerate(before) if _same(old, limit)), None)
-            gates = {} if at is None else before.pop(at)[1]
+            gates = Values() if at is None else before.pop(at)[1]
             self._gates.append(gates)
-            for value, gate in gates.items():
+            for value, gate in gates:
                 _resize(gate, self._make(place, value), now)
+        self._settle_in()
 
-    def _make(self, index: int, value: str) -> Gate:
+    def _settle_in(self) -> None:
+        """Every limit's gates are made as the limit at their place says."""
+        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
+            gates.named, gates.make = limit.overrides, partial(self._make, index)
+
+    def _make(self, index: int, value: str | None) -> Gate:
+        """The gate of a value; None: of all others together."""
         limit = self._limits[index]
         if not limit.shared:
             return _make(limit, value, 1)
         if self.borrower is None:
             return _make(limit, value, self._workers)
         twins = sum(_same(other, limit) for other in self._limits[:index])
-        name = f"{type(limit).__name__.lower()}{twins or ''}:{limit.by or ''}:{value}"
+        kind = f"{_kind(limit)}{twins or ''}"
+        name = f"{kind}/others:{limit.by}" if value is None else f"{kind}:{limit.by or ''}:{value}"
         return _make_leased(limit, value, name, self._workers, self.borrower)
 
-    def prune(self, now: float) -> None:
-        """Forgets gates that are as good as new, when there are many."""
+    @property
+    def crowded(self) -> list[Limit]:
+        """Limits of which there are too many values: those without a gate of their own share one."""
+        return [limit for limit, gates in zip(self._limits, self._gates, strict=True) if gates.others is not None]
+
+    def prune(self, now: float) -> list[str]:
+        """Forgets gates that are as good as new, where there are many. Answers what a person should know."""
         for gates in self._gates:
-            if len(gates) > _PRUNE_ABOVE:
-                for value in [value for value, gate in gates.items() if gate.idle(now)]:
-                    del gates[value]
+            gates.forget(now)
+        return [
+            f"{_kind(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
+            " allowed to one"
+            for limit in self.crowded
+        ]
 
 
 def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float) -> float:
@@ -178,33 +194,42 @@ def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float)
     return at
 
 
-def _make(limit: Limit, value: str, workers: int) -> Gate:
+def _of(value: str | None, overrides: Mapping[str, T], default: T) -> T:
+    """What is allowed to a value; None: to any that the file does not name."""
+    return default if value is None else overrides.get(value, default)
+
+
+def _make(limit: Limit, value: str | None, workers: int) -> Gate:
     match limit:
         case Rate():
-            pace = limit.overrides.get(value, limit.pace)
+            pace = _of(value, limit.overrides, limit.pace)
             return RateGate(pace.period / 1000 / pace.amount * workers, max(1, pace.burst // workers))
         case Concurrency():
-            return CapGate(max(1, limit.overrides.get(value, limit.limit) // workers))
+            return CapGate(max(1, _of(value, limit.overrides, limit.limit) // workers))
         case Quota():
-            amount, period = limit.overrides.get(value, (limit.amount, limit.period))
+            amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
             return QuotaGate(max(1, amount // workers), period / 1000)
         case _:
             assert_never(limit)
 
 
-def _make_leased(limit: Limit, value: str, name: str, workers: int, borrower: Borrower) -> Gate:
+def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borrower: Borrower) -> Gate:
     match limit:
         case Rate():
-            pace = limit.overrides.get(value, limit.pace)
+            pace = _of(value, limit.overrides, limit.pace)
             rate = RateTerms(pace.period / 1000 / pace.amount, pace.burst)
             return LeasedRate(name, rate, workers, borrower)
         case Concurrency():
-            return LeasedCap(name, CapTerms(limit.overrides.get(value, limit.limit)), workers, borrower)
+            return LeasedCap(name, CapTerms(_of(value, limit.overrides, limit.limit)), workers, borrower)
         case Quota():
-            amount, period = limit.overrides.get(value, (limit.amount, limit.period))
+            amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
             return LeasedQuota(name, QuotaTerms(amount, period / 1000), workers, borrower)
         case _:
             assert_never(limit)
+
+
+def _kind(limit: Limit) -> str:
+    return type(limit).__name__.lower()
 
 
 def _same(one: Limit, other: Limit) -> bool:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from consumer.scheduling.limits import Gate
+from consumer.scheduling.limits import EMPTY, Gate
 from consumer.stores.leases import Ask, Loan, QuotaTerms, RateTerms, Run
 
 LOOK: Final = 0.1
@@ -131,7 +131,7 @@ class Purse:
     __slots__ = ("_tokens", "spent", "used", "used_at")
 
     def __init__(self) -> None:
-        self._tokens: deque[tuple[float, float, float]] = deque()
+        self._tokens: deque[tuple[float, float, float]] = EMPTY
         self.used = 0  # since more was asked for
         self.used_at = -NEVER
         self.spent = 0  # starts without a token
@@ -169,7 +169,7 @@ class Purse:
     def empty(self) -> tuple[float, ...]:
         """Takes all tokens out; answers their marks."""
         marks = tuple(mark for *_, mark in self._tokens)
-        self._tokens.clear()
+        self._tokens = EMPTY
         self.used = 0
         return marks
 

@@ -9,22 +9,34 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 _EPSILON: Final = 1e-9
 _PARTS: Final = 60  # a quota's window slides in steps of 1/60: never above the limit, at most 1/60 below it
 _GRACE: Final = 5.0  # seconds a promised quota slot is kept for its message
+T = TypeVar("T")
+EMPTY: Final[Any] = ()
+"""A queue of which most gates never need one of their own: there may be as many gates as senders choose values."""
+
+
+def queued(queue: deque[T], one: T) -> deque[T]:
+    """The queue with one more, which is another where it was empty."""
+    queue = queue or deque()
+    queue.append(one)
+    return queue
 
 
 class Gate:
-    """Base of the three kinds. `waiters` are whoever the scheduler parked here; the gate itself never touches them."""
+    """Base of the three kinds. `waiters` are whoever the scheduler made wait here; the gate itself never touches them.
+    `forgotten`: whoever has it should ask for the one in its place.
+    """
 
-    __slots__ = ("timer_set", "waiters")
+    __slots__ = ("forgotten", "timer_set", "waiters")
     kind = ""  # what it limits, for counters
 
     def __init__(self) -> None:
-        self.waiters: deque[Any] = deque()
-        self.timer_set = False
+        self.waiters: deque[Any] = EMPTY
+        self.timer_set = self.forgotten = False
 
     def free_at(self, now: float) -> float:
         """The earliest moment a message may start; infinite when only a finish can tell."""
@@ -67,7 +79,7 @@ class RateGate(Gate):
         super().__init__()
         self.interval, self.burst = interval, burst
         self._next_start = self._next_slot = float("-inf")
-        self._promised: deque[tuple[float, float]] = deque()  # far slots: full-rate stretches of time, in order
+        self._promised: deque[tuple[float, float]] = EMPTY  # far slots: full-rate stretches of time, in order
 
     def _saved(self) -> float:
         return (self.burst - 1) * self.interval
@@ -113,13 +125,13 @@ class RateGate(Gate):
             begin, end = self._promised.pop()
             self._promised.append((begin, end + self.interval))
         else:
-            self._promised.append((slot, slot + self.interval))
+            self._promised = queued(self._promised, (slot, slot + self.interval))
 
     def forget_debts(self, now: float) -> None:
         """The pace is another: nobody waits for more than it asks for, and no promise of the old one binds it."""
         most = now + self.burst * self.interval
         self._next_start, self._next_slot = min(self._next_start, most), min(self._next_slot, most)
-        self._promised.clear()
+        self._promised = EMPTY
 
     def forget_before(self, now: float) -> None:
         """Drops promises that are over."""
@@ -145,9 +157,9 @@ class QuotaGate(Gate):
         super().__init__()
         self.amount, self.period = amount, period
         self._width = period / _PARTS
-        self._counts: deque[list[int]] = deque()  # [part, starts], oldest first
+        self._counts: tuple[list[int], ...] = ()  # [part, starts], oldest first
         self._total = 0
-        self._promised: deque[float] = deque()
+        self._promised: deque[float] = EMPTY
 
     def free_at(self, now: float) -> float:
         """See Gate."""
@@ -162,7 +174,7 @@ class QuotaGate(Gate):
         if self._counts and self._counts[-1][0] >= part:
             self._counts[-1][1] += 1
         else:
-            self._counts.append([part, 1])
+            self._counts = (*self._counts, [part, 1])
         self._total += 1
         if self._promised:
             self._promised.popleft()
@@ -181,21 +193,21 @@ class QuotaGate(Gate):
 
     def promise(self, slot: float) -> None:
         """Sets a slot aside."""
-        self._promised.append(slot)
+        self._promised = queued(self._promised, slot)
 
     def reshape(self, period: float) -> None:
         """Another window: starts are counted in its parts, promises of the old one bind nobody."""
         width, self.period = self._width, period
         self._width = period / _PARTS
-        counts: deque[list[int]] = deque()
+        counts: list[list[int]] = []
         for part, starts in self._counts:
             at = int((part + 1) * width // self._width)  # as late as it may have been
             if counts and counts[-1][0] == at:
                 counts[-1][1] += starts
             else:
                 counts.append([at, starts])
-        self._counts = counts
-        self._promised.clear()
+        self._counts = tuple(counts)
+        self._promised = EMPTY
 
     def _expiry_of(self, count: int) -> float:
         """When the `count` oldest starts have left the window."""
@@ -204,9 +216,9 @@ class QuotaGate(Gate):
         return (part + _PARTS + 1) * self._width
 
     def _expire(self, now: float) -> None:
-        counts = self._counts
-        while counts and (counts[0][0] + _PARTS + 1) * self._width <= now + _EPSILON:
-            self._total -= counts.popleft()[1]
+        while self._counts and (self._counts[0][0] + _PARTS + 1) * self._width <= now + _EPSILON:
+            self._total -= self._counts[0][1]
+            self._counts = self._counts[1:]
         while self._promised and self._promised[0] + _GRACE < now:
             self._promised.popleft()
 

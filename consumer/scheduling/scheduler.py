@@ -13,7 +13,7 @@ from consumer.policy import MAX_MEMORY_WAIT, Policy
 from consumer.scheduling.admission import Leave, Limits, Over, Slot
 from consumer.scheduling.fairness import LaneShares
 from consumer.scheduling.held import UNSTARTED, Held, LaneState, Place
-from consumer.scheduling.limits import CapGate, Gate, QuotaGate
+from consumer.scheduling.limits import EMPTY, CapGate, Gate, QuotaGate, queued
 from consumer.scheduling.slots import NOBODY_BARRED, Slots
 from consumer.scheduling.throttle import Throttle
 
@@ -71,7 +71,7 @@ class Scheduler:
     def _ask_again(self) -> None:
         """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its turn comes."""
         for gate in self._shut:
-            gate.waiters.clear()
+            gate.waiters = EMPTY
         self._shut.clear()
         for held in [held for lane in self._lanes for held in lane if held.place in UNSTARTED]:
             if held.place is Place.GATED or (held.place is Place.WAITING and held.entitled):
@@ -112,7 +112,7 @@ class Scheduler:
 
     def _has_moment(self, held: Held, now: float) -> bool:
         """Sets a moment aside in the limits. False: `refused` was told of the later one that the message has to wait for."""
-        if held.gates is None:
+        if held.gates is None or any(gate.forgotten for gate in held.gates):
             held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
         if not self._is_entitled(held) and self._refuse(held, now):
             return False
@@ -209,6 +209,7 @@ class Scheduler:
         if gate.waiters:
             self._set_gate_timer(gate, now)
         else:
+            gate.waiters = EMPTY
             self._shut.pop(gate, None)
 
     def lent(self, gate: Gate, now: float) -> None:
@@ -218,12 +219,12 @@ class Scheduler:
             self.let_through(gate, now)
             return
         waiters = [held for held in gate.waiters if held.place is Place.GATED]
-        gate.waiters.clear()
+        gate.waiters = EMPTY
         for held in waiters:
             if self._leave(held).quota:
                 self.enqueue(held)
             else:
-                gate.waiters.append(held)
+                gate.waiters = queued(gate.waiters, held)
         self._set_gate_timer(gate, now)
 
     @property
@@ -284,7 +285,7 @@ class Scheduler:
     def _wait_at(self, gate: Gate, held: Held, now: float) -> None:
         held.place = Place.GATED
         held.lane.count("over", gate.kind)
-        gate.waiters.append(held)
+        gate.waiters = queued(gate.waiters, held)
         self._shut[gate] = None
         gate.awaited(now)
         self._set_gate_timer(gate, now)

@@ -87,6 +87,8 @@ RESTRAINTS: Final = (
             _count("isolated")),
     gauge("leaving_messages", "Messages of isolated tenants that are about to be moved.", (),
           plain(lambda sight: float(len(sight.engine.isolation)))),
+    gauge("limits_crowded", "Limits with too many values at a time: those for which there is no room share what is allowed to one.",
+          (), plain(lambda sight: float(len(sight.engine.limits.crowded)))),
     gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
           (), plain(_borrowed)),
     gauge("limits_lent", "Starts (rate, quota) and permits (concurrency) that the store has lent and that are not used yet or held.",

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from consumer.envelope import State
 from consumer.outcomes import DONE
 from consumer.policy import Concurrency, Pace, Quota, Rate
+from consumer.scheduling import values
 from consumer.testing.clock import START_WALL
 from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy
 
@@ -260,3 +263,28 @@ def test_live_workers_change_the_share() -> None:
     bench.engine.limits.share_out(2)
     bench.later(1)
     assert len(bench.take_all()) == 1
+
+
+def test_a_limit_holds_for_a_message_that_waited_while_its_value_was_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "_FORGET_ABOVE", 0)
+    bench = Bench(policy(limits=(Concurrency("uid", 1, shared=False),)))
+    bench.give(delivery(1, uid="a"))
+    (first,) = bench.take_all()
+    bench.engine.finish(first, FAILED)
+    bench.later(1.9)
+    bench.give(delivery(2, uid="a"))
+    (second,) = bench.take_all()
+    bench.later(0.2)
+    assert bench.take_all() == [], "the first is back, and the second at work"
+    bench.engine.finish(second, DONE)
+    (again,) = bench.take_all()
+    assert again.id == first.id
+
+
+def test_too_many_values_of_a_limited_property_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(values, "MOST", 2)
+    bench = Bench(policy(limits=(Quota("uid", 1, 60_000, shared=False),), in_place=()))
+    bench.give(*(delivery(number, uid=f"u{number}") for number in range(4)))
+    assert len(bench.take_all()) == 3, "two values of their own, and one of all others"
+    bench.later(1.0)
+    assert bench.alarms() == ["limits"]

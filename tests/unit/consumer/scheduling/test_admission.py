@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from consumer.policy import NOBODY, Concurrency, Pace, Quota, Rate
+from consumer.scheduling import admission, values
 from consumer.scheduling.admission import Leave, Limits, Over, _resize
+from consumer.scheduling.borrowing import LeasedGate
 from consumer.scheduling.limits import CapGate, QuotaGate, RateGate
 
 RATE = Rate("uid", Pace(10, 1_000, 10), shared=True, overrides={"vip": Pace(100, 1_000, 100)})
@@ -25,6 +27,11 @@ def _gates(limits: Limits, **properties: str) -> tuple[RateGate, CapGate, QuotaG
     assert isinstance(cap, CapGate)
     assert isinstance(quota, QuotaGate)
     return rate, cap, quota
+
+
+def _kept(limits: Limits) -> int:
+    """Gates there are of the first limit."""
+    return len(list(limits._gates[0]))
 
 
 def test_each_value_has_gates_of_its_own_and_overrides_theirs() -> None:
@@ -140,9 +147,97 @@ def test_gates_are_forgotten_when_there_are_many_and_they_are_as_good_as_new() -
     for number in range(10_001):
         limits.gates_of({"uid": str(number)}, "")[0].start(float(number))
     limits.prune(5_000.0)
-    assert 5_000 < len(limits._gates[0]) < 5_100
+    assert 5_000 < _kept(limits) < 5_100
     limits.prune(50_000.0)
-    assert len(limits._gates[0]) > 5_000
+    assert _kept(limits) > 5_000
+
+
+class Silent(RateGate):
+    """A gate that counts how often it is looked at."""
+
+    looks = 0
+
+    def idle(self, now: float) -> bool:
+        Silent.looks += 1
+        return super().idle(now)
+
+
+def test_of_many_gates_only_some_are_looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admission, "RateGate", Silent)
+    limits = Limits((RATE,), 1)
+    for number in range(40_000):
+        limits.gates_of({"uid": str(number)}, "")[0].start(float(number))
+    limits.prune(0.0)
+    Silent.looks = 0
+    limits.prune(0.0)
+    assert (Silent.looks, _kept(limits)) == (5_000, 40_000)
+    for _ in range(8):
+        limits.prune(50_000.0)
+    assert _kept(limits) <= 10_000, "all of them have had their turn"
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three values of a limit have gates of their own."""
+    monkeypatch.setattr(values, "MOST", 3)
+
+
+@pytest.mark.usefixtures("few")
+def test_values_for_which_there_is_no_room_share_what_is_allowed_to_one() -> None:
+    limits = Limits((QUOTA,), 1)
+    own = [limits.gates_of({"bucket": name}, "")[0] for name in "abc"]
+    passed = 0
+    for number in range(100):
+        gates = limits.gates_of({"bucket": f"another{number}"}, "")
+        passed += limits.start(gates, 0.0, quota_taken=False) is None
+    assert passed == QUOTA.amount
+    assert [limits.gates_of({"bucket": name}, "")[0] for name in "abc"] == own
+    for properties in ({"bucket": "big"}, {}):  # named by the file; without the property
+        assert limits.start(limits.gates_of(properties, ""), 0.0, quota_taken=False) is None
+    assert (_kept(limits), limits.crowded) == (6, [QUOTA])
+    (told,) = limits.prune(0.0)
+    assert told == (
+        "quota by bucket: more than 100,000 values in a window; all further ones share what is allowed to one"
+    )
+
+
+@pytest.mark.usefixtures("few")
+def test_a_value_that_shared_gets_no_second_gate_before_the_first_is_as_good_as_new() -> None:
+    limits = Limits((QUOTA,), 1)
+    for name in "abc":
+        limits.start(limits.gates_of({"bucket": name}, ""), 30.0, quota_taken=False)
+    shared = limits.gates_of({"bucket": "d"}, "")
+    limits.start(shared, 50.0, quota_taken=False)
+    limits.adopt((replace(QUOTA, amount=2),), 50.0)
+    limits.share_out(2)
+    assert [gate.amount for gate in shared if isinstance(gate, QuotaGate)] == [1]
+    monkey = limits._gates[0].own
+    monkey.clear()
+    assert limits.prune(50.0)
+    assert limits.gates_of({"bucket": "d"}, "") == shared
+    assert not shared[0].forgotten
+    assert limits.prune(120.0) == []
+    assert shared[0].forgotten
+    assert limits.gates_of({"bucket": "d"}, "") != shared
+
+
+@pytest.mark.usefixtures("few")
+def test_what_many_values_share_has_one_account_at_the_store() -> None:
+    limits = Limits((QUOTA, QUOTA, CAP), 1)
+    limits.borrow(lambda: None)
+    for name in "abcd":
+        gates = limits.gates_of({"bucket": name, "uid": name}, "")
+    assert [gate.name for gate in gates if isinstance(gate, LeasedGate)] == [
+        "quota/others:bucket", "quota1/others:bucket", "concurrency/others:uid"
+    ]  # fmt: skip
+
+
+def test_a_long_value_is_kept_as_its_digest() -> None:
+    limits = Limits((QUOTA,), 1)
+    gates = limits.gates_of({"bucket": "x" * 5_000}, "")
+    assert limits.gates_of({"bucket": "x" * 5_000}, "") == gates
+    assert limits.gates_of({"bucket": "x" * 5_001}, "") != gates
+    assert max(map(len, limits._gates[0].own)) < 100
 
 
 def test_gates_of_different_kinds_are_never_mixed_up() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from consumer.policy import Concurrency, Limit, Pace, Quota, Rate
@@ -67,7 +69,7 @@ def test_names_tell_limits_apart() -> None:
 def test_a_gate_that_has_nothing_rings_when_somebody_waits_and_asks_for_all_who_do() -> None:
     desk, gate = _rate()
     assert gate.free_at(0.0) == NEVER
-    gate.waiters.extend("xyz")
+    gate.waiters = deque("xyz")
     gate.awaited(0.0)
     assert desk.rings == 1
     assert desk.borrower.collect(0.0) == [Ask(gate.name, RateTerms(0.1, 20), 4)]
@@ -87,7 +89,7 @@ def test_a_gate_that_has_nothing_rings_when_somebody_waits_and_asks_for_all_who_
 
 def test_tokens_are_used_in_time_or_never() -> None:
     desk, gate = _rate()
-    gate.waiters.append("x")
+    gate.waiters = deque("x")
     gate.awaited(0.0)
     desk.lend(_tokens(gate, 3, after=0.5, until=0.55))
     assert gate.free_at(0.0) == 0.5
@@ -100,7 +102,7 @@ def test_tokens_are_used_in_time_or_never() -> None:
 
 def test_tokens_that_nobody_uses_are_given_back() -> None:
     desk, gate = _rate()
-    gate.waiters.append("x")
+    gate.waiters = deque("x")
     gate.awaited(0.0)
     desk.lend(_tokens(gate, 3, until=9.0))
     gate.waiters.clear()
@@ -115,7 +117,7 @@ def test_tokens_that_nobody_uses_are_given_back() -> None:
 
 def test_who_would_wait_long_at_a_rate_is_told_a_moment_behind_all_who_wait() -> None:
     desk, gate = _rate()
-    gate.waiters.append("x")
+    gate.waiters = deque("x")
     gate.awaited(0.0)
     desk.lend(Loan(gate.name, sharers=5))
     assert (gate.interval, gate.burst) == (0.5, 4)
@@ -131,7 +133,7 @@ def test_who_would_wait_long_at_a_rate_is_told_a_moment_behind_all_who_wait() ->
 def test_a_full_quota_knows_when_it_has_room() -> None:
     desk, gate = _quota()
     assert (gate.slot(0.0), gate.wait(0.0)) == (0.0, 0.0), "nobody knows yet"
-    gate.waiters.append("x")
+    gate.waiters = deque("x")
     gate.awaited(0.0)
     desk.lend(Loan(gate.name, sharers=2, leaving=((20.0, 2), (40.0, 4))))
     assert (gate.free_at(0.0), gate.wait(0.0)) == (20.0, 20.0)
@@ -150,7 +152,7 @@ def test_a_full_quota_knows_when_it_has_room() -> None:
 
 def test_a_cap_opens_while_its_permits_last() -> None:
     desk, gate = _cap()
-    gate.waiters.extend("xy")
+    gate.waiters = deque("xy")
     gate.awaited(0.0)
     assert desk.borrower.collect(0.0) == [Ask(gate.name, CapTerms(4), 2)]
     desk.borrower.accept([Loan(gate.name, permits=2, fair=2)], 0.0, 0.1)
@@ -173,7 +175,7 @@ def test_a_cap_opens_while_its_permits_last() -> None:
 
 def test_an_idle_cap_gives_its_permits_back_and_is_forgotten() -> None:
     desk, gate = _cap()
-    gate.waiters.append("x")
+    gate.waiters = deque("x")
     gate.awaited(0.0)
     desk.lend(Loan(gate.name, permits=1, fair=1))
     gate.waiters.clear()
@@ -195,7 +197,7 @@ def test_without_the_store_each_takes_its_part_and_says_so_later() -> None:
     assert isinstance(rate, LeasedRate)
     assert isinstance(quota, LeasedQuota)
     for gate in (rate, quota, cap):
-        gate.waiters.append("x")
+        gate.waiters = deque("x")
         gate.awaited(0.0)
     asks = desk.borrower.collect(0.0)
     loans = [_tokens(rate, 5), _tokens(quota, 5), Loan(asks[2].gate, permits=4, fair=4)]
@@ -236,7 +238,7 @@ def test_other_limits_are_borrowed_of_from_then_on() -> None:
     assert isinstance(rate, LeasedRate)
     assert isinstance(quota, LeasedQuota)
     assert isinstance(cap, LeasedCap)
-    quota.waiters.append("x")
+    quota.waiters = deque("x")
     quota.awaited(0.0)
     desk.lend(Loan(quota.name, sharers=2, leaving=((20.0, 2),)))
     desk.limits.share_out(4)
