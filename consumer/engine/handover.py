@@ -46,10 +46,10 @@ class HandOver:
     def disconnected(self, lane: LaneState) -> None:
         """The lane's messages will come again.
 
-        With several partitions nobody knows which one it was: there the copies are recognised as they come.
+        With several partitions (or if there may be) nobody knows which one it was: there copies are recognised as they come.
         """
         self._others_read()
-        if lane.partitions == 1:
+        if lane.is_one_topic:
             self.let_go(lane)
 
     def let_go(self, lane: LaneState, partition: str | None = None) -> list[Held]:

@@ -191,9 +191,8 @@ class Service:
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
 
     def _count_partitions(self, lane: Lane, stats: LaneStats | None) -> None:
-        """A topic may have more partitions than the file says, and get more at any time."""
-        if stats is not None:
-            self._worker.engine.lanes[lane.index].has_partitions(stats.partitions)
+        """A topic may have more partitions than the file says, and get more at any time, also while nobody can be asked."""
+        self._worker.engine.lanes[lane.index].has_partitions(stats.partitions if stats else None)
 
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
         """Limits of the subscription are shared by the workers that live."""

@@ -224,6 +224,32 @@ def test_what_the_cluster_says_counts_partitions_at_the_start_and_later(
     place.service.stop()
 
 
+def test_while_the_cluster_cannot_be_asked_a_topic_may_have_more_partitions_and_nothing_is_let_go(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lane of which one connection of two is lost gets only that one's messages again."""
+    monkeypatch.setattr("consumer.engine.service.LOOK_EVERY", 0.01)
+    ground = place.policy.ground_lane.index
+    held, counts = place.worker.engine.lanes[ground], place.worker.counts
+    place.gate.clear()
+    place.service.start()
+    try:
+        for _ in range(6):
+            place.send()
+        eventually(lambda: held.held == 6)
+        place.cluster.live, asked = None, place.cluster.asked
+        eventually(lambda: place.cluster.asked > asked + 2)
+        place.worker.disconnected(ground)
+        assert counts.let_go == 0, "the messages of the other partition would not come again"
+        place.cluster.live, asked = 1, place.cluster.asked
+        eventually(lambda: place.cluster.asked > asked + 2)
+        place.worker.disconnected(ground)
+        assert counts.let_go > 0, "it has one partition, says the cluster"
+    finally:
+        place.gate.set()
+        place.service.stop()
+
+
 def test_a_client_library_that_never_answers_does_not_keep_a_process_from_ending(
     place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
