@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parents[1]
-PAGES = [TESTS / "spark" / "README.md", TESTS / "faults" / "README.md"]
+PAGES = [TESTS / "spark" / "README.md", TESTS / "faults" / "README.md", TESTS.parent / "SECURITY.md"]
 _NAMED = re.compile(r"`((?P<file>[\w/]+\.py)(::(?P<of>[\w…]+))?|(?P<name>…?test_[\w…]+))`")
 
 
@@ -37,7 +37,7 @@ def exists(page: Path, file: str, name: str) -> bool:
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.parent.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}/{page.name}")
 def test_every_test_that_a_table_names_exists(page: Path) -> None:
     found = list(named(page))
     assert len(found) > 20
