@@ -1,4 +1,4 @@
-"""Sending: a thread that sends and one that hands receipts over, on a client of their own."""
+"""Sending: a thread that sends and one that hands receipts over, on a client of their own. Producers open beside it."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pulsar
 from consumer.broker import TOO_BIG, Lost, NeverTaken, OnReceipts, Receipt, Stored
 from consumer.engine.publications import SEND_TIMEOUT
 from consumer.envelope import Outgoing, size_on_the_way
+from consumer.pulsar_broker.openings import Openings, OpeningTimeoutError, close
 from consumer.pulsar_broker.schemas import Key, Outlets
 from consumer.threads import Broke, begin, leave, log_end
 from kodoctl.errors import ClusterError, error
@@ -147,27 +148,29 @@ class _Line:
         self._not_before: dict[Key, float] = {}
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._some = threading.Event()
-        self._over = False
+        self._over = self._is_dropped = False
+        self._openings = Openings(self._create, self._some.set, on_broken)
         self._thread = begin(self._work, "kodo-publish", on_broken, over=lambda: self._over)
 
-    def open(self, key: Key) -> Any:
-        """The producer. Raises pulsar.PulsarException, ClusterError."""
-        if key not in self._producers:
-            schema = self._outlets.schema(key) if self._outlets else None
-            topic = key if isinstance(key, str) else key[0]
-            self._producers[key] = self._client.create_producer(
-                topic,
-                **({} if schema is None else {"schema": schema}),
-                send_timeout_millis=int(SEND_TIMEOUT * 1000),
-                max_pending_messages=_PENDING,
-                block_if_queue_full=True,
-                batching_enabled=whole_topic(topic) not in self._largest,
-                batching_max_messages=1000,
-                batching_max_allowed_size_in_bytes=_BATCH_BYTES,
-                batching_max_publish_delay_ms=_BATCH_DELAY,
-                batching_type=_BATCHING[whole_topic(topic) in self._by_key],
-            )
-        return self._producers[key]
+    def open(self, key: Key) -> None:
+        """Opens a producer, before anything is sent. Raises pulsar.PulsarException, ClusterError."""
+        self._producers[key] = self._create(key)
+
+    def _create(self, key: Key) -> Any:
+        schema = self._outlets.schema(key) if self._outlets else None
+        topic = key if isinstance(key, str) else key[0]
+        return self._client.create_producer(
+            topic,
+            **({} if schema is None else {"schema": schema}),
+            send_timeout_millis=int(SEND_TIMEOUT * 1000),
+            max_pending_messages=_PENDING,
+            block_if_queue_full=True,
+            batching_enabled=whole_topic(topic) not in self._largest,
+            batching_max_messages=1000,
+            batching_max_allowed_size_in_bytes=_BATCH_BYTES,
+            batching_max_publish_delay_ms=_BATCH_DELAY,
+            batching_type=_BATCHING[whole_topic(topic) in self._by_key],
+        )
 
     def send(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
         """Queues messages."""
@@ -176,7 +179,9 @@ class _Line:
 
     def drop(self) -> None:
         """Forgets what is queued: it is sent by another line, and would be stored twice."""
+        self._is_dropped = True
         self._waiting.clear()
+        self._openings.forget()
 
     def close(self) -> None:
         """Sends what is queued and closes the client. After faults a flush of the client's may never return (seen after
@@ -198,40 +203,59 @@ class _Line:
 
     def _work(self) -> None:
         while True:
-            self._some.wait()
+            self._some.wait(self._openings.next_end)
             self._some.clear()
+            self._take_opened()
             while self._waiting:
                 try:
                     ticket, message = self._waiting.popleft()
                 except IndexError:  # dropped meanwhile
                     break
-                try:
-                    self._send(ticket, message)
-                except pulsar.PulsarException as problem:
-                    self._on_receipt(ticket, _raised(problem))
-                except ClusterError as problem:
-                    self._on_receipt(ticket, Lost(str(problem)))
-                except Exception as problem:  # noqa: BLE001  # a message the client cannot even build
-                    self._on_receipt(ticket, NeverTaken(f"{type(problem).__name__}: {problem}"))
-            if self._over:
+                self._try(ticket, message)
+                if self._openings.any_result:
+                    self._take_opened()
+            if self._over and not self._openings.any_message:
                 return
+
+    def _take_opened(self) -> None:
+        """What waited for a producer is sent before anything else of its topic, or has the receipt that there is none."""
+        for key, producer, problem, messages in self._openings.ended():
+            if problem is not None:
+                self._not_before[key] = time.monotonic() + _CREATE_AGAIN
+            elif key in self._producers:  # a try that had been given up, after the one that followed it
+                begin(partial(close, producer), "kodo-publish-closing", log_end)
+            else:
+                self._producers[key] = producer
+                self._not_before.pop(key, None)
+            for ticket, message in () if self._is_dropped else messages:
+                if problem is None:
+                    self._try(ticket, message)
+                else:
+                    self._on_receipt(ticket, _raised(problem))
+
+    def _try(self, ticket: int, message: Outgoing) -> None:
+        try:
+            self._send(ticket, message)
+        except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
+            self._on_receipt(ticket, _raised(problem))
 
     def _send(self, ticket: int, message: Outgoing) -> None:
         topic: Key = message.topic if self._outlets is None else self._outlets.key(message.topic, message.schema)
+        if topic in self._openings:
+            self._openings.add(topic, ticket, message)
+            return
         if self._not_before and self._not_before.get(topic, 0.0) > time.monotonic():
             self._on_receipt(ticket, Lost("its producer could not be opened"))
             return
         if self._largest and size_on_the_way(message) > self._largest.get(whole_topic(message.topic), _ANY_SIZE):
             self._on_receipt(ticket, NeverTaken(TOO_BIG))
             return
-        if topic in self._broken:
+        producer = self._producers.get(topic)
+        if producer is None or topic in self._broken:
             self._broken.discard(topic)
-            self._drop(topic)
-        try:
-            producer = self.open(topic)
-        except (pulsar.PulsarException, ClusterError):
-            self._not_before[topic] = time.monotonic() + _CREATE_AGAIN
-            raise
+            self._producers.pop(topic, None)
+            self._openings.add(topic, ticket, message, producer)
+            return
         producer.send_async(
             message.payload,
             partial(self._sent, ticket, topic, producer),
@@ -241,12 +265,6 @@ class _Line:
             event_timestamp=message.event_time or None,
             deliver_at=message.deliver_at,
         )
-
-    def _drop(self, topic: Key) -> None:
-        try:
-            self._producers.pop(topic).close()
-        except (KeyError, pulsar.PulsarException) as problem:
-            log.debug("%s: closing its producer: %s", topic, problem)
 
     def _sent(self, ticket: int, topic: Key, producer: Any, result: Any, position: Any) -> None:
         """On the client's thread: an exception that escaped would end the process. What a closed producer still had to send
@@ -265,8 +283,12 @@ class _Line:
             log.exception("receipt lost")
 
 
-def _raised(problem: pulsar.PulsarException) -> Receipt:
-    for kind, reason in _NEVER_RAISED.items():
-        if isinstance(problem, kind):
-            return NeverTaken(reason)
-    return Lost(type(problem).__name__)
+def _raised(problem: Exception) -> Receipt:
+    match problem:
+        case pulsar.PulsarException():
+            never = [reason for kind, reason in _NEVER_RAISED.items() if isinstance(problem, kind)]
+            return NeverTaken(never[0]) if never else Lost(type(problem).__name__)
+        case ClusterError() | OpeningTimeoutError():
+            return Lost(str(problem))
+        case _:
+            return NeverTaken(f"{type(problem).__name__}: {problem}")

@@ -1,0 +1,137 @@
+"""Opening producers beside the sending: a topic whose producer cannot be opened holds up its own messages, and no others.
+
+Opening asks the broker, and where a topic has schemas the admin API; for a topic that is away it takes as long as the client waits.
+The client library's way to open one without waiting for it is not public, so each opening has a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import pulsar
+
+from consumer.envelope import Outgoing
+from consumer.pulsar_broker.schemas import Key
+from consumer.threads import Broke, begin
+from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S
+
+log = logging.getLogger("kodo.consumer")
+OPEN_WITHIN: Final = OPERATION_TIMEOUT_S + 5.0  # seconds: later than the client itself gives up
+MOST_AT_ONCE: Final = 8  # threads
+
+
+class OpeningTimeoutError(Exception):
+    """The client did not answer in time."""
+
+
+class Opened(NamedTuple):
+    """A producer, or why there is none, and the messages that waited for it, in order."""
+
+    key: Key
+    producer: Any
+    problem: Exception | None
+    messages: Collection[tuple[int, Outgoing]]
+
+
+class _Opening:
+    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place of."""
+
+    __slots__ = ("messages", "old", "since")
+
+    def __init__(self, old: Any) -> None:
+        self.old = old
+        self.since: float | None = None
+        self.messages: deque[tuple[int, Outgoing]] = deque()
+
+
+class Openings:
+    """Called by one thread only, but for `forget`. `create` opens a producer; `wake`: called on any thread when `ended` has more."""
+
+    def __init__(self, create: Callable[[Key], Any], wake: Callable[[], object], on_broken: Broke) -> None:
+        self._create, self._wake, self._on_broken = create, wake, on_broken
+        self._awaited: dict[Key, _Opening] = {}
+        self._results: deque[tuple[_Opening, Opened]] = deque()
+        self._threads = 0  # at work, those among them whose openings were given up
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._awaited
+
+    @property
+    def any_result(self) -> bool:
+        """Whether `ended` has something to tell at once."""
+        return bool(self._results)
+
+    @property
+    def any_message(self) -> bool:
+        """Whether a message waits for a producer."""
+        return any(opening.messages for opening in self._awaited.values())
+
+    @property
+    def next_end(self) -> float | None:
+        """In how many seconds the next one is given up; None while none is at work."""
+        began = [opening.since for opening in self._awaited.values() if opening.since is not None]
+        return max(0.0, min(began) + OPEN_WITHIN - time.monotonic()) if began else None
+
+    def add(self, key: Key, ticket: int, message: Outgoing, old: Any = None) -> None:
+        """A message that needs a producer; `old` is closed before, if there is one."""
+        if key not in self._awaited:
+            self._awaited[key] = _Opening(old)
+            self._begin()
+        self._awaited[key].messages.append((ticket, message))
+
+    def ended(self) -> list[Opened]:
+        """What has ended, well or not, since the last call."""
+        found = []
+        while self._results:
+            opening, result = self._results.popleft()
+            self._threads -= 1
+            current = self._awaited.get(result.key)
+            if result.problem is not None and current is not opening:
+                continue  # given up before: it says nothing of the try after it
+            if current is not None:
+                del self._awaited[result.key]
+                result = result._replace(messages=current.messages)
+            found.append(result)
+        late = time.monotonic() - OPEN_WITHIN
+        for key, opening in list(self._awaited.items()):
+            if opening.since is not None and opening.since <= late:
+                problem = OpeningTimeoutError(f"its producer did not open within {OPEN_WITHIN:.0f} s")
+                found.append(Opened(key, None, problem, self._awaited.pop(key).messages))
+        self._begin()
+        return found
+
+    def forget(self) -> None:
+        """Nobody waits for these producers any more."""
+        for opening in list(self._awaited.values()):
+            opening.messages.clear()
+
+    def _begin(self) -> None:
+        for key, opening in self._awaited.items():
+            if opening.since is None and self._threads < MOST_AT_ONCE:
+                opening.since = time.monotonic()
+                self._threads += 1
+                begin(partial(self._open, key, opening), "kodo-open", self._on_broken)
+
+    def _open(self, key: Key, opening: _Opening) -> None:
+        producer, problem = None, None
+        try:
+            if opening.old is not None:
+                close(opening.old)
+            producer = self._create(key)
+        except Exception as failure:  # noqa: BLE001  # told by the receipts of the messages that wait
+            problem = failure
+        self._results.append((opening, Opened(key, producer, problem, ())))
+        self._wake()
+
+
+def close(producer: Any) -> None:
+    """Closes a producer that is of no use, which may take as long as the client waits."""
+    try:
+        producer.close()
+    except pulsar.PulsarException as problem:
+        log.debug("closing a producer: %s", problem)
