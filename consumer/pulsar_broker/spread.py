@@ -44,7 +44,9 @@ class SpreadLane:
             self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.most + _ENTRY) // request.limit)))
         self._lock = threading.Lock()  # around changes of the list of consumers
         self._count_lock = threading.Lock()
-        self._unacknowledged = 0  # handed over
+        self._held: dict[
+            PulsarLane | None, int
+        ] = {}  # handed over and unacknowledged, by consumer; None: the first one
         self._stopped = False
         self._opening = False
         self._not_before = float("-inf")
@@ -60,10 +62,8 @@ class SpreadLane:
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """See LaneReader. Each by the consumer that received it."""
-        if self._limit:
-            with self._count_lock:
-                self._unacknowledged = max(0, self._unacknowledged - len(tokens))
         if len(self._parts) == 1:
+            self._went(None, len(tokens))
             self._parts[0].acknowledge(tokens)
             return
         of_first: list[object] = []
@@ -73,8 +73,10 @@ class SpreadLane:
                 of_others.setdefault(token.part, []).append(token.id)
             else:
                 of_first.append(token)
+        self._went(None, len(of_first))
         self._parts[0].acknowledge(of_first)
         for part, theirs in of_others.items():
+            self._went(part, len(theirs))
             part.acknowledge(theirs)
 
     def resume(self) -> None:
@@ -112,25 +114,35 @@ class SpreadLane:
 
     # ---- its consumers
 
-    def delivered(self, count: int) -> None:
-        """A consumer handed over so many messages."""
+    def came(self, part: PulsarLane | None, count: int) -> None:
+        """A consumer is about to hand over so many messages: from then on they may be acknowledged."""
+        with self._count_lock:
+            self._held[part] = self._held.get(part, 0) + count
+
+    def _went(self, part: PulsarLane | None, count: int) -> None:
+        with self._count_lock:  # what it had lost before is not counted
+            self._held[part] = max(0, self._held.get(part, 0) - count)
+
+    def delivered(self) -> None:
+        """A consumer has handed over messages."""
         if not self._limit:
             return
         with self._count_lock:
-            self._unacknowledged += count
-            enough = 2 * self._unacknowledged <= self._limit * len(self._parts)
+            enough = 2 * sum(self._held.values()) <= self._limit * len(self._parts)
         if not enough and len(self._parts) < self._most:
             self._one_more()
 
-    def lost(self) -> None:
-        """One consumer's messages will come again. What others hold will not: so nothing may be let go of before all are lost,
-        and copies are recognised as they come.
+    def lost(self, part: PulsarLane | None) -> None:
+        """One consumer's messages will come again, and are counted then. What others hold will not: so nothing may be let go of
+        before all are lost, and copies are recognised as they come.
         """
         with self._lock:
+            with self._count_lock:
+                self._held[part] = 0
             if len(self._parts) > 1 and any(part.connected for part in self._parts):
                 return
             with self._count_lock:
-                self._unacknowledged = 0
+                self._held.clear()
             self._sink.disconnected()
 
     def _one_more(self) -> None:
@@ -178,14 +190,15 @@ class _PartSink:
         part = self.part
         if part is not None:
             deliveries = [delivery._replace(token=_Token(part, delivery.token)) for delivery in deliveries]
+        self._lane.came(part, len(deliveries))
         self._sink.deliver(deliveries)
-        self._lane.delivered(len(deliveries))
+        self._lane.delivered()
 
     def room(self) -> int:
         return self._sink.room() if self.open else 0
 
     def disconnected(self) -> None:
-        self._lane.lost()
+        self._lane.lost(self.part)
 
     def broke(self, problem: BaseException) -> None:
         self._sink.broke(problem)

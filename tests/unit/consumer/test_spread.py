@@ -71,8 +71,8 @@ class Sink:
 class Stand:
     """One lane on a broker that lets a consumer hold 1,000 messages."""
 
-    def __init__(self, limit: int = 1_000) -> None:
-        self.client, self.sink = Client(), Sink()
+    def __init__(self, sink: Sink | None = None, limit: int = 1_000) -> None:
+        self.client, self.sink = Client(), sink or Sink()
         request = LaneRequest("t", "s", "shared", "c", queue=400, batch=200, batch_bytes=9, most=9_000, limit=limit)
         self.lane = SpreadLane(self.client, request, self.sink)
 
@@ -103,6 +103,42 @@ def test_only_shared_lanes_whose_limit_is_small_or_unknown_are_spread() -> None:
     assert may_need_several(request(most=9_500, limit=10_000)), "the last batch may go across the limit"
     assert not may_need_several(request(most=9_000, limit=10_000))
     assert not may_need_several(request(type="key_shared", most=9_000, limit=10))
+
+
+class Quick(Sink):
+    """While it is quick, all it gets is acknowledged before it has been handed over, as handlers on other threads may."""
+
+    lane: SpreadLane
+    quick = True
+
+    def deliver(self, deliveries: Any) -> None:
+        super().deliver(deliveries)
+        if self.quick:
+            self.lane.acknowledge([delivery.token for delivery in deliveries])
+
+
+def test_what_is_acknowledged_while_it_is_handed_over_is_not_counted_as_held() -> None:
+    stand = Stand(sink := Quick())
+    sink.lane = stand.lane
+    try:
+        stand.deliver(0, *stand.numbers(500))
+        sink.quick = False
+        stand.deliver(0, *stand.numbers(400))
+        assert len(stand.client.consumers) == 1, "it holds 400 of the 1,000 it may"
+    finally:
+        stand.lane.close()
+
+
+def test_copies_of_what_one_consumer_lost_are_not_counted_twice(stand: Stand) -> None:
+    stand.deliver(0, *stand.numbers(501))
+    assert len(stand.client.consumers) == 2
+    for _ in range(10):
+        stand.client.consumers[0].is_there = False
+        stand.lane.check_connection()
+        stand.client.consumers[0].is_there = True
+        stand.lane.check_connection()
+        stand.deliver(0, *stand.numbers(501))
+    assert len(stand.client.consumers) == 2, "two hold 501 of the 2,000 they may"
 
 
 def test_there_is_one_more_whenever_those_there_are_hold_half_of_what_they_may(stand: Stand) -> None:
