@@ -16,6 +16,8 @@ from kodoctl.topology.numbering import BrokenNumberError, Mark, Number, begun, r
 GRACE: Final = 30.0  # seconds a hole may stay open: a batch on its way again may fill it
 _SKEW: Final = 60_000  # ms that clocks of producers and readers may differ
 _MAX_RUNS: Final = 10_000  # runs and partitions that are remembered
+_MAX_HOLES: Final = 50_000  # of all runs: a producer that leaves out numbers makes one with each message
+_MAX_HOLES_OF_ONE: Final = 1_000
 
 
 class Seen(StrEnum):
@@ -43,7 +45,7 @@ class Hole(NamedTuple):
 
 @dataclass(slots=True)
 class _Count:
-    """`base`: the first number that is due. `known`: numbers that came or are void."""
+    """`base`: the first number that is due. `known`: numbers that came or are void, from there on. `came`: the highest of them."""
 
     base: int
     high: int
@@ -81,14 +83,17 @@ class Gaps:
                     self.doubled += 1
                     return Seen.DOUBLED
                 count.came.add(read.number, read.number)
-                count.known.add(read.number, read.number)
                 count.high = max(count.high, read.number)
+                if read.number >= count.base:
+                    count.known.add(read.number, read.number)
                 return Seen.NEW
             case Mark():
-                for first, last in read.void:
-                    self.voided += sum(end - start + 1 for start, end in count.known.holes(first, last))
-                    count.known.add(first, last)
                 count.high = max(count.high, read.high)
+                for low, high in read.void:
+                    first, last = max(low, count.base), min(high, count.high)
+                    if first <= last:
+                        self.voided += sum(end - start + 1 for start, end in count.known.holes(first, last))
+                        count.known.add(first, last)
                 count.ended = count.ended or read.end
                 return Seen.MARK
             case _:
@@ -104,12 +109,18 @@ class Gaps:
         return sum(hole.size for hole in self.holes())
 
     def look(self, now: float) -> list[Hole]:
-        """Holes that have been open for longer than GRACE (seconds), each told once. Runs that are over and complete are
-        forgotten.
+        """Holes that have been open for longer than GRACE (seconds), each told once, and those that are too many. Runs that
+        are over and complete are forgotten.
         """
         lost = []
+        most = min(_MAX_HOLES_OF_ONE, max(1, _MAX_HOLES // max(1, len(self._counts))))
         for key, count in list(self._counts.items()):
-            open_now = dict(count.holes())
+            holes = list(count.holes())
+            if excess := holes[:-most]:
+                lost += [Hole(*key, *hole) for hole in excess]
+                count.known.add(excess[0][0], excess[-1][1])
+            count.came.keep(most)
+            open_now = dict(holes[-most:])
             count.open_since = {first: count.open_since.get(first, now) for first in open_now}
             for first, began in count.open_since.items():
                 if now - began >= GRACE:

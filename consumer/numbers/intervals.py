@@ -45,6 +45,11 @@ class Intervals:
         kept = [(low, high) for low, high in kept if low <= high]
         self._first[start:end], self._last[start:end] = [low for low, _ in kept], [high for _, high in kept]
 
+    def keep(self, most: int) -> None:
+        """Removes all but so many ranges, the lowest first."""
+        gone = max(0, len(self) - most)
+        del self._first[:gone], self._last[:gone]
+
     def holes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Ranges between `first` and `last` that are missing here."""
         at = first

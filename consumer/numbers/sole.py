@@ -6,11 +6,15 @@ expected worker.
 
 from __future__ import annotations
 
+from typing import Final
+
 from consumer.counts import Counts
 from consumer.envelope import Delivery, State
 from consumer.numbers.gaps import Gaps
 from consumer.policy import Lane, Policy
 from kodoctl.topology.control import HOP, RECALL, SEQ
+
+_TOLD: Final = 10  # holes that are told one by one
 
 
 class SoleReader:
@@ -43,8 +47,11 @@ class SoleReader:
         """Alarms for what has been missing for too long (seconds)."""
         lost = self.gaps.look(now)
         self._counts.missing, self._counts.doubled = self.gaps.lost, self.gaps.doubled
-        return [
+        texts = [
             f"{hole.size} messages of producer run {hole.run}, partition {hole.partition}, never came: "
             f"numbers {hole.first} to {hole.last}"
-            for hole in lost
+            for hole in lost[:_TOLD]
         ]
+        if more := lost[_TOLD:]:
+            texts.append(f"{sum(hole.size for hole in more)} other messages never came, in {len(more)} places")
+        return texts

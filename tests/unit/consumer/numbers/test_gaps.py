@@ -118,6 +118,44 @@ def test_runs_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.Monk
     assert gaps.missing == 3
 
 
+def _ranges(gaps: Gaps) -> int:
+    """What is remembered of all runs."""
+    return sum(len(count.came) + len(count.known) for count in gaps._counts.values())
+
+
+def test_a_producer_that_uses_every_second_number_fills_no_memory_and_every_hole_is_lost() -> None:
+    gaps, lost = Gaps(BEFORE), list[Hole]()
+    for number in range(2, 40_001, 2):
+        assert gaps.see(str(Number(RUN, 0, number))) is Seen.NEW
+        if number % 2_000 == 0:
+            lost += gaps.look(float(number / 2_000))
+            assert _ranges(gaps) <= 2_100
+    assert gaps.see(str(Number(RUN, 0, 40_000))) is Seen.DOUBLED
+    lost += gaps.look(GRACE * 3)
+    assert gaps.lost == sum(hole.size for hole in lost) == 20_000
+    assert (lost[0], lost[-1], gaps.missing) == (Hole(RUN, 0, 1, 1), Hole(RUN, 0, 39_999, 39_999), 0)
+
+
+def test_many_runs_with_holes_fill_no_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.numbers.gaps._MAX_HOLES", 100)
+    gaps = Gaps(BEFORE)
+    for number in range(2, 200, 2):
+        for partition in range(50):
+            gaps.see(str(Number(RUN, partition, number)))
+    gaps.look(0.0)
+    assert _ranges(gaps) <= 50 * (2 + 3)
+
+
+def test_numbers_that_are_not_due_fill_no_memory() -> None:
+    gaps = Gaps(NOW)
+    gaps.see(str(Number(RUN, 0, 5_000)))
+    for number in range(4_998, 0, -2):  # of before the reader came
+        gaps.see(str(Number(RUN, 0, number)))
+    gaps.see(str(Mark(RUN, 0, 5_000, tuple((number, number) for number in range(1, 9_000, 2)))))
+    gaps.look(0.0)
+    assert (_ranges(gaps), gaps.missing, gaps.voided) == (1_001, 0, 0)
+
+
 def test_marks_say_what_readers_do_not_know_yet() -> None:
     numbering = Numbering(RUN)
     first = numbering.next(0)
@@ -189,6 +227,18 @@ def test_only_first_hops_count() -> None:
     assert (counts.missing, counts.doubled) == (1, 0)
     sole.disconnected(BEFORE)
     assert sole.gaps.missing == 0
+
+
+def test_of_many_holes_the_first_are_told_one_by_one() -> None:
+    sole = SoleReader(BEFORE, Counts())
+    (ready, *_) = (lane for lane in policy().lanes if lane.name == "L1/ready")
+    for number in range(2, 61, 2):
+        sole.received(delivery(number), ready)
+    sole.look(0.0)
+    told = sole.look(GRACE)
+    assert len(told) == 11
+    assert told[9].endswith("never came: numbers 19 to 19")
+    assert told[10] == "20 other messages never came, in 20 places"
 
 
 def test_a_sequence_of_losses_is_counted_over_many_runs() -> None:
