@@ -14,6 +14,7 @@ from consumer.outcomes import (
     Died,
     Discarded,
     Failed,
+    Isolated,
     MoveAsked,
     NotForUs,
     Outcome,
@@ -28,7 +29,7 @@ from consumer.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from consumer.policy import Policy
+from consumer.policy import Isolate, Policy
 from tests.unit.consumer.making import policy
 
 NOW = 1_800_000_000_000
@@ -118,6 +119,12 @@ def test_short_backup_waits_are_in_memory_and_long_ones_on_the_same_topic() -> N
     assert _place(decide(spent, FAILED, policy(), NOW)) == ("L1", "dead")
 
 
+def test_a_wait_in_backup_of_up_to_five_seconds_is_in_memory() -> None:
+    in_backup = Envelope(Level.B1, State.READY)
+    assert _wait(decide(in_backup, RetryAsked(5_000, "later"), policy(), NOW)).delay == 5_000
+    assert _move(decide(in_backup, RetryAsked(5_001, "later"), policy(), NOW)).control.due == NOW + 5_001
+
+
 def test_a_draining_backup_cannot_be_written_again() -> None:
     draining = policy(draining=(Level.B1,))
     message = Envelope(Level.B1, State.READY, control=Control(backup=1))
@@ -179,11 +186,35 @@ def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead()
         Level.L1, State.RETRYING, control=first.control._replace(pending=3, blocking=3, reserved=NOW + 1)
     )
     assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).control.retrying == 1
+    last = _move(decide(READY._replace(control=spent._replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(last), last.control.retrying) == (("L1", "retrying"), 3)
     exhausted = READY._replace(control=spent._replace(retrying=3))
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
     assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")
     stays = decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,), dead=False), NOW)
     assert _wait(stays) == Wait(60_000, Why.OVER_LIMIT, exhausted.control)
+
+
+def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_backup() -> None:
+    spent = READY._replace(control=Control(pending=2, reserved=NOW))
+    assert _place(decide(spent, OverRate(NOW + 60_000), policy(states=(State.PENDING,)), NOW)) == ("B1", "ready")
+
+
+def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothing() -> None:
+    of = policy(isolate=Isolate(0.5, 10, "pending"))
+    for due, away in ((NOW, 60_000), (NOW + 90_000, 90_000), (NOW + 10**9, 3_600_000)):
+        moved = _move(decide(READY, Isolated(due), of, NOW))
+        assert (_place(moved), moved.why, moved.control.due) == (("L1", "pending"), Why.ISOLATED, NOW + away)
+        assert moved.control.attempts(State.PENDING) == 0
+    assert _place(decide(READY, Isolated(NOW), policy(isolate=Isolate(0.5, 10, "B1")), NOW)) == ("B1", "ready")
+    for stays, by in (
+        (READY._replace(ordered=True), of),
+        (READY._replace(state=State.RETRYING), of),
+        (READY._replace(level=Level.B1), of),
+        (READY, policy(states=(), isolate=Isolate(0.5, 10, "pending"))),
+        (READY, policy()),
+    ):
+        assert decide(stays, Isolated(NOW), by, NOW) == Wait(0, Why.ISOLATED, stays.control)
 
 
 def test_over_a_quota_blocking_comes_before_pending() -> None:
@@ -313,6 +344,7 @@ def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
     ):
         assert isinstance(decide(message, outcome, ordered, NOW), Wait)
     assert _wait(decide(message, RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
+    assert _wait(decide(message._replace(in_place=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
     assert _wait(decide(message, RetryAsked(400 * 86_400_000, "x"), ordered, NOW)).delay == ordered.horizon
     assert _wait(decide(message, RetryAsked(-1, "x"), ordered, NOW)).delay == 0
     leave = policy(ordered=True, on_failure="leave")

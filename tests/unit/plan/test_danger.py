@@ -170,7 +170,9 @@ KEPT = "{retention: {time: 9h, size: 1GiB}}"
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "of unread messages"),
         ("{backlog_quota: {time: 9h}}", "{backlog_quota: {time: 5h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
         ("{backlog_quota: {time: 9h, when_full: evict}}", "{backlog_quota: {time: 1h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), "up to 4MiB"),
-        ("{backlog_quota: {time: 2h, when_full: evict}}", "{backlog_quota: {time: 2h, size: 1GiB, when_full: evict}}", FULL, Evidence(oldest=NOW - HOUR), ""),
+        ("{backlog_quota: {size: 9MiB, time: 1h, when_full: evict}}", "{backlog_quota: {size: 9MiB, time: 2h, when_full: evict}}", FULL, Evidence(oldest=NOW - 3 * HOUR), ""),
+        ("{backlog_quota: {size: 1MiB}}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
+        ("{}", "{backlog_quota: {size: 1MiB, when_full: evict}}", FULL, None, "up to 3MiB of unread messages"),
         ("{backlog_quota: {size: 9MiB}}", "{backlog_quota: {size: 1MiB}}", FULL, None, ""),  # producers wait, nothing goes
         ("{}", "{subscription_expiry: 2h}", TopicFacts(consumers=1, idle_bytes=MB), None, "subscriptions without consumers and their 1MiB"),
         ("{subscription_expiry: 2h}", "{subscription_expiry: 1h}", TopicFacts(backlog_bytes=MB, consumers=1), None, ""),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -134,6 +135,52 @@ def test_a_producer_that_failed_once_is_not_believed_again() -> None:
     with pytest.raises(LockedError):
         exclusive.beat()
     assert producer.sent == 1
+
+
+class Journal:
+    """An exclusive producer whose receipts come when they are given."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[Any, Any], None]] = []
+
+    def send_async(self, _: bytes, told: Callable[[Any, Any], None]) -> None:
+        self.waiting.append(told)
+
+
+def test_an_entry_of_the_journal_without_a_receipt_is_a_lost_lease() -> None:
+    exclusive = leases._Exclusive(HERE, journal := Journal())
+    for result in (pulsar.Result.Ok, pulsar.Result.Timeout, pulsar.Result.Ok):
+        exclusive.note({"kind": "end"})
+        journal.waiting.pop()(result, None)
+    with pytest.raises(LockedError, match=r"K541.*acme/ns: Result\.Timeout: another apply"):
+        Lease({HERE: exclusive}, lambda: 0.0).settle()
+    with pytest.raises(LockedError, match="K541"):
+        exclusive.beat()
+
+
+def test_settling_waits_for_every_receipt() -> None:
+    exclusive = leases._Exclusive(HERE, journal := Journal())
+    exclusive.note({"kind": "end"})
+    exclusive.note({"kind": "end"})
+
+    def receipts() -> None:
+        while journal.waiting:
+            journal.waiting.pop()(pulsar.Result.Ok, None)
+
+    threading.Timer(0.05, receipts).start()
+    exclusive.settle()
+    assert not journal.waiting
+
+
+def test_an_entry_that_cannot_even_be_sent_is_a_lost_lease() -> None:
+    class Closed(Journal):
+        def send_async(self, _: bytes, told: Callable[[Any, Any], None]) -> None:
+            raise pulsar.AlreadyClosed(pulsar._pulsar.Result.AlreadyClosed)
+
+    exclusive = leases._Exclusive(HERE, Closed())
+    exclusive.note({"kind": "end"})
+    with pytest.raises(LockedError, match="K541"):
+        exclusive.settle()
 
 
 # --- who holds it
