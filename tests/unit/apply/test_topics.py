@@ -1,4 +1,4 @@
-"""Subscriptions: what somebody else made, or took, since the plan is not taken for ours."""
+"""What somebody else made or changed since the plan is not taken for ours, nor written over."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from kodoctl.apply.topics import create_subscription, mark_subscription, put_subscription
+from kodoctl.apply.topics import create_subscription, mark_subscription, mark_topic, put_subscription, upload_schema
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.resources import SubscriptionResource
+from kodoctl.topology.resources import SchemaResource, SubscriptionResource
 from tests.servers import Answer, Request, answer_json, serving
 
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
@@ -84,3 +84,81 @@ def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
 def test_a_marker_that_is_anothers_since_the_plan_stays(owner: str | None, planned: str | None) -> None:
     with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan: plan again"):
         _marked({OWNER_PROPERTY: "bank"}, owner, planned)
+
+
+class Marked:
+    """A topic with an owner's marker, or none; `gone`: no topic."""
+
+    def __init__(self, marker: str | None, *, gone: bool = False) -> None:
+        self.marker, self.gone = marker, gone
+
+    def __call__(self, request: Request) -> Answer:
+        if request.method == "PUT":
+            self.marker = json.loads(request.body)[OWNER_PROPERTY]
+        if request.method == "DELETE":
+            self.marker = None
+        if request.is_write:
+            return Answer(204)
+        properties = {OWNER_PROPERTY: self.marker} if self.marker else {}
+        stats = {"metadata": {"partitions": 1, "properties": properties}, "partitions": {}}
+        return Answer(404) if self.gone else answer_json(stats)
+
+
+@pytest.mark.parametrize("owner", ["trade", None])
+@pytest.mark.parametrize(("planned", "found"), [("old", "bank"), (None, "bank")])
+def test_the_marker_that_another_topology_set_since_the_plan_stays(
+    owner: str | None, planned: str | None, found: str
+) -> None:
+    with serving(broker := Marked(found)) as server:
+        with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan: plan again"):
+            mark_topic(HttpAdmin(Connection(server.url)), SUB.topic, owner, planned)
+        assert not [one for one in server.requests if one.is_write]
+    assert broker.marker == "bank"
+
+
+@pytest.mark.parametrize(("planned", "found"), [("old", "old"), ("old", None), (None, None)])
+def test_the_marker_that_the_plan_saw_gives_way_and_so_does_none(planned: str | None, found: str | None) -> None:
+    for owner in ("trade", None):
+        with serving(broker := Marked(found)) as server:
+            mark_topic(HttpAdmin(Connection(server.url)), SUB.topic, owner, planned)
+        assert broker.marker == owner
+
+
+def test_no_marker_is_taken_off_a_topic_that_is_gone() -> None:
+    with (
+        serving(Marked(None, gone=True)) as server,
+        pytest.raises(WriteFailedError, match="it is gone since the plan: plan again"),
+    ):
+        mark_topic(HttpAdmin(Connection(server.url)), SUB.topic, None, "trade")
+
+
+def _schema(definition: str) -> SchemaResource:
+    return SchemaResource(SUB.topic, "AVRO", definition)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        (None, '"int"', "somebody uploaded another one"),
+        ('"string"', '"int"', "somebody uploaded another one"),
+        ('"string"', None, "somebody removed it"),
+    ],
+)
+def test_a_schema_that_changed_since_the_plan_gets_no_new_version(
+    before: str | None, now: str | None, said: str
+) -> None:
+    answer = answer_json({"type": "AVRO", "data": now}) if now else Answer(404)
+    with serving(lambda _: answer) as server:
+        with pytest.raises(WriteFailedError, match=f"the schema changed since the plan: {said}; plan again"):
+            upload_schema(HttpAdmin(Connection(server.url)), _schema('"long"'), _schema(before) if before else None)
+        assert [one.method for one in server.requests] == ["GET"]
+
+
+@pytest.mark.parametrize("status", [409, 422])
+def test_a_schema_that_the_broker_refuses_is_no_success(status: int) -> None:
+    refusal = answer_json({"reason": "Incompatible schema"}, status)
+    with (
+        serving(lambda request: refusal if request.is_write else Answer(404)) as server,
+        pytest.raises(WriteFailedError, match="the broker refuses the schema: Incompatible schema"),
+    ):
+        upload_schema(HttpAdmin(Connection(server.url)), _schema('"long"'), None)
