@@ -105,30 +105,52 @@ def resource_to_json(resource: Resource) -> Json:
 
 
 def resource_from_json(document: Json) -> Resource:
-    """The inverse of resource_to_json. Raises KeyError, ValueError or pydantic's ValidationError on anything else."""
+    """The inverse of resource_to_json. Raises KeyError, TypeError, ValueError or pydantic's ValidationError on anything else."""
     match document["kind"]:
         case "tenant":
-            return TenantResource(document["name"], frozenset(document["clusters"]), frozenset(document["admin_roles"]))
+            return TenantResource(text(document["name"]), _texts(document["clusters"]), _texts(document["admin_roles"]))
         case "namespace":
-            managed = None if document["managed"] is None else frozenset(document["managed"])
+            managed = None if document["managed"] is None else _texts(document["managed"])
             return NamespaceResource(
-                NamespaceName.parse(document["name"]), policies_from_json(document["policies"]), managed
+                NamespaceName.parse(text(document["name"])), policies_from_json(document["policies"]), managed
             )
         case "topic":
             policies = policies_from_json(document["policies"])
-            name, lacking = TopicName.parse(document["name"]), tuple(document["missing"])
-            return TopicResource(name, document["partitions"], policies, lacking)
+            name, lacking = TopicName.parse(text(document["name"])), _numbers(document["missing"])
+            return TopicResource(name, _number(document["partitions"]), policies, lacking)
         case "subscription":
-            topic, missing = TopicName.parse(document["topic"]), tuple(document["missing_on"])
-            return SubscriptionResource(topic, document["name"], document["start"], missing)
+            topic, missing = TopicName.parse(text(document["topic"])), _numbers(document["missing_on"])
+            return SubscriptionResource(topic, text(document["name"]), document["start"], missing)
         case "grant":
-            target = document["target"]
+            target = text(document["target"])
             parsed = TopicName.parse(target) if "://" in target else NamespaceName.parse(target)
-            return GrantResource(parsed, document["role"], frozenset(document["actions"]))
+            return GrantResource(parsed, text(document["role"]), _texts(document["actions"]))
         case "schema":
-            return SchemaResource(TopicName.parse(document["topic"]), document["type"], document["definition"])
+            topic = TopicName.parse(text(document["topic"]))
+            return SchemaResource(topic, document["type"], text(document["definition"]))
         case _:
             raise ValueError(f"unknown kind of resource: {document['kind']!r}")
+
+
+def text(value: Any) -> str:
+    """A value that must be text. Raises TypeError."""
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text"[:200])
+    return value
+
+
+def _texts(values: Any) -> frozenset[str]:
+    return frozenset(map(text, values))
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int:
+        raise TypeError(f"{value!r} is no number"[:200])
+    return value
+
+
+def _numbers(values: Any) -> tuple[int, ...]:
+    return tuple(map(_number, values))
 
 
 def field_to_json(field: FieldChange) -> Json:
@@ -148,16 +170,18 @@ def _value(value: Any) -> Any:
 
 def field_from_json(document: Json) -> FieldChange:
     """The inverse of field_to_json."""
-    name = document["name"]
+    name = text(document["name"])
 
     def read(value: Any) -> Any:
         match name:
             case _ if value is None:
                 return None
             case "actions":
-                return frozenset(value)
+                return _texts(value)
             case "missing_on" | "missing_partitions":
-                return tuple(value)
+                return _numbers(value)
+            case "partitions":
+                return _number(value)
             case _ if name.startswith("policies."):
                 return from_json(name.removeprefix("policies."), value)
             case _:
@@ -228,7 +252,7 @@ def change_from_json(document: Json) -> Change:
     dangers = tuple(diagnostic_from_json(finding) for finding in document["dangers"])
     origin = Origin(document["origin"]) if document["origin"] else None
     drifted = tuple(document["drifted"])
-    about = About(document["owner"], document["reason"], where, dangers, document["evidence"], origin, drifted)
+    about = About(text(document["owner"]), document["reason"], where, dangers, document["evidence"], origin, drifted)
     before = resource_from_json(document["before"]) if document["before"] else None
     after = resource_from_json(document["after"]) if document["after"] else None
     match document["action"], before, after:
@@ -242,7 +266,7 @@ def change_from_json(document: Json) -> Change:
         case "adopt", resource, None if resource:
             return Adopt(resource, about, document["taken_from"])
         case "forget", resource, None:
-            return Forget(document["address"], resource, about)
+            return Forget(text(document["address"]), resource, about)
         case _:
             raise ValueError(f"not a change: {document['action']!r}")
 

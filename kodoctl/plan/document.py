@@ -87,8 +87,9 @@ def opened(text: str, file: str) -> Json:
     """A plan file's document, of this format, unbroken and written by this kodoctl. Raises as `loads` does."""
     try:
         document: Json = json.loads(text)
-        version = document["format_version"]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        version, seal = document["format_version"], document.pop("seal", None)
+        sealed = seal == codec.digest(document)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InvalidFileError(
             error("K530", "not a plan file", "write one with `kodoctl plan --out FILE`", Where(file))
         ) from None
@@ -98,12 +99,11 @@ def opened(text: str, file: str) -> Json:
     if version != FORMAT_VERSION:
         detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: plan again with this kodoctl"
         raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
-    seal = document.pop("seal", None)
-    if seal != codec.digest(document):
+    if not sealed:
         detail = "its content does not match its seal: it was edited or cut; plan again"
         raise RefusedError(error("K532", "plan file was changed", detail, Where(file)))
-    if document["kodoctl_version"] != __version__:
-        detail = f"made by {document['kodoctl_version']}, this is {__version__}: plan again with this kodoctl"
+    if (made_by := document.get("kodoctl_version")) != __version__:
+        detail = f"made by {made_by}, this is {__version__}: plan again with this kodoctl"
         raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
     return document
 
@@ -112,7 +112,15 @@ def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
     """What `read` makes of a document. Raises InvalidFileError where that is nothing."""
     try:
         return read(document)
-    except (KeyError, ValueError, TypeError, InvalidNameError, ValidationError, KodoctlError) as problem:
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        InvalidNameError,
+        ValidationError,
+        KodoctlError,
+    ) as problem:
         said = (
             f"its seal is right, and this kodoctl ({__version__}) does not read it: {type(problem).__name__}: {problem}"
         )
@@ -121,8 +129,8 @@ def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
 
 
 def from_json(document: Json) -> Plan:
-    """The inverse of `to_json`. Raises what its parts raise for anything else."""
-    return Plan(
+    """The inverse of `to_json`. Raises what its parts raise for anything else, and ValueError for what says more than a plan."""
+    plan = Plan(
         identity=ClusterIdentity(document["cluster"]["name"], document["cluster"]["uuids"]),
         environment=document["environment"],
         digest=document["digest"],
@@ -154,6 +162,9 @@ def from_json(document: Json) -> Plan:
         unseen=tuple(NamespaceName.parse(name) for name in document["unseen"]),
         against=(document["against"]["ref"], document["against"]["commit"]) if document["against"] else None,
     )
+    if {**to_json(plan), "seal": None} != {**document, "seal": None}:
+        raise ValueError("it says something else than this plan would")
+    return plan
 
 
 def _portion_to_json(portion: Portion | None) -> Json | None:
@@ -197,7 +208,7 @@ def _owner_to_json(owner: OwnerPlan) -> Json:
 
 def _owner_from_json(document: Json) -> OwnerPlan:
     return OwnerPlan(
-        document["name"],
+        codec.text(document["name"]),
         NamespaceName.parse(document["namespace"]),
         Source(*document["source"]),
         document["environment"],
@@ -205,7 +216,7 @@ def _owner_from_json(document: Json) -> OwnerPlan:
         frozenset(document["namespace_keys"]),
         {address: frozenset(actions) for address, actions in document["grants"].items()},
         document["consumers"],
-        tuple(document["replaces"]),
+        tuple(map(codec.text, document["replaces"])),
         document["leaves"],
         document["partial"],
     )

@@ -74,7 +74,8 @@ def _left(change: Change, live: Live) -> Iterator[Change]:
     found = live.objects.get(change.address)
     match change:
         case Create(after=after):
-            assert found is not None  # what is still absent is as the plan saw it
+            if found is None:  # what is still absent is as the plan saw it
+                raise _ForeignError("it was there when the plan was made, which would create it, and is gone")
             yield from _of_made(change, after, found, live)
         case Update():
             yield from _of_changed(change, found)

@@ -19,6 +19,7 @@ from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, Effective
 from kodoctl.plan.document import dumps, loads, to_json
 from kodoctl.plan.owners import ConsumerChange
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.stale import staleness
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Foreign
 from kodoctl.topology.resources import (
@@ -181,6 +182,9 @@ def test_what_is_no_plan_file_is_called_so(text: str) -> None:
     assert caught.value.diagnostics[0].where == Where("some.json")
 
 
+CREATE = codec.change_to_json(Create(TopicResource(J, 1, {}), About("trade")))
+
+
 @pytest.mark.parametrize(
     "parts",
     [
@@ -195,14 +199,77 @@ def test_what_is_no_plan_file_is_called_so(text: str) -> None:
         {"owners": [{}]},
         {"cluster": None},
         {"changes": 5},
+        {"changes": [{**CREATE, "after": {**CREATE["after"], "policies": 5}}]},
+        {"changes": [{**CREATE, "after": {**CREATE["after"], "partitions": "x"}}]},
+        {"changes": [{**CREATE, "after": {**CREATE["after"], "name": 5}}]},
+        {"changes": [{**CREATE, "owner": {}}]},
+        {"changes": [{**CREATE, "address": "topic.other"}]},
+        {"fingerprints": []},
+        {"elsewhere": ["ab"]},
+        {"refused": True},
+        {"more": 1},
     ],
-    ids=["no members", "unknown action", "unknown kind", "bad name", "bad owner", "no cluster", "no list"],
+    ids=[
+        "no members",
+        "unknown action",
+        "unknown kind",
+        "bad name",
+        "bad owner",
+        "no cluster",
+        "no list",
+        "policies",
+        "partitions",
+        "name",
+        "owner",
+        "address",
+        "fingerprints",
+        "elsewhere",
+        "verdict",
+        "unknown key",
+    ],
 )
 def test_a_sealed_file_that_says_nonsense_is_an_invalid_file_and_no_traceback(parts: dict[str, Any]) -> None:
     with pytest.raises(InvalidFileError) as caught:
         loads(_edited(**parts), "plan.json")
     assert caught.value.diagnostics[0].code == "K530"
     assert "another build of the same version: plan again" in caught.value.diagnostics[0].detail
+
+
+def _places(document: Any, here: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inside = (
+        document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()
+    )
+    return [here, *(place for key, value in inside for place in _places(value, (*here, key)))]
+
+
+@given(st.data())
+@settings(deadline=None)
+def test_whatever_stands_in_a_sealed_file_it_is_a_plan_or_refused(data: st.DataObject) -> None:
+    document = json.loads(dumps(planned(wanted(topology("{J: {policies: {ttl: 1d}, producers: [anna]}}")), empty())))
+    del document["seal"]
+    *way, last = data.draw(st.sampled_from(_places(document)[1:]))
+    inside = document
+    for key in way:
+        inside = inside[key]
+    junk = [None, True, -1, 1.5, "", "x", "policies.x", "actions", [], {}, [1, "a"], {"a": {}}, float("nan")]
+    inside[last] = data.draw(st.sampled_from(junk))
+    with contextlib.suppress(KodoctlError):
+        found = loads(_edited(**document), "plan.json")
+        staleness(found, empty())
+        assert loads(dumps(found), "plan.json") == found
+
+
+@pytest.mark.parametrize("depth", range(900, 1_000))
+def test_a_file_may_nest_as_deeply_as_it_likes(depth: int) -> None:
+    with pytest.raises(KodoctlError):
+        loads('{"format_version": 1, "a": ' + "[" * depth + "]" * depth + "}", "plan.json")
+
+
+def test_a_file_without_the_version_that_made_it_is_of_another_kodoctl() -> None:
+    document = json.loads(_edited())
+    del document["kodoctl_version"], document["seal"]
+    with pytest.raises(RefusedError, match="made by None"):
+        loads(json.dumps({**document, "seal": codec.digest(document)}), "plan.json")
 
 
 def test_consumer_changes_and_paths_are_part_of_the_file() -> None:

@@ -138,6 +138,11 @@ def test_what_is_no_entry_is_nothing(data: bytes, found: dict[str, str]) -> None
     assert parse(data) == found
 
 
+ODD = [
+    {"owner": {}},
+    {"after": {**codec.resource_to_json(J), "partitions": "x"}},
+    {"after": {"kind": "grant", "target": "acme/ns", "role": "anna", "actions": [1, "produce"]}},
+]
 HOSTILE = [
     {"kind": "begin", "v": 1},
     {"kind": "begin", "v": 1, "apply": ["x"]},
@@ -153,6 +158,7 @@ HOSTILE = [
     {**_before(MADE), "change": {**codec.change_to_json(MADE), "after": {"kind": "topic", "name": "?"}}},
     {**_before(MADE), "change": {**codec.change_to_json(MADE), "action": "explode"}},
     {**_before(MADE), "address": 5},
+    *({**_before(MADE), "change": {**codec.change_to_json(MADE), **odd}} for odd in ODD),
     {**_after(MADE), "status": None},
     {"kind": "end", "apply": "aa11", "at": -1, "complete": True},
     {"kind": "end", "apply": "aa11", "at": 9, "complete": "yes"},

@@ -74,6 +74,14 @@ def test_nothing_done_is_all_to_do_and_all_done_is_nothing() -> None:
     assert rest.ledger_fingerprints != plan.ledger_fingerprints
 
 
+def test_what_the_plan_saw_and_would_create_all_the_same_is_refused_where_it_is_gone() -> None:
+    """A journal's plan that somebody wrote: its fingerprints say of an object to be created that it was there."""
+    plan = planned(wanted(topology(BODY)), empty())
+    odd = replace(plan, fingerprints=dict.fromkeys(plan.fingerprints, "there"))
+    assert rest_of(odd, empty()).refused
+    assert all("is gone" in finding.detail for finding in rest_of(odd, empty()).findings if finding.code == "K533")
+
+
 def test_half_made_objects_are_finished_and_written_down() -> None:
     plan = planned(wanted(topology(BODY)), empty())
     there = changed(
