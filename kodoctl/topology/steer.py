@@ -89,7 +89,8 @@ def parse(text: str) -> tuple[Order, ...]:
 
 def printed(orders: Iterable[Order]) -> str:
     """As the property's value."""
-    kept = [{name: value for name, value in asdict(order).items() if value != ""} for order in orders]
+    unsaid = {field.name: field.default for field in fields(Order)}
+    kept = [{name: value for name, value in asdict(order).items() if value != unsaid[name]} for order in orders]
     return json.dumps({"format": FORMAT, "orders": kept}, separators=(",", ":"), sort_keys=True)
 
 

@@ -130,6 +130,14 @@ def test_whatever_stands_in_the_property_is_told_and_ends_nothing(order: object,
         assert told is None or printable(told).encode()
 
 
+def test_an_order_of_nobody_stays_readable_when_another_is_given() -> None:
+    """Its `who` was left out when the orders were written again, and nobody could read them from then on."""
+    foreign = parse(
+        json.dumps({"format": 1, "orders": [{"what": "pause", "since": 0, "until": 9, "who": "", "tenant": "u"}]})
+    )
+    assert parse(printed(foreign)) == foreign
+
+
 @pytest.mark.parametrize("text", ["", "[" * 100_000, '{"format": 1, "orders": {}}', "\x00", '"\\ud800"'])
 def test_a_property_that_is_no_list_of_orders_is_told(text: str) -> None:
     assert printable(str(steered_text(text, NOW))).startswith("steered by something workers cannot read")
