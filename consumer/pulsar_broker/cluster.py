@@ -138,8 +138,12 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
 
 
 def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
-    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to; None: no such subscription."""
+    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to. None: no such subscription,
+    or not known: the broker leaves partitions out whose own brokers do not answer, and whose consumer may be who it was.
+    """
     parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
+    if len(parts) < int((answer.get("metadata") or {}).get("partitions") or 0):
+        return None
     subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}
     if not any(sub is not None for sub in subs.values()):
         return None
