@@ -12,6 +12,7 @@ from tests.servers import Answer, Request, Server, answer_json
 
 Json = dict[str, Any]
 BOT = "github-actions[bot]"
+WORKFLOW = ".github/workflows/topologies.yml"
 # (method, path below the repository) -> the permission it needs, as GitHub documents them
 _NEEDED = (
     ("GET", re.compile(r"commits/([0-9a-f]{40})/pulls"), "pull-requests", "read"),
@@ -19,6 +20,8 @@ _NEEDED = (
     ("POST", re.compile(r"issues/(\d+)/comments"), "pull-requests", "write"),
     ("PATCH", re.compile(r"issues/comments/(\d+)"), "pull-requests", "write"),
     ("GET", re.compile(r"pulls/(\d+)/reviews"), "pull-requests", "read"),
+    ("GET", re.compile(r"pulls/(\d+)/commits"), "pull-requests", "read"),
+    ("GET", re.compile(r"collaborators/([^/]+)/permission"), "metadata", "read"),
     ("GET", re.compile(r"actions/runs/(\d+)"), "actions", "read"),
     ("GET", re.compile(r"actions/runs/(\d+)/artifacts"), "actions", "read"),
     ("GET", re.compile(r"actions/artifacts/(\d+)/zip"), "actions", "read"),
@@ -33,6 +36,8 @@ class StandIn:
     pulls: list[Json] = field(default_factory=list)
     comments: dict[int, list[Json]] = field(default_factory=dict)
     reviews: dict[int, list[Json]] = field(default_factory=dict)
+    commits: dict[int, list[Json]] = field(default_factory=dict)
+    permissions: dict[str, str] = field(default_factory=lambda: {"anna": "write", "ben": "write", "cleo": "admin"})
     runs: dict[int, Json] = field(default_factory=dict)
     artifacts: dict[int, tuple[Json, bytes]] = field(default_factory=dict)
     tokens: dict[str, Json] = field(default_factory=dict)
@@ -58,12 +63,19 @@ class StandIn:
         """A job's token, with the job's permissions; none if it does not say any, as these workflows begin with."""
         self._ids += 1
         token = f"ghs_{self._ids}CANARY"
-        self.tokens[token] = permissions or {}
+        self.tokens[token] = {"metadata": "read", **(permissions or {})}
         return token
 
-    def begin_run(self, event: str) -> int:
+    def begin_run(self, event: str, actor: str = "anna") -> int:
         self._ids += 1
-        self.runs[self._ids] = {"id": self._ids, "event": event}
+        self.runs[self._ids] = {
+            "id": self._ids,
+            "event": event,
+            "path": WORKFLOW,
+            "repository": {"full_name": self.repository},
+            "pull_requests": [{"number": one["number"], "base": one["base"]} for one in self.pulls],
+            "actor": {"login": actor},
+        }
         return self._ids
 
     def keep(self, run: int, name: str, archive: bytes) -> None:
@@ -78,17 +90,27 @@ class StandIn:
             "merged_at": None,
             "merge_commit_sha": None,
             "user": {"login": author},
+            "base": {"ref": "main"},
         }
         self.pulls.append(found)
+        self.commit(number, head, author)
         return found
+
+    def commit(self, number: int, sha: str, author: str | None, committer: str | None = "web-flow") -> None:
+        """One more commit of a pull request; None: somebody without an account."""
+        users = {"author": author, "committer": committer}
+        known = {role: {"login": login} if login else None for role, login in users.items()}
+        written = {role: {"email": f"{login or 'nobody'}@example.org"} for role, login in users.items()}
+        self.commits.setdefault(number, []).append({"sha": sha, **known, "commit": written})
 
     def merge(self, number: int, commit: str) -> None:
         self.pulls[number - 1] |= {"merged_at": self.now(), "merge_commit_sha": commit}
 
-    def approve(self, number: int, login: str = "ben", association: str = "MEMBER", state: str = "APPROVED") -> None:
-        head = self.pulls[number - 1]["head"]["sha"]
-        review = {"user": {"login": login}, "state": state, "submitted_at": self.now(), "commit_id": head}
-        self.reviews.setdefault(number, []).append({**review, "author_association": association})
+    def approve(self, number: int, login: str | None = "ben", state: str = "APPROVED") -> None:
+        """By somebody whose account is gone since, where `login` is None."""
+        head, user = self.pulls[number - 1]["head"]["sha"], {"login": login} if login else None
+        review = {"user": user, "state": state, "submitted_at": self.now(), "commit_id": head}
+        self.reviews.setdefault(number, []).append(review)
 
     def say(self, number: int, body: str, login: str) -> Json:
         self._ids += 1
@@ -139,6 +161,10 @@ class StandIn:
                 return answer_json(self.say(int(what), json.loads(request.body)["body"], BOT), 201)
             case "issues", _, "PATCH":
                 return answer_json(self.edit(int(what), json.loads(request.body)["body"]))
+            case "pulls", "commits", _:
+                return self._page(self.commits.get(int(what), [])[:250], query)
+            case "collaborators", _, _:
+                return answer_json({"permission": self.permissions.get(what, "none")})
             case "pulls", _, _:
                 return self._page(self.reviews.get(int(what), []), query)
             case "actions", "artifacts", _:

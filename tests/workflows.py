@@ -19,6 +19,7 @@ from typing import Any
 
 import yaml
 
+from tests.forge import WORKFLOW as CALLER
 from tests.forge import StandIn
 
 ROOT = Path(__file__).parents[1]
@@ -203,6 +204,7 @@ class Runner:
             "GITHUB_API_URL": self.forge.url,
             "GITHUB_SERVER_URL": "https://forge.test",
             "GITHUB_REPOSITORY": self.forge.repository,
+            "GITHUB_WORKFLOW_REF": f"{self.forge.repository}/{CALLER}@refs/heads/main",
             "GITHUB_RUN_ID": str(run),
             "GITHUB_SHA": contexts["github"]["sha"],
             "GITHUB_STEP_SUMMARY": str(temp / "summary.md"),

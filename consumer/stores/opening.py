@@ -74,5 +74,5 @@ class StorePlace:
 
             return SqlStore(self.url, subscription, new_run())
         except ImportError as problem:
-            detail = f"{self} needs {problem.name}: pip install 'kodoctl[postgres]'"
+            detail = f"{self} needs {problem.name}: pip install '.[postgres]' in a clone of kodoctl"
             raise KodoctlError(error("K740", "store cannot be opened", detail)) from None

@@ -58,7 +58,7 @@ def tracer_of(wanted: Wanted) -> Tracer | None:
     if wanted == "off" or (wanted == "auto" and _API not in sys.modules):  # who sets a provider has imported it
         return None
     if find_spec("opentelemetry") is None:
-        raise _none("OpenTelemetry is not installed: pip install 'kodoctl[otel]'")
+        raise _none("OpenTelemetry is not installed: pip install '.[otel]' in a clone of kodoctl")
     from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
 
     provider = get_tracer_provider()

@@ -106,7 +106,7 @@ def graph(
     """Draw lanes and the ways messages take between them.
 
     Mermaid shows in pull requests and wikis, DOT goes to Graphviz; SVG and PNG need matplotlib
-    (pip install 'kodoctl[draw]').
+    (pip install '.[draw]' in a clone of kodoctl).
 
     Example: kodoctl graph topologies/trade.yaml --topic orders --output orders.svg
     """

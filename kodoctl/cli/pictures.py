@@ -14,7 +14,7 @@ def check_drawable() -> None:
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError:
-        detail = "matplotlib draws its charts: pip install 'kodoctl[spark]'"
+        detail = "matplotlib draws its charts: pip install '.[spark]' in a clone of kodoctl"
         raise UsageError(error("K811", "charts cannot be drawn", detail)) from None
 
 

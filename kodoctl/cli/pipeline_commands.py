@@ -16,7 +16,7 @@ from kodoctl.cli import (
 
 app = typer.Typer(
     name="pipeline",
-    help="What happened to every message, told from the data. Needs the extra: pip install 'kodoctl[spark]'.",
+    help="What happened to every message, told from the data. Needs the extra `spark`: pip install '.[spark]' in a clone of kodoctl.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )

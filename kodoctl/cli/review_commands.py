@@ -88,21 +88,32 @@ def approved(
             "--require-review", help="Somebody else must have approved the pull request since it shows this plan."
         ),
     ] = False,
+    workflow: Annotated[
+        str | None,
+        typer.Option(
+            "--workflow",
+            help="The workflow file that plans; this job's own, if it is not said.",
+            metavar="PATH",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Fetch the plan that was approved.
 
     It is the plan of the pull request that the commit came with; for `apply PATHS --approved FILE`.
     """
-    place = _place()
+    place, planner = _place(), workflow or _workflow()
     with _opened(place) as forge:
-        plan, mark, number = _approved(forge, place, _commit(commit), env, author, require_review=require_review)
+        plan, mark, number = _approved(
+            forge, place, _commit(commit), env, author, workflow=planner, require_review=require_review
+        )
     write_plan(plan, out)
     say(f"Approved with #{number}: the plan of {mark.commit[:8]} for {env}, sealed {(mark.plan or '')[:12]}")
     tell(f"Written to {out}; carry it out with: kodoctl apply PATHS --approved {out}")
 
 
 def _approved(
-    forge: Forge, place: Place, commit: str, env: str, author: str, *, require_review: bool
+    forge: Forge, place: Place, commit: str, env: str, author: str, *, workflow: str, require_review: bool
 ) -> tuple[Plan, Mark, int]:
     from kodoctl.forge import review as rules
 
@@ -111,9 +122,11 @@ def _approved(
     comment = rules.own_comment(forge.comments(number), env, author)
     mark = rules.marked(comment, pull, env)
     assert comment is not None
-    rules.check_run(forge.run(mark.run), number)
+    run = forge.run(mark.run)
+    rules.check_run(run, pull, place.repository, workflow)
     if require_review:
-        rules.check_review(forge.reviews(number), comment, pull)
+        contributors = rules.contributors(pull, forge.commits(number), run)
+        rules.check_review(forge.reviews(number), comment, pull, contributors, forge.permission)
     name = rules.artifact_name(env, mark.commit)
     there = forge.artifacts(mark.run, name)
     if not there:
@@ -141,6 +154,16 @@ def _place() -> Place:
         detail = f"GITHUB_REPOSITORY is {place.repository!r}: write OWNER/NAME"
         raise UsageError(error("K547", "not a pull request's job", detail))
     return place
+
+
+def _workflow() -> str:
+    from kodoctl.forge.review import workflow_file
+
+    found = workflow_file(os.environ.get("GITHUB_WORKFLOW_REF", ""))
+    if found is None:
+        detail = "GITHUB_WORKFLOW_REF is not set: name the workflow file that plans with --workflow"
+        raise UsageError(error("K547", "not a pull request's job", detail))
+    return found
 
 
 def _run() -> int:

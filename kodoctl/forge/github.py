@@ -67,6 +67,15 @@ class Forge:
         """Reviews of a pull request, oldest first."""
         return self._all(f"pulls/{number}/reviews")
 
+    def commits(self, number: int) -> list[Json]:
+        """Commits of a pull request, 250 at most."""
+        return list(self._all(f"pulls/{number}/commits"))
+
+    def permission(self, login: str) -> str:
+        """What somebody may do with the repository: admin, write, read or none."""
+        found: Json = self._call("GET", f"collaborators/{quote(login, safe='')}/permission").json()
+        return str(found.get("permission"))
+
     def run(self, number: int) -> Json:
         """A run of a workflow."""
         found: Json = self._call("GET", f"actions/runs/{number}").json()

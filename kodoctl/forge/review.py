@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,7 +26,11 @@ MAX_PLAN: Final = 64 * 1024 * 1024  # bytes of a plan file; 5,000 topics need 8 
 _MARK: Final = re.compile(
     r"<!-- kodoctl:plan environment=(\S+) commit=([0-9a-f]{40}) run=([0-9]{1,20}) plan=([0-9a-f]{64}|none) -->"
 )
-_MEMBERS: Final = frozenset({"OWNER", "MEMBER", "COLLABORATOR"})
+_MAY_WRITE: Final = frozenset({"admin", "write"})  # a maintainer's is "write" there, a triager's "read"
+_FORGE: Final = "web-flow"  # the forge itself: merges and edits on its pages, whose author is who made them
+_A: Final = {"author": "an author", "committer": "a committer"}
+_MOST_COMMITS: Final = 250  # of a pull request that the forge lists
+_WORKFLOW: Final = re.compile(r"[\w.-]+/[\w.-]+/(\.github/workflows/[^@]+)@.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,27 +112,88 @@ def marked(comment: Json | None, pull: Json, environment: str) -> Mark:
     return mark
 
 
-def check_run(run: Json, number: int) -> None:
-    """A run whose workflow a pull request could have written says nothing. Raises RefusedError."""
+def workflow_file(reference: str) -> str | None:
+    """The file of a workflow, as a job has it in GITHUB_WORKFLOW_REF; None: that says nothing."""
+    found = _WORKFLOW.fullmatch(reference)
+    return found[1] if found else None
+
+
+def check_run(run: Json, pull: Json, repository: str, workflow: str) -> None:
+    """A run whose workflow a pull request could have written says nothing. `workflow`: the file that plans, of this
+    repository. Raises RefusedError.
+    """
+    told = f"run {run.get('id')}, which #{pull['number']} names,"
+    own = "its workflow may have been the pull request's own"
     if run.get("event") != TRUSTED_EVENT:
-        told = f"run {run.get('id')}, which #{number} names, began by {run.get('event')!r}, not by {TRUSTED_EVENT}"
-        raise _refused(f"{told}: its workflow may have been the pull request's own")
+        raise _refused(f"{told} began by {run.get('event')!r}, not by {TRUSTED_EVENT}: {own}")
+    of = str((run.get("repository") or {}).get("full_name"))
+    if of.lower() != repository.lower():
+        raise _refused(f"{told} is of {of}, not of {repository}")
+    path = str(run.get("path")).partition("@")[0]
+    if path != workflow:
+        advice = "if another file than this job's plans, name it with --workflow"
+        raise _refused(f"{told} is of the workflow {path}, not of {workflow}; {advice}")
+    base = pull["base"]["ref"]
+    others = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {base}
+    if others:
+        raise _refused(f"{told} may be of a pull request into {', '.join(sorted(others))}, not into {base}: {own}")
 
 
-def check_review(reviews: Iterable[Json], comment: Json, pull: Json) -> None:
-    """Somebody of the repository, not its author, approved the merged head with this plan in view. Raises RefusedError."""
-    head, author = pull["head"]["sha"], pull["user"]["login"]
+def check_review(
+    reviews: Iterable[Json], comment: Json, pull: Json, contributors: Container[str], permission: Callable[[str], str]
+) -> None:
+    """Somebody who may write to the repository, and contributed nothing to the pull request, approved the merged head with this
+    plan in view. `permission`: asked for whoever else would do. Raises RefusedError.
+    """
+    head, number = pull["head"]["sha"], pull["number"]
     latest: dict[str, Json] = {}
     for review in reviews:  # oldest first
-        if review.get("state") in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
-            latest[review["user"]["login"]] = review
+        login = _login(review.get("user"))  # None: whoever it was is gone
+        if login and review.get("state") in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
+            latest[login] = review
+    no = []
     for login, review in latest.items():
-        stands = review["state"] == "APPROVED" and review.get("commit_id") == head and login != author
-        member = review.get("author_association") in _MEMBERS
-        if stands and member and str(review["submitted_at"]) >= str(comment["updated_at"]):
+        stands = review["state"] == "APPROVED" and review.get("commit_id") == head
+        if not stands or str(review["submitted_at"]) < str(comment["updated_at"]):
+            continue
+        if login in contributors:
+            no.append(f"{login} contributed to it")
+        elif permission(login) not in _MAY_WRITE:
+            no.append(f"{login} may not write to the repository")
+        else:
             return
-    told = f"nobody else of the repository approved {head[:8]} since #{pull['number']} shows this plan"
-    raise _refused(f"{told}: approve it, and run this job again")
+    but = f" ({'; '.join(no)})" if no else ""
+    raise _refused(
+        f"nobody else of the repository approved {head[:8]} since #{number} shows this plan{but}: approve it, and run this job again"
+    )
+
+
+def contributors(pull: Json, commits: Sequence[Json], run: Json) -> frozenset[str]:
+    """Logins of who opened a pull request, wrote or committed its commits, or began the run that planned its head, which a push
+    does. Raises RefusedError for a commit of which the forge does not know whose it is: it may be the reviewer's.
+    """
+    number = pull["number"]
+    if len(commits) >= _MOST_COMMITS:
+        raise _refused(
+            f"#{number} has {_MOST_COMMITS} commits or more, of which the forge names no more: make smaller ones"
+        )
+    found = {_login(pull.get("user")), _login(run.get("actor"))}
+    for commit in commits:
+        for role in _A:
+            login = _login(commit.get(role))
+            if login is None:
+                who = str(((commit.get("commit") or {}).get(role) or {}).get("email"))
+                raise _refused(
+                    f"commit {str(commit.get('sha'))[:8]} of #{number} has {_A[role]} without an account of the forge ({who}), who"
+                    " may be the reviewer: add the e-mail address to the account it belongs to, and run this job again"
+                )
+            found.add(login)
+    return frozenset(login for login in found if login and login != _FORGE)
+
+
+def _login(user: Json | None) -> str | None:
+    """As the forge compares them."""
+    return str(user["login"]).lower() if user and user.get("login") else None
 
 
 def approved_plan(archive: bytes, mark: Mark, comment: Json, run_url: str) -> Plan:

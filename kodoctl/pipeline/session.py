@@ -166,7 +166,7 @@ def installed() -> None:
         import pyarrow as pa  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as problem:
-        detail = f"{problem.name} is missing: pip install 'kodoctl[spark]' (some 1 GB; Java 17 or 21 as well)"
+        detail = f"{problem.name} is missing: pip install '.[spark]' in a clone of kodoctl (some 1 GB; Java 17 or 21 as well)"
         raise UsageError(error("K570", "Spark is not installed", detail)) from None
 
 

@@ -29,7 +29,7 @@ class DeltaLedger:
             import deltalake  # noqa: F401
             import pyarrow as pa  # noqa: F401
         except ImportError:
-            detail = "the ledger is a Delta table: pip install 'kodoctl[recall]'"
+            detail = "the ledger is a Delta table: pip install '.[recall]' in a clone of kodoctl"
             raise UsageError(error("K556", "deltalake is missing", detail)) from None
         self.path = path
         self._writer, self._commits = f"kodoctl-recall-{secrets.token_hex(8)}", 0

@@ -38,7 +38,7 @@ def draw(graph: nx.MultiDiGraph[Lane], kind: str) -> bytes:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        detail = "Pictures need matplotlib: pip install 'kodoctl[draw]'\nMermaid and DOT need nothing: --format mermaid"
+        detail = "Pictures need matplotlib: pip install '.[draw]' in a clone of kodoctl\nMermaid and DOT need nothing: --format mermaid"
         raise UsageError(error("K027", "matplotlib is missing", detail)) from None
     picture = arrange(graph)
     with mpl.rc_context({"svg.hashsalt": "kodoctl", "svg.fonttype": "none", "font.family": "DejaVu Sans"}):

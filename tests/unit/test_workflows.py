@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import pytest
 import yaml
@@ -45,8 +46,37 @@ def test_the_action_never_imports_from_the_folder_it_works_in() -> None:
     """`python -m pip` would take a pip.py of the pull request."""
     [install] = [step["run"] for _, step in steps_of(ACTION) if "run" in step]
     pythons = re.findall(r"python\"?( -\w+)", install)
-    assert pythons == [" -I", " -I"]
-    assert "--require-hashes" in install
+    assert pythons == [" -I"] * 4
+
+
+def test_whatever_is_installed_is_locked_with_hashes() -> None:
+    """Also what kodoctl is built with: in isolation pip would fetch the newest of it."""
+    scripts = [step["run"] for name in EVERY for _, step in steps_of(workflow(name)) if "run" in step]
+    scripts += [step["run"] for _, step in steps_of(ACTION) if "run" in step]
+    lines = [line for script in scripts for line in script.splitlines() if re.search(r"\b(install|wheel) --", line)]
+    lines = [line for line in lines if '"$@"' not in line]
+    assert len(lines) == 9
+    for line in lines:
+        locked = re.search(r"--require-hashes -r \S*requirements/(\w+)\.txt", line)
+        assert locked or "--no-deps --no-index" in line or "--no-deps --no-build-isolation" in line, line
+        assert not locked or (ROOT / f"requirements/{locked[1]}.txt").is_file()
+    needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
+    built_with = (ROOT / "requirements/build.txt").read_text(encoding="utf-8")
+    assert all(re.search(rf"^{re.split(r'[<>=]', one)[0]}==", built_with, re.MULTILINE) for one in needed)
+
+
+def test_a_lock_names_no_index() -> None:
+    for file in (ROOT / "requirements").glob("*.txt"):
+        assert not re.search(r"https?://|--index-url|--extra-index-url", file.read_text(encoding="utf-8")), file.name
+
+
+def test_a_called_workflow_gets_only_the_secrets_that_it_names() -> None:
+    """`inherit` would give all that a repository has to a workflow of another one."""
+    for name, job in workflow("topologies.yml")["jobs"].items():
+        named = workflow(job["uses"].rpartition("/")[2])["on"]["workflow_call"]["secrets"]
+        assert job["secrets"] == {key: f"${{{{ secrets.{key} }}}}" for key in named}, name
+        used = set(re.findall(r"secrets\.(\w+)", str(workflow(job["uses"].rpartition("/")[2])["jobs"])))
+        assert used == set(named), name
 
 
 def test_every_input_that_the_example_gives_is_one_and_all_that_are_needed_are_given() -> None:

@@ -121,7 +121,7 @@ def test_without_matplotlib_a_picture_says_what_to_install() -> None:
         [sys.executable, "-c", hide, "graph", "--format", "svg"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 64
-    assert "pip install 'kodoctl[draw]'" in done.stderr
+    assert "pip install '.[draw]' in a clone of kodoctl" in done.stderr
     done = subprocess.run([sys.executable, "-c", hide, "graph"], capture_output=True, text=True, check=False)
     assert done.returncode == 0
 

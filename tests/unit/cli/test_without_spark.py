@@ -46,7 +46,7 @@ def test_a_command_of_the_pipeline_says_how_to_install_it(
     nobody = () if command[0] in ("rollup", "recommend", "lab") else ("--admin-url", "http://127.0.0.1:1")
     found = run_main("pipeline", *command, *nobody)
     assert (found.code, "Spark is not installed [K570]" in found.err) == (64, True), found.text
-    assert "pip install 'kodoctl[spark]'" in found.err
+    assert "pip install '.[spark]' in a clone of kodoctl" in found.err
     begun = (
         r"Carrying out a recall plan\. Spark"
         if command[:2] == ("recall", "apply")

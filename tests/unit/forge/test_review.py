@@ -14,7 +14,7 @@ from kodoctl.plan import document
 from kodoctl.plan.plan import Plan
 from kodoctl.render.plan_markdown import LIMIT
 from tests.cluster import Run, isolated, run_main
-from tests.forge import BOT, StandIn
+from tests.forge import BOT, WORKFLOW, StandIn
 from tests.inventories import empty, planned, topology, wanted
 from tests.servers import Answer, answer_json
 from tests.workflows import zipped
@@ -37,6 +37,7 @@ class Job:
         run = self.forge.begin_run(event)
         held = {name.replace("_", "-"): right for name, right in permissions.items()}
         values = {"API_URL": self.forge.url, "SERVER_URL": "https://forge.test", "REPOSITORY": self.forge.repository}
+        values["WORKFLOW_REF"] = f"{self.forge.repository}/{WORKFLOW}@refs/heads/main"
         for name, value in {**values, "RUN_ID": str(run), "TOKEN": self.forge.token_for(held)}.items():
             self.patch.setenv(f"GITHUB_{name}", value)
         return run
@@ -144,6 +145,22 @@ def _own_workflow(job: Job) -> None:
         run["event"] = "pull_request"
 
 
+def _elsewhere(job: Job) -> None:
+    for run in job.forge.runs.values():
+        run["repository"]["full_name"] = "mallory/topologies"
+
+
+def _another_file(job: Job) -> None:
+    for run in job.forge.runs.values():
+        run["path"] = ".github/workflows/mine.yml"
+
+
+def _another_base(job: Job) -> None:
+    """A branch may be merged into several others, and the workflow may be that of each."""
+    for run in job.forge.runs.values():
+        run["pull_requests"].append({"number": 2, "base": {"ref": "mallory"}})
+
+
 def _no_artifact(job: Job) -> None:
     job.forge.artifacts.clear()
 
@@ -174,7 +191,10 @@ def _another_merge(job: Job) -> None:
         (_moved_on, "pushed after the plan"),
         (_by_somebody_else, "has no plan for base"),
         (_late, "written after the merge"),
-        (_own_workflow, "its workflow may have been the pull request's own"),
+        (_own_workflow, "began by 'pull_request', not by pull_request_target"),
+        (_elsewhere, "is of mallory/topologies, not of acme/topologies"),
+        (_another_file, "is of the workflow .github/workflows/mine.yml, not of .github/workflows/topologies.yml"),
+        (_another_base, "may be of a pull request into mallory, not into main"),
         (_no_artifact, "never uploaded, or expired"),
         (_damaged, "holds no plan"),
         (_two_files, "holds no plan"),
@@ -203,22 +223,80 @@ def test_a_plan_that_was_shown_as_refused_is_refused(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    "review",
+    ("review", "why"),
     [
-        None,
-        {"login": "anna"},  # the author
-        {"association": "NONE"},
-        {"state": "CHANGES_REQUESTED"},
+        (None, "shows this plan: approve it"),
+        ({"login": "Anna"}, "(anna contributed to it)"),  # who opened it
+        ({"login": "stranger"}, "(stranger may not write to the repository)"),
+        ({"login": None}, "shows this plan: approve it"),
+        ({"state": "CHANGES_REQUESTED"}, "shows this plan: approve it"),
     ],
 )
 def test_without_somebody_else_s_approval_of_this_plan_nothing_is_applied_where_that_is_asked_for(
-    job: Job, review: dict[str, str] | None
+    job: Job, review: dict[str, str] | None, why: str
 ) -> None:
     job.shows(SMALL)
     if review is not None:
         job.forge.approve(1, **review)
     job.forge.merge(1, MERGED)
-    assert "nobody else of the repository approved" in job.refused("--require-review")
+    said = job.refused("--require-review")
+    assert "nobody else of the repository approved" in said
+    assert why in said
+    job.forge.approve(1, login="cleo")
+    assert job.asks("--require-review").code == 0
+
+
+@pytest.mark.parametrize("role", ["wrote a commit", "committed one", "pushed"])
+def test_who_contributed_to_a_pull_request_of_somebody_else_approves_nothing(job: Job, role: str) -> None:
+    if role != "pushed":
+        author, committer = ("ben", "web-flow") if role == "wrote a commit" else ("anna", "ben")
+        job.forge.commit(1, HEAD, author, committer)
+    job.shows(SMALL)
+    if role == "pushed":
+        for run in job.forge.runs.values():
+            run["actor"] = {"login": "ben"}
+    job.forge.approve(1, login="ben")
+    job.forge.merge(1, MERGED)
+    assert "(ben contributed to it)" in job.refused("--require-review")
+    job.forge.approve(1, login="cleo")
+    assert job.asks("--require-review").code == 0
+
+
+@pytest.mark.parametrize(("author", "committer"), [(None, "anna"), ("anna", None)])
+def test_a_commit_of_which_nobody_knows_whose_it_is_may_be_the_reviewers(
+    job: Job, author: str | None, committer: str | None
+) -> None:
+    job.forge.commit(1, "e" * 40, author, committer)
+    job.shows(SMALL)
+    job.forge.approve(1)
+    job.forge.merge(1, MERGED)
+    said = job.refused("--require-review")
+    assert f"commit eeeeeeee of #1 has {'an author' if author is None else 'a committer'} without" in said
+    assert "an account of the forge (nobody@example.org)" in said
+    assert job.asks().code == 0
+
+
+def test_more_commits_than_the_forge_names_are_not_looked_through_in_part(job: Job) -> None:
+    for number in range(250):
+        job.forge.commit(1, f"{number:040x}", "anna")
+    job.shows(SMALL)
+    job.forge.approve(1)
+    job.forge.merge(1, MERGED)
+    assert "#1 has 250 commits or more" in job.refused("--require-review")
+
+
+def test_the_workflow_that_plans_is_this_jobs_own_or_the_one_that_is_named(job: Job) -> None:
+    job.shows(SMALL)
+    job.forge.merge(1, MERGED)
+    job.begin("push", pull_requests="read", actions="read")
+    job.patch.setenv("GITHUB_WORKFLOW_REF", "acme/topologies/.github/workflows/apply.yml@refs/heads/main")
+    options = ("review", "approved", "--commit", MERGED, "--out", "approved.json")
+    found = run_main(*options)
+    assert (found.code, "name it with --workflow" in " ".join(found.err.split())) == (4, True)
+    assert run_main(*options, "--workflow", WORKFLOW).code == 0
+    job.patch.delenv("GITHUB_WORKFLOW_REF")
+    found = run_main(*options)
+    assert (found.code, "GITHUB_WORKFLOW_REF is not set" in " ".join(found.err.split())) == (64, True)
 
 
 def test_an_approval_from_before_the_plan_is_none_and_a_withdrawn_one_neither(job: Job) -> None:
