@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 
 log = logging.getLogger("kodo.consumer")
+_left_behind: list[threading.Thread] = []
 Broke = Callable[[BaseException], object]
 """Told of what ended a thread. Returns soon and never raises."""
 
@@ -54,4 +55,13 @@ def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]
     latest = time.monotonic() + within
     for thread in threads.values():
         thread.join(max(0.0, latest - time.monotonic()))
-    return [name for name, thread in threads.items() if thread.is_alive()]
+    late = {name: thread for name, thread in threads.items() if thread.is_alive()}
+    _left_behind.extend(late.values())
+    return list(late)
+
+
+def any_left_behind() -> bool:
+    """Whether anything that `leave` did not wait for is still at work. An interpreter that ends then ends those threads in the midst
+    of the client library, and that the process, by SIGABRT.
+    """
+    return any(thread.is_alive() for thread in _left_behind)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import socket
+import subprocess
+import sys
 import threading
 import time
 
 import pytest
 
+from consumer.cli import main
 from consumer.threads import EndedError, begin, leave, log_end
 from tests.support import eventually
 
@@ -42,6 +46,42 @@ def test_the_log_names_a_thread_without_which_a_worker_goes_on(caplog: pytest.Lo
     with caplog.at_level(logging.ERROR):
         begin(raising, "kodo-view", log_end).join()
     assert "the thread kodo-view has ended: SystemExit(3)" in caplog.text
+
+
+COMMAND = """
+import atexit, sys, pulsar
+from consumer.cli import main
+from consumer.threads import leave
+
+def close():  # waits for a broker that never answers, as the closing of a consumer may
+    quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")
+    pulsar.Client(sys.argv[1], operation_timeout_seconds=60, logger=quiet).subscribe("t", "s")
+
+def run(app):
+    assert leave({"lane": close}, 0.5) == ["lane"]
+    sys.stdout.write("drained")
+    sys.exit(int(sys.argv[2]))
+
+atexit.register(sys.stdout.write, ", ended")
+main.run_application = run
+main.main()
+"""
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_command_that_left_a_call_of_the_client_library_behind_ends_with_its_own_code(code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"pulsar://127.0.0.1:{silent.getsockname()[1]}"
+        ended = subprocess.run(
+            [sys.executable, "-c", COMMAND, address, str(code)], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (code, "drained, ended", "")
+
+
+def test_a_command_that_left_nothing_behind_ends_as_any_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "run_application", lambda _: sys.exit(3))
+    with pytest.raises(SystemExit, match="3"):
+        main.main()
 
 
 def test_what_does_not_end_is_named_and_left_behind_after_one_time_limit_for_all() -> None:
