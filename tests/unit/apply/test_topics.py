@@ -6,13 +6,21 @@ import json
 
 import pytest
 
-from kodoctl.apply.topics import create_subscription, mark_subscription, mark_topic, put_subscription, upload_schema
+from kodoctl.apply.topics import (
+    create_subscription,
+    create_topic,
+    mark_subscription,
+    mark_topic,
+    put_subscription,
+    upload_schema,
+)
+from kodoctl.plan.compare import Levels
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.resources import SchemaResource, SubscriptionResource
+from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 from tests.servers import Answer, Request, answer_json, serving
 
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
@@ -84,6 +92,31 @@ def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
 def test_a_marker_that_is_anothers_since_the_plan_stays(owner: str | None, planned: str | None) -> None:
     with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan: plan again"):
         _marked({OWNER_PROPERTY: "bank"}, owner, planned)
+
+
+def test_a_subscription_that_some_partition_lacks_is_not_made() -> None:
+    def answered(request: Request) -> Answer:
+        if request.is_write:
+            return answer_json({"reason": "Subscription already exists for topic"}, 409)
+        parts = {f"persistent://acme/ns/J-partition-{n}": {"subscriptions": {"s": {}} if n else {}} for n in range(2)}
+        return answer_json({"metadata": {"partitions": 2}, "partitions": parts})
+
+    with serving(answered) as server, pytest.raises(WriteFailedError, match=r"not every partition has it, and .*409"):
+        put_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
+
+
+@pytest.mark.parametrize("marker", ["trade", "bank", None])
+def test_a_topic_that_somebody_made_since_the_plan_is_refused_and_ours_is_made(marker: str | None) -> None:
+    def answered(request: Request) -> Answer:
+        return answer_json({"reason": "This topic already exists"}, 409) if request.is_write else found(request)
+
+    found, topic = Marked(marker), TopicResource(SUB.topic, 1, {})
+    with serving(answered) as server:
+        if marker == "trade":  # by the request whose answer was lost
+            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", Levels({}, {}, {}))
+            return
+        with pytest.raises(WriteFailedError, match="somebody created it since the plan: plan again"):
+            create_topic(HttpAdmin(Connection(server.url)), topic, "trade", Levels({}, {}, {}))
 
 
 class Marked:
