@@ -1,9 +1,10 @@
-"""Delayed delivery that stands still: messages are due, consumers have room, and the broker sends none.
+"""Delivery that stands still: messages are due, consumers have room, and the broker sends none.
 
 Measured causes: more than 50,000 waiting messages with equal delays make the broker pause the whole topic until they are due,
-also for messages that are due before; a topic policy with a tick of its own stops delivery for good. Both end when, for a
-moment, the subscription has no consumer: the broker then forgets what it thought was delayed, and reads the topic anew. So
-all workers leave at the same moment, agreed on without a word: the next full ten seconds of the clock.
+also for messages that are due before; a topic policy with a tick of its own stops delivery for good; so does, on a shared
+subscription, a part of a chunked message whose first part is gone or was never sent. All end, the last one for about a hundred
+messages, when for a moment the subscription has no consumer: the broker then forgets what it thought was delayed, and reads the
+topic anew. So all workers leave at the same moment, agreed on without a word: the next full ten seconds of the clock.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from consumer.live.dues import Dues
 from consumer.policy import Lane
 
 _SURE: Final = 2  # looks in a row that saw nothing come
+_SURER: Final = 6  # the same where nothing is delayed: a dispatch rate, say, is no stand still
 _SLACK: Final = 2.0  # seconds a message may be early or late: a tick, and clocks that differ
 _ROUND: Final = 10.0  # seconds
 _AWAY: Final = 2.0
@@ -48,7 +50,7 @@ class StandStill:
             return
         now = self._clock.wall() / 1000
         before, self._before[index] = self._before.get(index), stats
-        if before is None or stats.dispatched != before.dispatched or not stats.delayed:
+        if before is None or stats.dispatched != before.dispatched or not (stats.delayed or _waits(lane, stats)):
             self._since[index] = now
             self._in_a_row[index] = 0
             self._closely.discard(index)
@@ -58,7 +60,7 @@ class StandStill:
         else:
             self._closely.add(index)
             self._in_a_row[index] += 1
-            if self._in_a_row[index] >= _SURE:
+            if self._in_a_row[index] >= (_SURE if stats.delayed else _SURER):
                 self._mend(lane, stats, now)
 
     def _should_have_come(self, lane: Lane, before: LaneStats, stats: LaneStats, now: float) -> bool:
@@ -74,9 +76,20 @@ class StandStill:
         self.lanes.add(lane.index)
         self._in_a_row[lane.index] = 0  # time to see what comes of it
         self._since[lane.index] = wall + _PATIENCE
-        text = (
-            f"{lane.topic}: messages are due and the broker delivers none, with {stats.delayed} delayed ones; the lane is connected"
-            " anew. Equal delays of more than 50,000 messages, or a delayed-delivery policy of the topic, do this"
+        why = (
+            f", with {stats.delayed} delayed ones; the lane is connected anew. Equal delays of more than 50,000 messages, or a"
+            " delayed-delivery policy of the topic, do this"
+            if stats.delayed
+            else "; the lane is connected anew. A part of a chunked message without its first part does this: `pulsar-admin"
+            " topics peek-messages` shows the oldest unacknowledged entries, `skip` passes over them"
         )
+        text = f"{lane.topic}: messages are due and the broker delivers none{why}"
         self._alarm(Alarm("standstill", text))
         self._reconnect(lane, _ROUND - wall % _ROUND, _AWAY)
+
+
+def _waits(lane: Lane, stats: LaneStats) -> bool:
+    """Whether there is something that a consumer with room should be sent, delays aside. Where order is kept, a key's messages
+    wait for others of it.
+    """
+    return not lane.ordered and not stats.blocked and stats.backlog > stats.unacknowledged

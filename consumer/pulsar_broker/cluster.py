@@ -24,7 +24,7 @@ _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscrip
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
 _ASKING: Final = (1.0, VALID)  # a later answer is of no use
 _WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
-_PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true"}
+_PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
 
 
 class AdminCluster:

@@ -85,6 +85,35 @@ def test_what_has_another_reason_is_none(watch: Watch, changes: dict[str, Any]) 
     assert watch.left == []
 
 
+STUCK = LaneStats(backlog=127, permits=1_890, dispatched=110)  # as measured: behind a chunk without its first one
+
+
+def test_messages_that_wait_without_delay_while_consumers_have_room_are_a_stand_still(watch: Watch) -> None:
+    watch.reads(*[STUCK] * 6)
+    assert (watch.closely, watch.left) == ({0}, [])
+    watch.reads(STUCK)
+    assert (watch.still.lanes, len(watch.left)) == ({0}, 1)
+    assert "A part of a chunked message without its first part does this" in watch.alarms[0].text
+    watch.reads(replace(STUCK, dispatched=210))
+    assert (watch.still.lanes, watch.closely) == (set(), set())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"permits": 0}, {"unacknowledged": 127}, {"blocked": frozenset({"w"})}, {"backlog": 0}],
+    ids=str,
+)
+def test_without_delays_too_what_has_another_reason_is_none(watch: Watch, changes: dict[str, Any]) -> None:
+    watch.reads(*[replace(STUCK, **changes)] * 9)
+    assert (watch.left, watch.still.lanes) == ([], set())
+
+
+def test_where_order_is_kept_a_message_may_wait_for_others_of_its_key(watch: Watch) -> None:
+    watch.lane = replace(watch.lane, ordered=True)
+    watch.reads(*[STUCK] * 9)
+    assert watch.left == []
+
+
 def test_a_broker_that_reads_the_topic_anew_is_at_work(watch: Watch) -> None:
     watch.reads(*(replace(PAUSED, delayed=number * 1_000) for number in range(20, 30)))
     assert watch.left == []
