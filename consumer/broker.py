@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple, Protocol
 
+from consumer.effects import Alarm
 from consumer.envelope import Delivery, Outgoing
 from kodoctl.topology.policies import DelayedDelivery
 
@@ -122,9 +123,12 @@ class Publisher(Protocol):
 
 
 class Broker(Protocol):
-    """A connection to a broker. `on_broken`: told when a thread of the adapter's has ended that should not."""
+    """A connection to a broker. `on_broken`: told when a thread of the adapter's has ended that should not. `on_alarm`: told what a
+    person should know of, on any thread.
+    """
 
     on_broken: Callable[[BaseException], object]
+    on_alarm: Callable[[Alarm], object]
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
         """Reads a topic from the earliest unacknowledged message on. Raises ClusterError."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 _CONNECT, _CONNECTED, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR = 2, 3, 5, 6, 7, 8
 _ERROR, _PRODUCER_SUCCESS, _PING, _PONG, _LOOKUP, _LOOKUP_ANSWER = 14, 17, 18, 19, 23, 24
+_CHECKED: Final = 0x0E01  # stands before a checksum
 _WINDOW: Final = 500  # messages without a receipt: the broker has its own limit of 1,000
 
 
@@ -107,11 +108,13 @@ class WireProducer:
             raise RefusedError(found)
         return found
 
-    def begin(self, metadata: bytes, payload: bytes) -> int:
-        """Sends without waiting; `receipts` tells what became of this number."""
+    def begin(self, metadata: bytes, payload: bytes, command: bytes = b"", checksum: int | None = None) -> int:
+        """Sends without waiting; `receipts` tells what became of this number. `command`: more fields of the command."""
         self._number += 1
-        command = numeric(1, _SEND) + binary(_SEND, numeric(1, 1) + numeric(2, self._number) + numeric(3, 1))
-        frame = struct.pack(">I", len(command)) + command + struct.pack(">I", len(metadata)) + metadata + payload
+        told = numeric(1, _SEND) + binary(_SEND, numeric(1, 1) + numeric(2, self._number) + numeric(3, 1) + command)
+        body = struct.pack(">I", len(metadata)) + metadata + payload
+        checked = b"" if checksum is None else struct.pack(">HI", _CHECKED, checksum)
+        frame = struct.pack(">I", len(told)) + told + checked + body
         try:
             self._line.sendall(struct.pack(">I", len(frame)) + frame)
             while self._number - len(self._places) >= _WINDOW:

@@ -99,6 +99,7 @@ class Worker:
         """
         policy = self.policy
         self._broker.on_broken = self.broke
+        self._broker.on_alarm = self.alarm
         if self.engine.recorder is not None:
             self.engine.recorder.run = consumer_name
         try:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import pulsar
 
 from consumer.broker import LaneRequest, LaneSink, OnReceipts
+from consumer.effects import Alarm
 from consumer.pulsar_broker.lanes import PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
@@ -18,6 +19,8 @@ from consumer.threads import begin, leave, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
+from kodoctl.pulsar.thrown_away import client_log
+from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: a call that closes may never return
@@ -29,7 +32,7 @@ class PulsarBroker:
     needs it.
     `largest`: bytes a message may have, by topic, where that is known. Raises ClusterError without an address of the binary port.
 
-    The client library's own log goes nowhere: what matters is told by receipts, disconnections and errors.
+    The client library's own log is read for what only it tells, and goes nowhere: all else is told by receipts, disconnections and errors.
     """
 
     def __init__(
@@ -43,15 +46,19 @@ class PulsarBroker:
         self._connection = connection
         self._by_key, self._outlets, self._largest = by_key, outlets, largest
         self._client = self._new_client()
+        self._told, _ = client_log().news(0)
         self._lanes: list[PulsarLane | SpreadLane] = []
+        self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
         self._over = threading.Event()
         self._watcher: threading.Thread | None = None
         self.on_broken: Callable[[BaseException], object] = log_end
+        self.on_alarm: Callable[[Alarm], object] = lambda _: None
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
         """See Broker."""
         lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink)
         self._lanes.append(lane)
+        self._reads.add((request.topic, request.subscription))
         if self._watcher is None:
             self._watcher = begin(self._watch, "kodo-watch", self._broke, over=self._over.is_set)
         return lane
@@ -103,3 +110,14 @@ class PulsarBroker:
         while not self._over.wait(_WATCH_EVERY):
             for lane in self._lanes:
                 lane.check_connection()
+            self._tell_thrown_away()
+
+    def _tell_thrown_away(self) -> None:
+        self._told, found = client_log().news(self._told)
+        for one in found:
+            if (whole_topic(one.topic), one.subscription) in self._reads:
+                text = (
+                    f"{one.topic}: Pulsar's client library cannot decompress the message at {one.place} and has acknowledged it: it"
+                    " is lost to this subscription, and stays where the topic retains it"
+                )
+                self.on_alarm(Alarm("thrown_away", text))

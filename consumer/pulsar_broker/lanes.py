@@ -15,7 +15,7 @@ from consumer.broker import LaneRequest, LaneSink
 from consumer.envelope import Delivery
 from consumer.threads import begin, leave
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.decoding import as_they_are, content, schema_version
+from kodoctl.pulsar.decoding import as_they_are, content, schema_version, unreturned
 from kodoctl.topology.control import SCHEMA
 
 log = logging.getLogger("kodo.consumer")
@@ -25,7 +25,7 @@ _MUCH: Final = 32  # messages there at once: a backlog
 _BATCH_WAIT: Final = 5  # ms a batch waits to be full
 _GIVE_UP: Final = 15.0  # seconds without a connection before a new consumer is made
 _LEAVE_WITHIN: Final = 3.0  # seconds: the others of a worker are to close as well
-_REOPEN: Final = 5.0  # seconds between two tries to subscribe again
+_REOPEN: Final = 5.0  # seconds between two tries to subscribe again, and between two new consumers for the same reason
 _TYPES: Final = {
     "shared": pulsar.ConsumerType.Shared,
     "key_shared": pulsar.ConsumerType.KeyShared,
@@ -46,6 +46,8 @@ class PulsarLane:
         self._stopped = threading.Event()
         self._leave: tuple[float, float] | None = None  # when, and for how many seconds
         self._much = False
+        self._unreturned = 0  # kodoctl.pulsar.decoding: of this consumer
+        self._opened_at = time.monotonic()
         self._go_on = threading.Event()
         name = f"kodo-{request.topic.rpartition('/')[2]}"
         self._thread = begin(self._read, name, sink.broke, over=self._stopped.is_set)
@@ -151,14 +153,27 @@ class PulsarLane:
                 continue  # what was just received comes again
             if messages and not self._stopped.is_set():
                 self._sink.deliver(self._copies(messages))
+            elif self._used_up():
+                self._reopen("encrypted batches have used up what the broker may send")
+
+    def _used_up(self) -> bool:
+        """Whether nothing may come any more, now that nothing came: surely with half a queue that is not given back, and
+        perhaps with less, as each partition has a queue of its own.
+        """
+        surely = 2 * self._unreturned >= self._request.queue
+        return self._unreturned > 0 and (surely or time.monotonic() - self._opened_at >= _REOPEN)
 
     def _copies(self, messages: list[Any]) -> list[Delivery]:
         copied = self._copied
         try:
-            return [copied(message) for message in messages]
+            copies = [copied(message) for message in messages]
         except Exception:  # of one of them: the others are as good as any
             log.exception("%s: a message cannot be read, which is a fault of ours", self._request.topic)
-            return [_in_any_case(copied, message) for message in messages]
+            copies = [_in_any_case(copied, message) for message in messages]
+        self._unreturned += sum(
+            unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken
+        )
+        return copies
 
     def _receive(self) -> list[Any]:
         """One message as soon as it comes; when it was there already, what else is there; while much is, whole batches.
@@ -200,6 +215,7 @@ class PulsarLane:
                 problem = str(again)
                 self._stopped.wait(_REOPEN)
             else:
+                self._unreturned, self._opened_at = 0, time.monotonic()
                 return
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
 from consumer.clock import Clock
+from consumer.effects import Alarm
 from consumer.envelope import Outgoing
 from consumer.policy import Policy
 from consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
@@ -28,6 +29,7 @@ class MemoryBroker:
         self.ignore_delays = False
         self.hold_receipts = False
         self.on_broken: Callable[[BaseException], object] = log_end
+        self.on_alarm: Callable[[Alarm], object] = lambda _: None
         self._clock = clock
         self._topics: dict[str, Topic] = {}
         self._faults: dict[str, list[Receipt]] = {}

@@ -5,7 +5,6 @@ before the first one: the client library waits silently, for long, where nobody 
 from __future__ import annotations
 
 import contextlib
-import os
 import ssl
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.access import trust
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
+from kodoctl.pulsar.thrown_away import client_log
 from kodoctl.pulsar.tokens import issued
 
 OPERATION_TIMEOUT_S = 15
@@ -89,7 +89,7 @@ def _advice(scheme: str, host: str, found: Peer) -> str:
 
 
 def new_client(connection: Connection) -> Any:
-    """A `pulsar.Client`. Its library's own log goes nowhere: what matters is told by errors of ours.
+    """A `pulsar.Client`. Its library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
 
     Raises ClusterError without an address of the binary port, or when the issuer gives no token.
     """
@@ -109,7 +109,7 @@ def new_client(connection: Connection) -> Any:
         authentication=_authentication(connection),
         operation_timeout_seconds=OPERATION_TIMEOUT_S,
         tls_validate_hostname=True,
-        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull),
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, client_log().path),
         **{name: str(path) for name, path in files.items() if path is not None},
     )
 

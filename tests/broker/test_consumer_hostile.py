@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import urllib.error
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,9 @@ import pytest
 
 from consumer import Consumer, Dead, Message
 from tests.conftest import Broker
+from tests.hostile_campaign import health
 from tests.support import backlog, create_topics, eventually, messages
-from tests.wire_producer import WireProducer, binary, wire_metadata
+from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
 pytestmark = pytest.mark.broker
 TOPOLOGY = """
@@ -38,12 +38,6 @@ def worker_says(consumer: Consumer, path: str) -> tuple[int, dict[str, Any]]:
     except urllib.error.HTTPError as problem:
         status, body = problem.code, problem.read()
     return status, json.loads(body)["workers"][0]
-
-
-def health(consumer: Consumer, path: str) -> tuple[int, list[str]]:
-    """Status and the worker's problems."""
-    status, told = worker_says(consumer, path)
-    return status, told["problems"]
 
 
 class Setting:
@@ -151,3 +145,50 @@ def test_messages_that_no_topic_takes_keep_nobody_else_from_being_handled(
     (told, *_) = (line for line in caplog.messages if line.startswith("parked: "))
     assert f"{setting.topic}-work-DLQ will not take it: too big; it stays unacknowledged" in told
     assert backlog(setting.broker, setting.topic, "work") == 30, "the broker keeps them"
+
+
+def test_an_encrypted_batch_that_says_it_holds_a_million_messages_stops_no_lane(setting: Setting) -> None:
+    """The broker counts a million messages as sent, the client library one as received: the lane has no room for the broker."""
+    setting.consumer.start()
+    try:
+        with setting.producer() as producer:
+            producer.send(wire_metadata(key(b"k") + numeric(11, 1_000_000)), b"ciphertext")
+            eventually(setting.nothing_left)
+            for number in range(20):
+                producer.send(wire_metadata(), b"good-%d" % number)
+        eventually(setting.nothing_left)
+        assert health(setting.consumer, "/readyz") == (200, [])
+    finally:
+        setting.consumer.stop()
+    assert sorted(setting.seen) == sorted(b"good-%d" % number for number in range(20))
+    assert [letter.data() for letter in messages(setting.broker, f"{setting.topic}-work-DLQ")] == [b"ciphertext"]
+
+
+def test_what_the_client_library_throws_away_and_acknowledges_is_told(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    with setting.producer() as producer:
+        places = [
+            "{}:{}".format(*producer.send(wire_metadata(numeric(8, 2) + numeric(9, 5)), b"no zlib")) for _ in range(3)
+        ]
+        producer.send(wire_metadata(), b"good")
+    setting.consumer.start()
+    try:
+        eventually(setting.nothing_left)
+        eventually(lambda: counted(setting.consumer, "thrown_away") == 3)
+    finally:
+        setting.consumer.stop()
+    assert setting.seen == [b"good"]
+    (told,) = [record.getMessage() for record in caplog.records if "thrown_away" in record.getMessage()]
+    assert f"{setting.topic}-partition-0: Pulsar's client library cannot decompress the message at {places[0]}" in told
+
+
+def counted(consumer: Consumer, kind: str) -> float:
+    """Alarms of this kind, as /metrics says."""
+    with urllib.request.urlopen(f"http://{consumer.address}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(
+        float(line.rpartition(" ")[2])
+        for line in lines
+        if line.startswith("kodo_consumer_alarms_total{") and f'kind="{kind}"' in line
+    )

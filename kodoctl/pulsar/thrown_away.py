@@ -1,0 +1,67 @@
+"""What Pulsar's client library throws away: a message that it cannot decompress it acknowledges by itself, and says so in its own log
+alone. That log is kept in memory here and read for those lines.
+
+Whoever may produce can send such messages. The library gives them to nobody, so they can be told of, not kept. Its log is one for
+the process, and the first client decides where it goes: where an application makes a client of its own before, nothing is told.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections import deque
+from functools import cache
+from typing import Final, NamedTuple
+
+_LINE: Final = re.compile(rb"\[([^\s,\]]+), ([^,\]]+), \d+\] Discarding corrupted message at (\d+:\d+)")
+_MOST: Final = 1 << 20  # bytes of log that are kept
+_REMEMBERED: Final = 10_000  # messages that nobody has asked for yet
+
+
+class ThrownAway(NamedTuple):
+    """A message by its topic (a partition), the subscription that lost it, and its place, `ledger:entry`."""
+
+    topic: str
+    subscription: str
+    place: str
+
+
+class ClientLog:
+    """The client library's log of errors. Thread-safe. `path`: for the library to append to; where the system has no files in
+    memory it goes nowhere, unread.
+    """
+
+    def __init__(self) -> None:
+        self._file = os.memfd_create("pulsar-client-log") if hasattr(os, "memfd_create") else None
+        self.path = os.devnull if self._file is None else f"/proc/self/fd/{self._file}"
+        self._lock = threading.Lock()
+        self._read = 0
+        self._found: deque[ThrownAway] = deque(maxlen=_REMEMBERED)
+        self._count = 0
+
+    def news(self, since: int) -> tuple[int, list[ThrownAway]]:
+        """What was thrown away since an earlier call answered this number, 0 at first; and the number for the next call."""
+        with self._lock:
+            self._look()
+            missed = min(self._count - since, len(self._found))
+            return self._count, list(self._found)[len(self._found) - missed :] if missed else []
+
+    def _look(self) -> None:
+        if self._file is None or (end := os.fstat(self._file).st_size) == self._read:
+            return
+        text = os.pread(self._file, end - self._read, self._read)
+        whole = text.rfind(b"\n") + 1
+        self._read += whole
+        if self._read > _MOST:  # the library appends: it goes on from the new end
+            os.ftruncate(self._file, 0)
+            self._read = 0
+        for match in _LINE.findall(text[:whole]):
+            self._found.append(ThrownAway(*(part.decode(errors="replace") for part in match)))
+            self._count += 1
+
+
+@cache
+def client_log() -> ClientLog:
+    """The one of this process."""
+    return ClientLog()
