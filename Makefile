@@ -34,7 +34,7 @@ THREADED := consumer/engine/service.py,consumer/engine/worker.py
 SEEDS ?= 20000
 KILLS ?= 1000
 
-.PHONY: help setup demo demo-pipeline test browser test-broker pipeline-full simulate faults check format bench docs lock clean
+.PHONY: help setup demo demo-pipeline test browser test-broker pipeline-full simulate faults hostile check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -73,6 +73,9 @@ simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; 
 faults: $(READY) ## Applies killed at every step; consumers under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
 	$(BIN)/pytest -q -s -m full tests/faults
 	$(BIN)/python -m tests.faults --kills $(KILLS) --brokers $$(( ($(KILLS) + 49) / 50 ))
+
+hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new seed each time
+	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
 
 check: $(READY) ## Style, types, architecture, generated files: seconds, before every commit
 	$(BIN)/ruff check .
