@@ -88,6 +88,11 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
         "A producer numbers what it sends; some numbers are stored nowhere. Restart it, so that it tells what it gave up.",
         ("kodoctl pipeline ingest {typed}", "kodoctl pipeline audit {typed}"),
     ),
+    ("unsigned mark",): (
+        "Give the audit the keys that producers sign with",
+        "A mark that no key here signed says that messages were sent: somebody forged it, or KODO_CONSUMER_SIGNING_KEYS lacks its key.",
+        ("kodoctl pipeline audit {typed}",),
+    ),
     ("clock",): (
         "Set this machine's clock",
         "It is behind the broker's, so nobody can tell what waits too long.",
