@@ -14,7 +14,7 @@ from consumer.counts import Counts
 from consumer.effects import Effects
 from consumer.envelope import Delivery
 from consumer.numbers.sole import SoleReader
-from consumer.scheduling.active import Change
+from consumer.scheduling.active import VALID, Change
 from consumer.scheduling.held import Held, LaneState, Place
 from consumer.scheduling.scheduler import Scheduler
 
@@ -49,6 +49,8 @@ class HandOver:
         With several partitions (or if there may be) nobody knows which one it was: there copies are recognised as they come.
         """
         self._others_read()
+        if lane.active is not None:
+            lane.active.disconnected()
         if lane.is_one_topic:
             self.let_go(lane)
 
@@ -66,16 +68,21 @@ class HandOver:
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> None:
         """The active consumer of each partition of a lane that has one, as the broker said at some moment since `asked`. None: it
-        could not be asked, or did not say.
+        could not be asked, or did not say. An answer that comes too late to be valid says nothing either.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
-        if named is None:
-            if active.expired(now):
+        if named is None or asked + VALID <= now:
+            if active.unknown(asked, now):
                 text = f"{topic}: the admin API does not tell who the active consumer is: nothing of it starts until it does"
                 self._owner.effects.alarm("active", text)
             return
         change = active.answered(named, asked, now)
+        if change.anew:
+            log.info("%s: who was active was not known for a time: it is read anew", topic)
+            self.let_go(lane)
+            self._others_read()
+            self._owner.effects.read_anew(lane.lane.index)
         for partition in change.lost:
             gone = self.let_go(lane, partition)
             active.keep([held.delivery for held in gone if held.received >= asked], now)

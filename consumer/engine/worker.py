@@ -159,9 +159,7 @@ class Worker:
         if todo is not None:
             self._carry_out(todo)
         if leave({"worker": self._leave}, _LEAVE_WITHIN):
-            text = (
-                "lanes and publisher do not close within %.0f s and are left behind: what is unacknowledged comes again"
-            )
+            text = "lanes and publisher do not close within %.0f s: they are left behind, what is unacknowledged comes again"
             log.error(text, _LEAVE_WITHIN)
 
     def _leave(self) -> None:
@@ -380,6 +378,8 @@ class Worker:
             self._publisher.renew()
         if effects.publish:
             self._publisher.publish(effects.publish)
+        for index in effects.anew:
+            self._readers[index].reconnect(0.0, 0.0)
         for index in effects.resume:
             self._readers[index].resume()
         for message in effects.overdue:

@@ -149,7 +149,7 @@ class PulsarLane:
                 self._reopen(f"no connection for {_GIVE_UP:.0f} s")
             if self._leave is not None and time.monotonic() >= self._leave[0]:
                 away, self._leave = self._leave[1], None
-                self._reopen("delivery stands still", away)
+                self._reopen("everything unacknowledged is to come again", away)
                 continue  # what was just received comes again
             if messages and not self._stopped.is_set():
                 self._sink.deliver(self._copies(messages))

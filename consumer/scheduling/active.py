@@ -8,7 +8,11 @@ The one before still holds all of that, and the client library does not tell it.
 - of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer names it.
 
 HAND_OVER is longer than VALID: whoever was active before starts nothing any more by then, also when it hears of nothing. What
-it started before may still run: one handler run a key. No I/O, the clock is passed in.
+it started before may still run: one handler run a key.
+
+While no answer was valid another may have been active, and have handled what this worker holds: the broker would send that to
+nobody again. So nothing of it counts any more, the topic is read anew, and all that is unacknowledged comes again. No I/O, the
+clock is passed in.
 """
 
 from __future__ import annotations
@@ -27,12 +31,13 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also int
 
 class Change(NamedTuple):
     """What an answer brings about. `lost`: partitions that are another's now. `gained`: those that may be handled from now on.
-    `ready`: messages of these, in order.
+    `ready`: messages of these, in order. `anew`: the topic is to be read anew, and what of it has not started to be let go.
     """
 
     lost: Sequence[str]
     gained: Sequence[str]
     ready: Sequence[Delivery]
+    anew: bool = False
 
 
 class _Partition:
@@ -63,6 +68,8 @@ class ActivePartitions:
     def __init__(self, policy: Policy, name: str) -> None:
         self.starts_until = float("-inf")
         self._name = name
+        self._first_asked = float("inf")
+        self._anew = False  # the topic is to be read anew, and is not yet
         self._not_before = float("inf")  # nothing starts: no answer was valid for a time
         self._partitions: dict[str, _Partition] = {}
         self._in_client = 2 * policy.queue + _ENTRY  # messages at most that the client may hold, on their way included
@@ -74,7 +81,9 @@ class ActivePartitions:
     # ---- messages
 
     def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
-        """Those that may be handled; others are kept."""
+        """Those that may be handled; others are kept, but for those that come again in any case."""
+        if self._anew:
+            return ()
         self._offered = False
         self._old = max(0, self._old - len(deliveries))
         ours: list[Delivery] = []
@@ -94,6 +103,8 @@ class ActivePartitions:
         What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what the
         broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
         """
+        if self._anew:
+            return max(1, room)  # a reader that has no room does nothing
         if self._offered:
             self._old = 0
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
@@ -105,9 +116,12 @@ class ActivePartitions:
     # ---- answers
 
     def answered(self, named: Mapping[str, str], asked: float, now: float) -> Change:
-        """The active consumer of each partition that has one, as the broker said at some moment since `asked`."""
+        """The active consumer of each partition that has one, as the broker said at some moment since `asked`: a valid answer."""
         if now >= self.starts_until:
             self._not_before = now + HAND_OVER
+        if anew := float("-inf") < self.starts_until <= now:
+            self._anew = True
+            self._partitions.clear()
         self.starts_until = asked + VALID
         lost, gained = list[str](), list[str]()
         for number in dict.fromkeys((*named, *self._partitions)):
@@ -124,7 +138,12 @@ class ActivePartitions:
             self._old, self._offered = self._in_client, False
         ready = self._ready(gained, now)
         self._recount()
-        return Change(lost, gained, ready)
+        return Change(lost, gained, ready, anew)
+
+    def disconnected(self) -> None:
+        """The topic is read anew from now on, if it was to be: all that comes is new."""
+        if self._anew:
+            self._anew, self._old = False, 0
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
         """What came at about the time when its partition was lost, and may have been sent after that: the next answer will tell."""
@@ -132,9 +151,12 @@ class ActivePartitions:
             self._partition(delivery.partition).keep(delivery, came)
         self._recount()
 
-    def expired(self, now: float) -> bool:
-        """Whether there was an answer and it is valid no longer."""
-        return float("-inf") < self.starts_until <= now
+    def unknown(self, asked: float, now: float) -> bool:
+        """There was no answer, or not in time, to what was asked then: whether there has been no valid one for so long that nothing
+        may start.
+        """
+        self._first_asked = min(self._first_asked, asked)
+        return max(self.starts_until, self._first_asked + VALID) <= now
 
     def may_start(self, now: float) -> bool:
         """Whether what is at work of the topic may start."""
@@ -143,7 +165,9 @@ class ActivePartitions:
     def _ready(self, gained: list[str], now: float) -> list[Delivery]:
         ready: list[Delivery] = []
         for number, partition in self._partitions.items():
-            if partition.is_ours or partition.since is None or self._old or now < partition.since + HAND_OVER:
+            if partition.is_ours or partition.since is None or now < partition.since + HAND_OVER:
+                continue
+            if self._old or self._anew:
                 continue
             partition.is_ours = True
             gained.append(number)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import pytest
 from consumer import Consumer, Message
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
+from tests.servers import Fault, Proxy
 from tests.support import backlog, eventually, unload
 
 pytestmark = pytest.mark.broker
@@ -110,6 +111,39 @@ def test_failover_workers_that_come_and_go_never_handle_a_key_together(setting: 
             eventually(lambda before=before: book.handled() >= min(count, before + 200))
         eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
     print(f"{book.handled() - count} repeats")  # noqa: T201
+    assert book.overlaps == 0
+    assert book.firsts() == {f"k{key}": list(range(key, count, keys)) for key in range(keys)}
+
+
+def test_a_failover_worker_that_could_not_ask_who_is_active_handles_nothing_that_another_did_meanwhile(
+    setting: Setting,
+) -> None:
+    """Another joins, handles what the first one holds, and leaves again: the broker then names the first one, as ever, and sends
+    it what is left.
+    """
+    setting.declare("type: failover, concurrency: 4, in_place: [], states: [], expected_workers: 2", "partitions: 2")
+    book, count, keys = Book(), 600, 8
+    away = threading.Event()
+    proxy = Proxy(setting.broker.admin_url, lambda _: Fault.UNAVAILABLE_AFTER if away.is_set() else None)
+    with setting.producer() as producer:
+        for number in range(count):
+            producer.post(b"%d" % number, key=f"k{number % keys}", properties={"uid": "u"})
+    with closing(proxy):
+        direct = dict(setting.place)
+        setting.place["admin_url"] = proxy.url
+        with setting.worker(book.handler("a", 0.02)) as first:
+            setting.place = direct
+            eventually(lambda: book.handled() >= 50)
+            away.set()
+            assert first._running is not None
+            alarms = first._running.worker.alarms
+            eventually(lambda: alarms["active"])
+            before = book.handled()
+            with setting.worker(book.handler("b", 0.0)):
+                eventually(lambda: book.handled() >= before + 100)
+            away.clear()
+            eventually(lambda: not backlog(setting.broker, setting.topic(), "s"), within=60)
+    assert book.handled() == count, "none twice"
     assert book.overlaps == 0
     assert book.firsts() == {f"k{key}": list(range(key, count, keys)) for key in range(keys)}
 

@@ -69,6 +69,7 @@ def test_nothing_starts_before_the_broker_has_named_the_worker_for_the_time_of_a
     bench.later(ASK_EVERY)
     bench.answer(BOTH)
     assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
+    bench.engine.disconnected(0)  # from one of the partitions, for less than a moment
     bench.give(at(0, 3))
     assert bench.handled() == ["7:3:0:-1"], "what comes later starts at once"
 
@@ -173,11 +174,55 @@ def test_without_a_valid_answer_nothing_starts_with_an_alarm_and_then_a_hand_ove
     bench.answer(None)
     assert bench.alarms() == ["active"]
     assert bench.take_all() == []
+    bench.answer(BOTH)
+    bench.engine.disconnected(0)
+    bench.give(*(at(0, number) for number in range(1, 3)))
     bench.answers(BOTH, HAND_OVER - ASK_EVERY)
     assert bench.take_all() == []
     bench.later(ASK_EVERY)
     bench.answer(BOTH)
-    assert bench.handled() == ["7:1:0:-1", "7:2:0:-1"], "it is still held: nobody else was sent it"
+    assert bench.handled() == ["7:1:0:-1", "7:2:0:-1"]
+
+
+def test_a_worker_that_is_never_told_who_is_active_says_so() -> None:
+    """The role may not ask, or each answer comes too late to be valid."""
+    bench = Failover()
+    bench.answer(None)
+    bench.later(VALID)
+    assert bench.alarms() == []
+    bench.answer(None)
+    assert bench.alarms() == ["active"]
+    late = Failover()
+    late.answer(BOTH, ago=VALID)
+    assert late.alarms() == ["active"]
+    assert late.engine.effects.anew == [], "nothing is read anew for an answer that is not valid"
+
+
+def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all_of_the_topic_comes_again() -> None:
+    """Another one may have been active meanwhile and have handled it, which nobody is told."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(at(0, number) for number in range(10)))
+    running = bench.engine.take()
+    assert running is not None
+    bench.later(VALID)
+    bench.answer(BOTH)
+    assert bench.engine.effects.anew == [0]
+    bench.engine.adopt(bench.engine.policy, resting={0})
+    assert bench.engine.room(0) == 1, "a reader without room would not come to it"
+    bench.engine.adopt(bench.engine.policy)
+    bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
+    bench.answers(BOTH, HAND_OVER + ASK_EVERY)
+    assert bench.take_all() == []
+    assert bench.engine.effects.anew == [0], "once"
+    bench.engine.disconnected(0)
+    bench.give(at(0, 0), *(at(0, number) for number in range(15, 20)))  # what the other one left
+    bench.engine.finish(running, DONE)
+    bench.answers(BOTH, ASK_EVERY)
+    assert bench.handled() == [f"7:{number}:0:-1" for number in range(15, 20)]
+    assert bench.acknowledged().count(0) == 2, (
+        "what ran all the time is acknowledged when it ends and when it comes again"
+    )
 
 
 def test_an_answer_counts_from_when_it_was_asked_for() -> None:
