@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ log = logging.getLogger("kodo.consumer")
 Judge = Callable[[Any], Any]
 """Takes what was returned, if it is not None; answers what counts of it. Raises NotAwaitedError, or a returned exception."""
 _REMEDY: Final = "declare it async, and await there what it calls"
+_REMEDY_OF_FUTURES: Final = "wait there for its result()"
 
 
 class NotAwaitedError(RuntimeError):
@@ -83,13 +85,14 @@ def checked_later(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any
 
 
 def refuse_unawaited(result: object, name: str) -> None:
-    """Raises NotAwaitedError for a coroutine, another awaitable or a generator, and closes it: Python would warn of it when
-    nobody can tell any more whose it was.
+    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor's or a generator, and closes what can be:
+    Python would warn of it when nobody can tell any more whose it was.
     """
     if _is_unfinished(result):
         close(result)
+        remedy = _REMEDY_OF_FUTURES if isinstance(result, Future) else _REMEDY
         raise NotAwaitedError(
-            f"{name} returned a {type(result).__name__} that nobody awaits, so its work is not done: {_REMEDY}"
+            f"{name} returned a {type(result).__name__} that nobody awaits, so its work is not done: {remedy}"
         )
 
 
@@ -101,4 +104,4 @@ def close(result: object) -> None:
 
 
 def _is_unfinished(result: object) -> bool:
-    return inspect.isawaitable(result) or isinstance(result, Generator | AsyncGenerator)
+    return inspect.isawaitable(result) or isinstance(result, Generator | AsyncGenerator | Future)

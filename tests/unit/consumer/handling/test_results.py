@@ -7,6 +7,7 @@ import functools
 import gc
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,24 @@ def test_work_that_nobody_awaits_fails_and_says_what_to_do(
     consumer.handler(handler)
     failed(harness_of(consumer), "NotAwaitedError")
     assert f"returned a {kind} that nobody awaits, so its work is not done: declare it async" in caplog.text
+
+
+@both
+def test_work_given_to_an_executor_is_not_done_while_nobody_waits_for_it(
+    consumer: Consumer, later: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its failure would be told to nobody."""
+    with ThreadPoolExecutor(1) as pool:
+
+        def handle(message: Message) -> Any:
+            return pool.submit(int, message.data)
+
+        async def handle_later(message: Message) -> Any:
+            return handle(message)
+
+        consumer.handler(handle_later if later else handle)
+        failed(harness_of(consumer), "NotAwaitedError")
+    assert "returned a Future that nobody awaits, so its work is not done: wait there for its result()" in caplog.text
 
 
 @pytest.mark.parametrize(
