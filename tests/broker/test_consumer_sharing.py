@@ -22,6 +22,7 @@ from tests.support import create_topics, eventually
 pytestmark = pytest.mark.broker
 WORKERS: Final = 3
 RATE: Final = 60
+LATE: Final = 0.15  # seconds: a start that is noted this much later than it was allowed makes the time after it look shorter
 TOPOLOGY = """
 version: 1
 name: limits
@@ -114,7 +115,7 @@ def test_a_rate_shared_through_a_store_is_kept_and_used_and_survives_a_kill(sett
     for first, at in enumerate(starts):
         for last in range(first, len(starts)):
             passed = last - first + 1
-            assert passed <= (RATE + RATE * (starts[last] - at)) * 1.02, f"{passed} in {starts[last] - at} s"
+            assert passed <= RATE + RATE * (starts[last] - at + LATE), f"{passed} in {starts[last] - at} s"
     for begin, end in ((began, killed), (killed + 1.5, ended)):
         used = (bisect_left(starts, end) - bisect_left(starts, begin)) / (end - begin) / RATE
         print(f"{used:.1%} used")  # noqa: T201
