@@ -24,6 +24,7 @@ from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: a call that closes may never return
+_LOG_EVERY: Final = 1.0  # seconds
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
 
@@ -59,8 +60,7 @@ class PulsarBroker:
         lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink)
         self._lanes.append(lane)
         self._reads.add((request.topic, request.subscription))
-        if self._watcher is None:
-            self._watcher = begin(self._watch, "kodo-watch", self._broke, over=self._over.is_set)
+        self._begin_to_watch()
         return lane
 
     def publisher(
@@ -68,6 +68,7 @@ class PulsarBroker:
     ) -> PulsarPublisher:
         """See Broker."""
         known = {**(self._largest or {}), **(largest or {})}
+        self._begin_to_watch()
         return PulsarPublisher(
             self._new_client,
             topics,
@@ -106,8 +107,13 @@ class PulsarBroker:
     def _new_client(self) -> Any:
         return new_client(self._connection)
 
+    def _begin_to_watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = begin(self._watch, "kodo-watch", self._broke, over=self._over.is_set)
+
     def _watch(self) -> None:
-        while not self._over.wait(_WATCH_EVERY):
+        """For who only publishes as well: somebody has to read the client library's log, or it grows."""
+        while not self._over.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY):
             for lane in self._lanes:
                 lane.check_connection()
             self._tell_thrown_away()

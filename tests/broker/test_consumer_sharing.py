@@ -22,7 +22,9 @@ from tests.support import create_topics, eventually
 pytestmark = pytest.mark.broker
 WORKERS: Final = 3
 RATE: Final = 60
-LATE: Final = 0.15  # seconds: a start that is noted this much later than it was allowed makes the time after it look shorter
+LATE: Final = (
+    0.15  # seconds: a start that is noted this much later than it was allowed makes the time after it look shorter
+)
 TOPOLOGY = """
 version: 1
 name: limits

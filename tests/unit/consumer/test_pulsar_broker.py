@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pulsar
@@ -15,6 +16,7 @@ from consumer.pulsar_broker.connection import PulsarBroker
 from consumer.pulsar_broker.lanes import PulsarLane, _copied
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.thrown_away import ClientLog
 from tests.support import eventually
 
 
@@ -365,3 +367,19 @@ def test_a_thread_of_the_adapter_that_ends_is_told_to_whoever_asked(monkeypatch:
     lane.close()
     broker.close()
     assert isinstance(told[0], ZeroDivisionError)
+
+
+def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would cut it."""
+    log = ClientLog()
+    monkeypatch.setattr("kodoctl.pulsar.thrown_away._MOST", 500)
+    monkeypatch.setattr("consumer.pulsar_broker.connection._LOG_EVERY", 0.01)
+    monkeypatch.setattr("consumer.pulsar_broker.connection.client_log", lambda: log)
+    monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Client())
+    broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
+    publisher = broker.publisher(["t"], lambda _: None)
+    with Path(log.path).open("a", encoding="utf-8") as file:
+        file.write("an error, again and again\n" * 100)
+    eventually(lambda: Path(log.path).stat().st_size == 0)
+    publisher.close()
+    broker.close()
