@@ -6,13 +6,15 @@ import json
 import re
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.servers import Answer, Request, Server, answer_json
 
 Json = dict[str, Any]
 BOT = "github-actions[bot]"
 WORKFLOW = ".github/workflows/topologies.yml"
+"""The one that calls the shipped ones."""
+_PAGE = 2  # activities of a page: fewer than anybody asks for
 # (method, path below the repository) -> the permission it needs, as GitHub documents them
 _NEEDED = (
     ("GET", re.compile(r"commits/([0-9a-f]{40})/pulls"), "pull-requests", "read"),
@@ -21,7 +23,8 @@ _NEEDED = (
     ("PATCH", re.compile(r"issues/comments/(\d+)"), "pull-requests", "write"),
     ("GET", re.compile(r"pulls/(\d+)/reviews"), "pull-requests", "read"),
     ("GET", re.compile(r"pulls/(\d+)/commits"), "pull-requests", "read"),
-    ("GET", re.compile(r"collaborators/([^/]+)/permission"), "metadata", "read"),
+    ("GET", re.compile(r"(activity)"), "contents", "read"),
+    ("GET", re.compile(r"collaborators/([^/]+)/permission"), "metadata", "read"),  # which every token has
     ("GET", re.compile(r"actions/runs/(\d+)"), "actions", "read"),
     ("GET", re.compile(r"actions/runs/(\d+)/artifacts"), "actions", "read"),
     ("GET", re.compile(r"actions/artifacts/(\d+)/zip"), "actions", "read"),
@@ -37,7 +40,9 @@ class StandIn:
     comments: dict[int, list[Json]] = field(default_factory=dict)
     reviews: dict[int, list[Json]] = field(default_factory=dict)
     commits: dict[int, list[Json]] = field(default_factory=dict)
-    permissions: dict[str, str] = field(default_factory=lambda: {"anna": "write", "ben": "write", "cleo": "admin"})
+    activities: list[Json] = field(default_factory=list)
+    permissions: dict[str, str | None] = field(default_factory=dict)
+    """Of accounts, where it is not `write`; None: the account is none of a person."""
     runs: dict[int, Json] = field(default_factory=dict)
     artifacts: dict[int, tuple[Json, bytes]] = field(default_factory=dict)
     tokens: dict[str, Json] = field(default_factory=dict)
@@ -63,19 +68,15 @@ class StandIn:
         """A job's token, with the job's permissions; none if it does not say any, as these workflows begin with."""
         self._ids += 1
         token = f"ghs_{self._ids}CANARY"
-        self.tokens[token] = {"metadata": "read", **(permissions or {})}
+        self.tokens[token] = permissions or {}
         return token
 
-    def begin_run(self, event: str, actor: str = "anna") -> int:
+    def begin_run(self, event: str, branch: str = "main") -> int:
+        """`branch`: the pull request's, where one is what began it."""
         self._ids += 1
-        self.runs[self._ids] = {
-            "id": self._ids,
-            "event": event,
-            "path": WORKFLOW,
-            "repository": {"full_name": self.repository},
-            "pull_requests": [{"number": one["number"], "base": one["base"]} for one in self.pulls],
-            "actor": {"login": actor},
-        }
+        run = {"id": self._ids, "event": event, "path": WORKFLOW, "head_branch": branch}
+        asked = [{"number": one["number"], "base": one["base"]} for one in self.pulls if not one["merged_at"]]
+        self.runs[self._ids] = {**run, "repository": {"full_name": self.repository}, "pull_requests": asked}
         return self._ids
 
     def keep(self, run: int, name: str, archive: bytes) -> None:
@@ -83,34 +84,46 @@ class StandIn:
         self.artifacts[self._ids] = ({"id": self._ids, "name": name, "run": run, "created_at": self.now()}, archive)
 
     def pull(self, head: str, author: str = "anna") -> Json:
+        """A pull request of a branch of its own, which its author pushed; `head`: empty where that comes later."""
         number = len(self.pulls) + 1
         found = {
             "number": number,
-            "head": {"sha": head},
+            "head": {"sha": "", "ref": f"change-{number}"},
+            "base": {"ref": "main"},
             "merged_at": None,
             "merge_commit_sha": None,
             "user": {"login": author},
-            "base": {"ref": "main"},
         }
         self.pulls.append(found)
-        self.commit(number, head, author)
+        if head:
+            self.push(number, head, author)
         return found
 
-    def commit(self, number: int, sha: str, author: str | None, committer: str | None = "web-flow") -> None:
-        """One more commit of a pull request; None: somebody without an account."""
-        users = {"author": author, "committer": committer}
-        known = {role: {"login": login} if login else None for role, login in users.items()}
-        written = {role: {"email": f"{login or 'nobody'}@example.org"} for role, login in users.items()}
-        self.commits.setdefault(number, []).append({"sha": sha, **known, "commit": written})
+    def push(self, number: int, head: str, login: str, kind: str = "", **people: Json | None) -> None:
+        """A push with one new commit. `people`: author and committer of the commit, where that is not the pusher."""
+        pull = self.pulls[number - 1]
+        before, pull["head"]["sha"] = pull["head"]["sha"], head
+        written = {role: people.get(role, {"login": login}) for role in ("author", "committer")}
+        mails = {role: {"email": f"{(user or {'login': role})['login']}@example.org"} for role, user in written.items()}
+        if kind == "force_push":
+            self.commits[number] = []
+        self.commits.setdefault(number, []).append({"sha": head, **written, "commit": {**mails}})
+        self.act(number, kind or ("push" if before else "branch_creation"), {"login": login}, before or "0" * 40, head)
+
+    def act(self, number: int, kind: str, actor: Json | None, before: str, after: str) -> None:
+        """Something that was done to a pull request's branch."""
+        ref = f"refs/heads/{self.pulls[number - 1]['head']['ref']}"
+        row = {"activity_type": kind, "ref": ref, "before": before, "after": after, "timestamp": self.now()}
+        self.activities.insert(0, {**row, "actor": actor})
 
     def merge(self, number: int, commit: str) -> None:
         self.pulls[number - 1] |= {"merged_at": self.now(), "merge_commit_sha": commit}
 
     def approve(self, number: int, login: str | None = "ben", state: str = "APPROVED") -> None:
-        """By somebody whose account is gone since, where `login` is None."""
-        head, user = self.pulls[number - 1]["head"]["sha"], {"login": login} if login else None
-        review = {"user": user, "state": state, "submitted_at": self.now(), "commit_id": head}
-        self.reviews.setdefault(number, []).append(review)
+        """`login`: None for an account that was deleted since."""
+        head = self.pulls[number - 1]["head"]["sha"]
+        review = {"state": state, "submitted_at": self.now(), "commit_id": head}
+        self.reviews.setdefault(number, []).append({**review, "user": {"login": login} if login else None})
 
     def say(self, number: int, body: str, login: str) -> Json:
         self._ids += 1
@@ -143,7 +156,7 @@ class StandIn:
         below = parts.path.removeprefix(f"/repos/{self.repository}/")
         for method, pattern, right, least in _NEEDED:
             if method == request.method and (found := pattern.fullmatch(below)):
-                held = self.tokens[token].get(right)
+                held = (self.tokens[token] | {"metadata": "read"}).get(right)
                 if held not in ("write", least):
                     return answer_json({"message": "Resource not accessible by integration"}, 403)
                 return self._do(pattern.pattern, method, found[1], parse_qs(parts.query), request)
@@ -162,9 +175,12 @@ class StandIn:
             case "issues", _, "PATCH":
                 return answer_json(self.edit(int(what), json.loads(request.body)["body"]))
             case "pulls", "commits", _:
-                return self._page(self.commits.get(int(what), [])[:250], query)
+                return self._page(self.commits.get(int(what), []), query)
+            case "(activity)", _, _:
+                return self._activities(query)
             case "collaborators", _, _:
-                return answer_json({"permission": self.permissions.get(what, "none")})
+                held = self.permissions.get(unquote(what), "write")
+                return answer_json({"permission": held}) if held else answer_json({"message": "not a user"}, 404)
             case "pulls", _, _:
                 return self._page(self.reviews.get(int(what), []), query)
             case "actions", "artifacts", _:
@@ -183,6 +199,13 @@ class StandIn:
     def _page(self, rows: list[Json], query: Json) -> Answer:
         size, page = int(query["per_page"][0]), int(query["page"][0])
         return answer_json(rows[size * (page - 1) : size * page])
+
+    def _activities(self, query: Json) -> Answer:
+        """By cursors, which only the header tells."""
+        rows = [row for row in self.activities if row["ref"] in query["ref"]]
+        begin = int(query.get("after", ["0"])[0])
+        more = f'<https://elsewhere.test/activity?after={begin + _PAGE}>; rel="next"'
+        return answer_json(rows[begin : begin + _PAGE], **({"Link": more} if begin + _PAGE < len(rows) else {}))
 
     def _stored(self, request: Request) -> Answer:
         """The storage of artifacts, another host: it must never see the forge's token."""

@@ -149,7 +149,7 @@ class Runner:
         missing = [key for key, one in declared.items() if one.get("required") and key not in inputs]
         assert not missing, f"needed: {missing}"
         given = {key: inputs.get(key, one.get("default", "")) for key, one in declared.items()}
-        run = self.forge.begin_run(event_name)
+        run = self.forge.begin_run(event_name, event.get("pull_request", {}).get("head", {}).get("ref", "main"))
         github = {"event_name": event_name, "event": event, "repository": self.forge.repository, "sha": sha}
         jobs: dict[str, JobRun] = {}
         for key, job in document["jobs"].items():
@@ -205,6 +205,7 @@ class Runner:
             "GITHUB_SERVER_URL": "https://forge.test",
             "GITHUB_REPOSITORY": self.forge.repository,
             "GITHUB_WORKFLOW_REF": f"{self.forge.repository}/{CALLER}@refs/heads/main",
+            "GITHUB_REF": "refs/heads/main",
             "GITHUB_RUN_ID": str(run),
             "GITHUB_SHA": contexts["github"]["sha"],
             "GITHUB_STEP_SUMMARY": str(temp / "summary.md"),

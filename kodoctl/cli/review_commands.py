@@ -15,7 +15,7 @@ from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
     from kodoctl.forge.github import Forge, Place
-    from kodoctl.forge.review import Mark
+    from kodoctl.forge.review import Job, Mark
     from kodoctl.plan.plan import Plan
 
 review = typer.Typer(
@@ -85,7 +85,8 @@ def approved(
     require_review: Annotated[
         bool,
         typer.Option(
-            "--require-review", help="Somebody else must have approved the pull request since it shows this plan."
+            "--require-review",
+            help="Somebody who may write to the repository and did not contribute must have approved this plan.",
         ),
     ] = False,
     workflow: Annotated[
@@ -102,31 +103,30 @@ def approved(
 
     It is the plan of the pull request that the commit came with; for `apply PATHS --approved FILE`.
     """
-    place, planner = _place(), workflow or _workflow()
+    place = _place()
+    job = _job(place, workflow)
     with _opened(place) as forge:
-        plan, mark, number = _approved(
-            forge, place, _commit(commit), env, author, workflow=planner, require_review=require_review
-        )
+        plan, mark, number = _approved(forge, place, job, _commit(commit), env, author, require_review=require_review)
     write_plan(plan, out)
     say(f"Approved with #{number}: the plan of {mark.commit[:8]} for {env}, sealed {(mark.plan or '')[:12]}")
     tell(f"Written to {out}; carry it out with: kodoctl apply PATHS --approved {out}")
 
 
 def _approved(
-    forge: Forge, place: Place, commit: str, env: str, author: str, *, workflow: str, require_review: bool
+    forge: Forge, place: Place, job: Job, commit: str, env: str, author: str, *, require_review: bool
 ) -> tuple[Plan, Mark, int]:
+    from kodoctl.forge import approval
     from kodoctl.forge import review as rules
 
-    pull = rules.merged_pull(forge.pulls_of(commit), commit)
+    pull = rules.merged_pull(forge.pulls_of(commit), commit, job.branch)
     number = int(pull["number"])
     comment = rules.own_comment(forge.comments(number), env, author)
     mark = rules.marked(comment, pull, env)
     assert comment is not None
-    run = forge.run(mark.run)
-    rules.check_run(run, pull, place.repository, workflow)
+    rules.check_run(forge.run(mark.run), pull, job)
     if require_review:
-        contributors = rules.contributors(pull, forge.commits(number), run)
-        rules.check_review(forge.reviews(number), comment, pull, contributors, forge.permission)
+        known = approval.contributors(pull, forge.commits(number), forge.pushes(str(pull["head"]["ref"])))
+        approval.check_review(forge.reviews(number), comment, pull, known, forge.permission)
     name = rules.artifact_name(env, mark.commit)
     there = forge.artifacts(mark.run, name)
     if not there:
@@ -156,14 +156,20 @@ def _place() -> Place:
     return place
 
 
-def _workflow() -> str:
-    from kodoctl.forge.review import workflow_file
+def _job(place: Place, workflow: str | None) -> Job:
+    """The branch that the job is of, and which workflow plans its pull requests. Raises UsageError."""
+    from kodoctl.forge.review import Job
 
-    found = workflow_file(os.environ.get("GITHUB_WORKFLOW_REF", ""))
-    if found is None:
-        detail = "GITHUB_WORKFLOW_REF is not set: name the workflow file that plans with --workflow"
+    ref, own = os.environ.get("GITHUB_REF", ""), os.environ.get("GITHUB_WORKFLOW_REF", "")
+    branch = ref.removeprefix("refs/heads/")
+    if branch in ("", ref):
+        detail = f"GITHUB_REF is {ref!r}: a plan is approved for a branch, refs/heads/NAME"
         raise UsageError(error("K547", "not a pull request's job", detail))
-    return found
+    file = workflow or own.partition("@")[0].removeprefix(f"{place.repository}/")
+    if not file:
+        detail = "GITHUB_WORKFLOW_REF is not set: name the workflow that plans with --workflow PATH"
+        raise UsageError(error("K547", "not a pull request's job", detail))
+    return Job(place.repository, branch, file)
 
 
 def _run() -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 import requests
 
@@ -68,13 +68,26 @@ class Forge:
         return self._all(f"pulls/{number}/reviews")
 
     def commits(self, number: int) -> list[Json]:
-        """Commits of a pull request, 250 at most."""
+        """Commits of a pull request; the forge lists 250 at most."""
         return list(self._all(f"pulls/{number}/commits"))
 
+    def pushes(self, branch: str) -> Iterator[Json]:
+        """What was done to a branch, by whom, the latest first: the forge's own word, unlike what commits say."""
+        query = {"ref": f"refs/heads/{branch}", "per_page": str(_PAGE)}
+        for _ in range(_MAX_PAGES):
+            answer = self._call("GET", "activity", query=query)
+            yield from answer.json()
+            following = parse_qs(urlsplit(answer.links.get("next", {}).get("url", "")).query)
+            if "after" not in following:
+                return
+            query["after"] = following["after"][0]  # of the address only this: the token goes nowhere else
+        raise self._failed("GET", "activity", f"more than {_MAX_PAGES} pages")
+
     def permission(self, login: str) -> str:
-        """What somebody may do with the repository: admin, write, read or none."""
-        found: Json = self._call("GET", f"collaborators/{quote(login, safe='')}/permission").json()
-        return str(found.get("permission"))
+        """`admin`, `write`, `read` or `none`: what an account may do in the repository."""
+        path = f"collaborators/{quote(login, safe='')}/permission"
+        answer = self._call("GET", path, well=frozenset({404}))  # 404: no account of a person
+        return "none" if answer.status_code == 404 else str(answer.json()["permission"])
 
     def run(self, number: int) -> Json:
         """A run of a workflow."""
@@ -130,10 +143,19 @@ class Forge:
             yield from found
             if len(found) < _PAGE:
                 return
+        raise self._failed("GET", path, f"more than {_MAX_PAGES * _PAGE:,} of them")
 
     def _call(
-        self, method: str, path: str, body: Any = None, *, query: dict[str, str] | None = None, follow: bool = True
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        query: dict[str, str] | None = None,
+        follow: bool = True,
+        well: frozenset[int] = frozenset(),
     ) -> requests.Response:
+        """`well`: codes of errors that are an answer, too."""
         url = f"{self._place.api_url}/repos/{self._place.repository}/{path}"
         headers = {"Accept": "application/vnd.github+json"}
         tries = 1 if method == "POST" else _TRIES
@@ -153,7 +175,7 @@ class Forge:
                 if attempt == tries:
                     raise self._failed(method, path, type(problem).__name__) from None
             else:
-                if answer.status_code < 400:
+                if answer.status_code < 400 or answer.status_code in well:
                     return answer
                 if answer.status_code not in _BUSY or attempt == tries:
                     raise self._failed(method, path, f"{answer.status_code} {self._said(answer)}")

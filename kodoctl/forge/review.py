@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import zipfile
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,11 +26,15 @@ MAX_PLAN: Final = 64 * 1024 * 1024  # bytes of a plan file; 5,000 topics need 8 
 _MARK: Final = re.compile(
     r"<!-- kodoctl:plan environment=(\S+) commit=([0-9a-f]{40}) run=([0-9]{1,20}) plan=([0-9a-f]{64}|none) -->"
 )
-_MAY_WRITE: Final = frozenset({"admin", "write"})  # a maintainer's is "write" there, a triager's "read"
-_FORGE: Final = "web-flow"  # the forge itself: merges and edits on its pages, whose author is who made them
-_A: Final = {"author": "an author", "committer": "a committer"}
-_MOST_COMMITS: Final = 250  # of a pull request that the forge lists
-_WORKFLOW: Final = re.compile(r"[\w.-]+/[\w.-]+/(\.github/workflows/[^@]+)@.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Where a job runs: the repository, the branch that it is about, the file of its workflow."""
+
+    repository: str
+    branch: str
+    workflow: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,11 @@ class Mark:
     def __str__(self) -> str:
         shown = self.plan or "none"
         return f"<!-- kodoctl:plan environment={self.environment} commit={self.commit} run={self.run} plan={shown} -->"
+
+
+def refused(detail: str, *more: str) -> RefusedError:
+    """Why there is no plan to apply; `more`: lines below it."""
+    return RefusedError(error("K545", "no approved plan", "\n".join([f"{detail}; nothing was written", *more])))
 
 
 def mark_of(body: str) -> Mark | None:
@@ -86,13 +95,16 @@ def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json
     return None
 
 
-def merged_pull(pulls: Iterable[Json], commit: str) -> Json:
-    """The pull request that a commit came with. Raises RefusedError for a commit that came without one."""
+def merged_pull(pulls: Iterable[Json], commit: str, branch: str) -> Json:
+    """The pull request that a commit of a branch came with. Raises RefusedError for a commit that came without one."""
     found = [pull for pull in pulls if pull.get("merged_at") and pull.get("merge_commit_sha") == commit]
     if len(found) != 1:
         came = "came with no pull request that was merged as it" if not found else "came with several pull requests"
-        raise _refused(f"commit {commit[:8]} {came}: what nobody reviewed is not applied")
-    return found[0]
+        raise refused(f"commit {commit[:8]} {came}: what nobody reviewed is not applied")
+    [pull] = found
+    if pull["base"]["ref"] != branch:
+        raise refused(f"#{pull['number']} was merged into {pull['base']['ref']!r}, this job is of {branch!r}")
+    return pull
 
 
 def marked(comment: Json | None, pull: Json, environment: str) -> Mark:
@@ -100,100 +112,39 @@ def marked(comment: Json | None, pull: Json, environment: str) -> Mark:
     number, head = pull["number"], str(pull["head"]["sha"])
     mark = mark_of(str(comment["body"])) if comment else None
     if comment is None or mark is None:
-        raise _refused(
+        raise refused(
             f"pull request #{number} has no plan for {environment}: its check did not run, or its comment was removed"
         )
     if mark.commit != head:
-        raise _refused(f"#{number} shows the plan of {mark.commit[:8]}, merged was {head[:8]}: pushed after the plan")
+        raise refused(f"#{number} shows the plan of {mark.commit[:8]}, merged was {head[:8]}: pushed after the plan")
     if mark.plan is None:
-        raise _refused(f"#{number}: {head[:8]} could not be planned for {environment}")
+        raise refused(f"#{number}: {head[:8]} could not be planned for {environment}")
     if str(comment["updated_at"]) > str(pull["merged_at"]):
-        raise _refused(f"the plan shown in #{number} was written after the merge, so that nobody approved it")
+        raise refused(f"the plan shown in #{number} was written after the merge, so that nobody approved it")
     return mark
 
 
-def workflow_file(reference: str) -> str | None:
-    """The file of a workflow, as a job has it in GITHUB_WORKFLOW_REF; None: that says nothing."""
-    found = _WORKFLOW.fullmatch(reference)
-    return found[1] if found else None
+def check_run(run: Json, pull: Json, job: Job) -> None:
+    """A run whose workflow a pull request could have written says nothing. Raises RefusedError.
 
-
-def check_run(run: Json, pull: Json, repository: str, workflow: str) -> None:
-    """A run whose workflow a pull request could have written says nothing. `workflow`: the file that plans, of this
-    repository. Raises RefusedError.
+    `job`: its workflow is the one that must have planned. A forge that is not up to date takes the workflow of the
+    branch that a pull request asks to be merged into, whoever wrote that.
     """
-    told = f"run {run.get('id')}, which #{pull['number']} names,"
-    own = "its workflow may have been the pull request's own"
-    if run.get("event") != TRUSTED_EVENT:
-        raise _refused(f"{told} began by {run.get('event')!r}, not by {TRUSTED_EVENT}: {own}")
-    of = str((run.get("repository") or {}).get("full_name"))
-    if of.lower() != repository.lower():
-        raise _refused(f"{told} is of {of}, not of {repository}")
-    path = str(run.get("path")).partition("@")[0]
-    if path != workflow:
-        advice = "if another file than this job's plans, name it with --workflow"
-        raise _refused(f"{told} is of the workflow {path}, not of {workflow}; {advice}")
-    base = pull["base"]["ref"]
-    others = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {base}
-    if others:
-        raise _refused(f"{told} may be of a pull request into {', '.join(sorted(others))}, not into {base}: {own}")
-
-
-def check_review(
-    reviews: Iterable[Json], comment: Json, pull: Json, contributors: Container[str], permission: Callable[[str], str]
-) -> None:
-    """Somebody who may write to the repository, and contributed nothing to the pull request, approved the merged head with this
-    plan in view. `permission`: asked for whoever else would do. Raises RefusedError.
-    """
-    head, number = pull["head"]["sha"], pull["number"]
-    latest: dict[str, Json] = {}
-    for review in reviews:  # oldest first
-        login = _login(review.get("user"))  # None: whoever it was is gone
-        if login and review.get("state") in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
-            latest[login] = review
-    no = []
-    for login, review in latest.items():
-        stands = review["state"] == "APPROVED" and review.get("commit_id") == head
-        if not stands or str(review["submitted_at"]) < str(comment["updated_at"]):
-            continue
-        if login in contributors:
-            no.append(f"{login} contributed to it")
-        elif permission(login) not in _MAY_WRITE:
-            no.append(f"{login} may not write to the repository")
-        else:
-            return
-    but = f" ({'; '.join(no)})" if no else ""
-    raise _refused(
-        f"nobody else of the repository approved {head[:8]} since #{number} shows this plan{but}: approve it, and run this job again"
-    )
-
-
-def contributors(pull: Json, commits: Sequence[Json], run: Json) -> frozenset[str]:
-    """Logins of who opened a pull request, wrote or committed its commits, or began the run that planned its head, which a push
-    does. Raises RefusedError for a commit of which the forge does not know whose it is: it may be the reviewer's.
-    """
-    number = pull["number"]
-    if len(commits) >= _MOST_COMMITS:
-        raise _refused(
-            f"#{number} has {_MOST_COMMITS} commits or more, of which the forge names no more: make smaller ones"
-        )
-    found = {_login(pull.get("user")), _login(run.get("actor"))}
-    for commit in commits:
-        for role in _A:
-            login = _login(commit.get(role))
-            if login is None:
-                who = str(((commit.get("commit") or {}).get(role) or {}).get("email"))
-                raise _refused(
-                    f"commit {str(commit.get('sha'))[:8]} of #{number} has {_A[role]} without an account of the forge ({who}), who"
-                    " may be the reviewer: add the e-mail address to the account it belongs to, and run this job again"
-                )
-            found.add(login)
-    return frozenset(login for login in found if login and login != _FORGE)
-
-
-def _login(user: Json | None) -> str | None:
-    """As the forge compares them."""
-    return str(user["login"]).lower() if user and user.get("login") else None
+    whose = str((run.get("repository") or {}).get("full_name"))
+    bases = {str(one["base"]["ref"]) for one in run.get("pull_requests") or ()} - {job.branch}
+    path, _, ref = str(run.get("path")).removeprefix(f"{job.repository}/").partition("@")
+    head, own = pull["head"]["ref"], "its workflow may have been the pull request's own"
+    advice = "if another file than this job's plans, name it with --workflow"
+    for wrong, told in (
+        (run.get("event") != TRUSTED_EVENT, f"began by {run.get('event')!r}, not by {TRUSTED_EVENT}: {own}"),
+        (whose.lower() != job.repository.lower(), f"is of {whose}, not of {job.repository}"),
+        (path != job.workflow, f"is of the workflow {path}, not of {job.workflow}; {advice}"),
+        (ref.removeprefix("refs/heads/") not in ("", job.branch), f"is of a workflow on {ref}, not on {job.branch}"),
+        (bool(bases), f"may be of a pull request into {', '.join(sorted(bases))}, not into {job.branch}: {own}"),
+        (run.get("head_branch") != head, f"is of the branch {run.get('head_branch')}, not of {head}"),
+    ):
+        if wrong:
+            raise refused(f"run {run.get('id')}, which #{pull['number']} names, {told}")
 
 
 def approved_plan(archive: bytes, mark: Mark, comment: Json, run_url: str) -> Plan:
@@ -203,11 +154,11 @@ def approved_plan(archive: bytes, mark: Mark, comment: Json, run_url: str) -> Pl
     except RefusedError:
         raise
     except (KodoctlError, zipfile.BadZipFile, UnicodeDecodeError, KeyError, OSError) as problem:
-        raise _refused(f"the artifact of run {mark.run} holds no plan: {problem}") from None
+        raise refused(f"the artifact of run {mark.run} holds no plan: {problem}") from None
     if document.to_json(plan)["seal"] != mark.plan:
-        raise _refused(f"the artifact of run {mark.run} is another plan than the one that was shown")
+        raise refused(f"the artifact of run {mark.run} is another plan than the one that was shown")
     if _plain(str(comment["body"])) != _plain(body_of(plan, mark, run_url)):
-        raise _refused("the comment does not show the plan as it is: it was edited, or written by another kodoctl")
+        raise refused("the comment does not show the plan as it is: it was edited, or written by another kodoctl")
     if plan.refused:
         raise RefusedError(
             error("K536", "this plan is refused", "it was merged although its check failed: settle its errors")
@@ -221,14 +172,10 @@ def _unpacked(archive: bytes) -> str:
         with folder.open(name) as stream:  # KeyError: not one file
             data = stream.read(MAX_PLAN + 1)
     if len(data) > MAX_PLAN:
-        raise _refused(f"the artifact's plan has more than {MAX_PLAN:,} bytes")
+        raise refused(f"the artifact's plan has more than {MAX_PLAN:,} bytes")
     return data.decode()
 
 
 def _plain(body: str) -> str:
     """As forges keep it: line ends and the ends of the text are theirs."""
     return body.replace("\r\n", "\n").strip()
-
-
-def _refused(detail: str) -> RefusedError:
-    return RefusedError(error("K545", "no approved plan", f"{detail}; nothing was written"))

@@ -55,7 +55,7 @@ class Project:
         """A commit on the pull request's branch, and what the forge makes of it: its head, and its merge with main."""
         number = pull["number"]
         self.git("checkout", "-q", "-B", f"change-{number}", f"change-{number}" if pull["head"]["sha"] else "main")
-        pull["head"]["sha"] = self.commit(topics, **files)
+        self.forge.push(number, self.commit(topics, **files), "anna")
         self.git("checkout", "-q", "--detach", "main")
         self.git("merge", "-q", "--no-ff", "-m", "merge", f"change-{number}")
         self.git("update-ref", f"refs/pull/{number}/merge", "HEAD")

@@ -1,0 +1,135 @@
+"""Whose approval of a pull request counts: nobody's who contributed to it. Pure: what the forge answered is passed in.
+
+A commit names its author and committer as whoever made it likes; only the forge knows who pushed it. Both are asked,
+and whoever cannot be named may be the one who approves: for each of those another approval is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import dropwhile
+from typing import Any, Final
+
+from kodoctl.forge.review import refused
+
+Json = dict[str, Any]
+WRITERS: Final = frozenset({"admin", "maintain", "write"})
+MAX_COMMITS: Final = 250
+"""The forge lists no more of a pull request."""
+_BOT: Final = "[bot]"
+"""How the name of an account ends that acts for somebody else: for whom, the forge does not say."""
+_WEB: Final = "web-flow"
+"""Commits what people do on the forge's own pages, and signs it; the author is who did it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contributors:
+    """Accounts that opened a pull request, pushed to its branch, wrote or committed of it; and those that have no name.
+
+    `unnamed`: one text for each who contributed and has no account that is known; several may be the same person.
+    """
+
+    accounts: frozenset[str]
+    unnamed: tuple[str, ...]
+
+
+def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
+    """Of a merged pull request; `pushes`: activities of its branch, latest first. Raises RefusedError for what is missing."""
+    number, head = pull["number"], str(pull["head"]["sha"])
+    shas = {str(commit["sha"]) for commit in commits}
+    if len(commits) >= MAX_COMMITS or head not in shas:
+        raise refused(f"the forge does not list all commits of #{number}: nobody can say who wrote them")
+    accounts = {login} if (login := _login(pull.get("user"))) else set()
+    unnamed: dict[str, str] = {}
+    for row in _made(pull, pushes, shas):
+        what, login = f"who pushed {str(row['after'])[:8]}", _login(row.get("actor"))
+        if login is None or login.endswith(_BOT):
+            unnamed[login or what] = f"{what} is {login or 'not known'}"
+        if login is not None:
+            accounts.add(login)
+    for commit in commits:
+        for role in ("author", "committer"):
+            _commit(commit, role, accounts, unnamed)
+    return Contributors(frozenset(accounts), tuple(unnamed.values()))
+
+
+def check_review(
+    reviews: Iterable[Json], comment: Json, pull: Json, known: Contributors, permission: Callable[[str], str]
+) -> None:
+    """Somebody who may write here, and contributed nothing, approved the merged head with this plan in view.
+
+    `permission` of a login on the repository is asked for approvals that count otherwise. Raises RefusedError.
+    """
+    number, head = pull["number"], str(pull["head"]["sha"])
+    why = {login: _objection(login, review, comment, head, known) for login, review in _approvals(reviews).items()}
+    for login in [login for login, objection in why.items() if objection is None]:
+        if permission(login) not in WRITERS:
+            why[login] = "may not write to the repository"
+    counted = [login for login, objection in why.items() if objection is None]
+    if len(counted) > len(known.unnamed):
+        return
+    told = [f"{login} approved, but {objection}" for login, objection in why.items() if objection]
+    if counted:
+        told += [f"{', '.join(counted)} approved, and {len(known.unnamed) + 1} must: {'; '.join(known.unnamed)}"]
+    detail = f"nobody else of the repository approved {head[:8]} since #{number} shows this plan"
+    raise refused(f"{detail}: approve it, and run this job again", *told)
+
+
+def _approvals(reviews: Iterable[Json]) -> Mapping[str, Json]:
+    """The latest review of each account, where that is an approval; accounts that are gone have none."""
+    latest: dict[str, Json] = {}
+    for review in reviews:  # oldest first
+        login = _login(review.get("user"))
+        if login is not None and review.get("state") in ("APPROVED", "CHANGES_REQUESTED", "DISMISSED"):
+            latest[login] = review
+    return {login: review for login, review in latest.items() if review["state"] == "APPROVED"}
+
+
+def _objection(login: str, review: Json, comment: Json, head: str, known: Contributors) -> str | None:
+    if login in known.accounts:
+        return "contributed to it"
+    if login.endswith(_BOT):
+        return "is nobody"
+    if review.get("commit_id") != head:
+        return f"another commit, {str(review.get('commit_id'))[:8]}"
+    if str(review.get("submitted_at")) < str(comment["updated_at"]):
+        return "before it showed this plan"
+    return None
+
+
+def _made(pull: Json, pushes: Iterable[Json], shas: set[str]) -> Iterator[Json]:
+    """Pushes that made a pull request: of its head, back to its first. If the forge has not all, the last has no actor.
+
+    Raises RefusedError where the head's is missing.
+    """
+    number, head, merged = pull["number"], str(pull["head"]["sha"]), str(pull["merged_at"])
+    rows = (row for row in pushes if row["activity_type"] != "branch_deletion" and str(row["timestamp"]) <= merged)
+    last, rewritten = None, False
+    for row in dropwhile(lambda row: row["after"] != head, rows):
+        yield row
+        last, kind = row, row["activity_type"]
+        rewritten |= kind == "force_push"  # earlier commits are none of the pull request's now, and were part of it
+        if kind == "branch_creation" or not (rewritten or row["before"] in shas):
+            return
+    if last is None:
+        raise refused(f"the forge does not say who pushed {head[:8]}, the head of #{number}")
+    yield {"actor": None, "after": last["before"]}
+
+
+def _commit(commit: Json, role: str, accounts: set[str], unnamed: dict[str, str]) -> None:
+    login = _login(commit.get(role))
+    signed = ((commit["commit"].get("verification") or {}).get("verified")) is True
+    if login == _WEB and role == "committer" and signed:
+        return
+    if login is not None and login != _WEB:
+        accounts.add(login)
+        return
+    sha = str(commit["sha"])
+    address = str((commit["commit"].get(role) or {}).get("email") or sha).lower()
+    unnamed.setdefault(address, f"the {role} of {sha[:8]} has an e-mail address of no account, {address}")
+
+
+def _login(user: Json | None) -> str | None:
+    """As the forge compares them; None for accounts that were deleted."""
+    return str(user["login"]).lower() if user and user.get("login") else None
