@@ -200,8 +200,8 @@ class Cluster(Protocol):
         """How a subscription of a topic is doing; None: there is no such topic or subscription."""
 
     def active(self, topic: str, subscription: str) -> Mapping[str, str] | None:
-        """Of a failover subscription, by partition (its number as a text) that has one, the name of the active consumer, soon or
-        not at all; None: there is no such topic or subscription. Raises ClusterError.
+        """Of a failover subscription, by partition (its number as a text) that can be told of, the name of the active consumer, ""
+        where there is none, soon or not at all; None: there is no such topic or subscription. Raises ClusterError.
         """
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:

@@ -67,12 +67,12 @@ class HandOver:
         return unstarted
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> None:
-        """The active consumer of each partition of a lane that has one, as the broker said at some moment since `asked`. None: it
-        could not be asked, or did not say. An answer that comes too late to be valid says nothing either.
+        """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since `asked`. None: it
+        could not be asked, or did not say. An answer that is late, or leaves out a partition of this worker's, says nothing either.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
-        if named is None or asked + VALID <= now:
+        if named is None or asked + VALID <= now or not active.told_by(named, now):
             if active.unknown(asked, now):
                 text = f"{topic}: the admin API does not tell who the active consumer is: nothing of it starts until it does"
                 self._owner.effects.alarm("active", text)

