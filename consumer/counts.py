@@ -14,7 +14,7 @@ class Counts:
     `isolated`: times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
     `repeats`: deliveries dropped because their message was held or just finished with. `recorded`: audit records with a
     receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control properties could not
-    be believed. `missing` and `doubled`: numbers of producers, where this worker is the only reader.
+    be believed. `hurried`: messages started before the time they claim, because too many claimed one. `missing` and `doubled`: numbers of producers, where this worker is the only reader.
     """
 
     received: int = 0
@@ -29,6 +29,7 @@ class Counts:
     unrecorded: int = 0
     isolated: int = 0
     unsigned: int = 0
+    hurried: int = 0
     missing: int = 0
     doubled: int = 0
     paused: int = 0

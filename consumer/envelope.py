@@ -121,6 +121,15 @@ class Control(NamedTuple):
         """Never moved by a worker nor sent again by a recall: only then routes are evaluated."""
         return self.hop == 0 and self.recall is None
 
+    @property
+    def unmoved(self) -> Control:
+        """What of it may be believed on a ready topic where no worker has moved the message: nothing makes it wait, and no
+        limit has counted it or set a moment aside.
+        """
+        if self.hop or (self.due is None and self.reserved is None and not self.quota_taken):
+            return self
+        return self._replace(due=None, reserved=None, quota_taken=False)
+
     def print_into(self, properties: dict[str, str]) -> None:
         """Adds the message properties that say so; nothing for what is unset."""
         for name, value, unset in zip(_PROPERTY_OF, self, FRESH, strict=True):

@@ -226,13 +226,17 @@ class Policy:
         to = next((route.to for route in self.routes if route.matches(properties)), lane.level)
         return None if to is lane.level or self.is_draining(to) else to
 
-    def believable(self, due: int, lane: Lane, publish_time: int) -> int:
+    def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
         """When a message is due that claims `due`: never later than any wait that is declared, and at once on a ready lane
-        above B1, where no worker ever makes one wait.
+        above B1, where no worker ever makes one wait. The publish time is the sender's as well, `received` is ours.
         """
         if lane.state is State.READY and not lane.level.is_backup:
             return 0
-        return min(due, publish_time + self.horizon + JITTER + _SKEW)
+        return min(due, self.latest(publish_time, received))
+
+    def latest(self, publish_time: int, received: int) -> int:
+        """When the longest wait that is declared has ended for a message."""
+        return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
     def written(self) -> list[str]:
@@ -306,6 +310,18 @@ class Policy:
     def lane_most(self) -> int:
         """Messages of one lane that may be unacknowledged: held, being handed over, and in its receiver queues."""
         return self.max_held + self.batch + self.queue
+
+    @property
+    def max_early(self) -> int:
+        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on ready
+        lanes and on those of waiting states.
+        """
+        return max(1, self.lookahead_messages // 5)
+
+    @property
+    def max_early_bytes(self) -> int:
+        """Bytes of payload that may, but for the last message."""
+        return max(1, self.lookahead_bytes // 5)
 
     @property
     def max_in_place(self) -> int:

@@ -10,16 +10,15 @@ from consumer.policy import Policy
 from consumer.scheduling.held import Held
 
 
-def on_arrival(held: Held, policy: Policy) -> Outcome | None:
-    """Reads its control properties; what ends it here, if anything does. On a ready topic broken ones mean a first delivery."""
+def on_arrival(held: Held, policy: Policy, wall: int) -> Outcome | None:
+    """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready topic
+    broken ones mean a first delivery. `wall`: ms since the epoch.
+    """
     broken = ""
     if policy.signer is not None:
         held.delivery, broken = believed(held.delivery, held.lane.lane, policy.signer)
     try:
-        if policy.compat is not None and soften.speaks(held.delivery.properties):
-            held.control = soften.read(held.delivery, held.lane.lane)
-        else:
-            held.control = read_control(held.delivery.properties)
+        held.control = _control(held, policy, wall)
     except BrokenControlError as problem:
         held.control = Control(meant_for=meant_for(held.delivery.properties))
         broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
@@ -31,17 +30,39 @@ def on_arrival(held: Held, policy: Policy) -> Outcome | None:
     return None
 
 
+def _control(held: Held, policy: Policy, wall: int) -> Control:
+    """What the message says, as far as it may be believed: anybody who may send to a ready topic may write anything, so there
+    nothing counts that eases a limit or makes it wait unless a worker says that it moved it. Raises BrokenControlError.
+    """
+    delivery, lane = held.delivery, held.lane.lane
+    softens = _is_softens(held, policy)
+    control = soften.read(delivery, lane) if softens else read_control(delivery.properties)
+    if not softens and lane.state is State.READY:
+        control = control.unmoved
+    if control.due is None or _is_adopted(held, policy):
+        return control
+    if softens and not lane.ordered:  # of a lane that drains
+        return control._replace(due=min(control.due, policy.latest(delivery.publish_time, wall)))
+    return control._replace(due=policy.believable(control.due, lane, delivery.publish_time, wall))
+
+
+def _is_softens(held: Held, policy: Policy) -> bool:
+    return policy.compat is not None and soften.speaks(held.delivery.properties)
+
+
+def _is_adopted(held: Held, policy: Policy) -> bool:
+    """Whether what the Go library left here goes to the same lane again, where the broker keeps it until it is due."""
+    lane = held.lane.lane
+    return _is_softens(held, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
+
+
 def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:
     """What keeps it from being queued, if anything does. `wall`: ms since the epoch."""
     if held.delivery.broken:
         return Broken(held.delivery.broken)
     due = held.control.due
     if due is not None and due > wall:  # asked only then: it is rare
-        if policy.compat is not None and not held.lane.lane.ordered and soften.speaks(held.delivery.properties):
-            return Adopted(due)
-        due = policy.believable(due, held.lane.lane, held.delivery.publish_time)
-        if due > wall:
-            return TooEarly(due)
+        return Adopted(due) if _is_adopted(held, policy) else TooEarly(due)
     return _route(held, policy)
 
 

@@ -33,7 +33,7 @@ from consumer.envelope import CONTROL_NAMES, Delivery
 from consumer.live.dues import Dues
 from consumer.message import Check, Message
 from consumer.numbers.sole import SoleReader
-from consumer.outcomes import DONE, TOOK_TOO_LONG, Isolated, Outcome, OverQuota, OverRate, Refused, failure
+from consumer.outcomes import DONE, TOOK_TOO_LONG, Isolated, Outcome, OverQuota, OverRate, Refused, TooEarly, failure
 from consumer.policy import NOBODY, Policy
 from consumer.scheduling.admission import Over, Slot
 from consumer.scheduling.held import Entry, Held, LaneState, Place, Stock
@@ -299,7 +299,7 @@ class Engine:
                 self._sole.received(held.delivery, lane.lane)
             self._scheduler.enqueue(held)  # nothing can stand in its way: the same as below, without the questions
             return
-        outcome = on_arrival(held, policy)
+        outcome = on_arrival(held, policy, self._clock.wall())
         self.counts.unsigned += policy.signer is not None and held.delivery is not delivery
         if self._sole is not None:
             self._sole.received(held.delivery, lane.lane)
@@ -310,7 +310,10 @@ class Engine:
 
     def check_due(self, held: Held, now: float) -> None:
         """See handover.Owner."""
-        outcome = before_its_turn(held, self.policy, self._clock.wall())
+        wall = self._clock.wall()
+        outcome = before_its_turn(held, self.policy, wall)
+        if isinstance(outcome, TooEarly) and not self._waits.may_be_early(held, outcome.due - wall):
+            outcome = None
         if outcome is None:
             self._scheduler.admit(held, now, in_turn=self._stock.ample)
         else:
@@ -389,5 +392,5 @@ class Engine:
         """See handover.Owner."""
         held.place = Place.GONE
         self._stock.remove(held)
-        if held.trials.resting:
+        if held.trials.resting or held.trials.early:
             self._waits.ended(held)

@@ -98,8 +98,7 @@ class Worker:
         `unacked`: by lane index, how many unacknowledged messages the broker lets one of its consumers have, where known.
         """
         policy = self.policy
-        self._broker.on_broken = self.broke
-        self._broker.on_alarm = self.alarm
+        self._broker.on_broken, self._broker.on_alarm = self.broke, self.alarm
         if self.engine.recorder is not None:
             self.engine.recorder.run = consumer_name
         try:

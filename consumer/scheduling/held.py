@@ -59,10 +59,11 @@ class Entry:
 class Trials:
     """What happened to a held message in memory; most messages never need one of their own.
 
-    `resting`: it sits out an in-place wait. `wake`: number of the timer that may wake it. The rest counts waits by kind.
+    `resting`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then. `wake`: number of the timer that may wake it. The rest counts waits by kind.
     """
 
     resting: bool = False
+    early: bool = False
     wake: int = 0
     in_place: int = 0
     stuck: int = 0

@@ -24,7 +24,7 @@ name: hostile
 tenant: {tenant}
 namespace: ns
 topics:
-  jobs: {{partitions: 1, fair_by: uid, subscriptions: {{work: {{states: []}}}}}}
+  jobs: {{partitions: 1, fair_by: uid, backup: true, subscriptions: {{work: {{states: []}}}}}}
 """
 LIMIT = 5 << 20
 """Bytes of a payload that a broker takes, if nobody says otherwise; with metadata it may be 10 KiB more."""
@@ -62,8 +62,13 @@ class Setting:
         with self._lock:
             self.seen.append(message.data)
 
-    def producer(self) -> WireProducer:
-        return WireProducer(self.broker.broker_url, f"{self.topic}-partition-0")
+    def producer(self, suffix: str = "") -> WireProducer:
+        return WireProducer(self.broker.broker_url, f"{self.topic}{suffix}-partition-0")
+
+    def metrics(self) -> str:
+        with urllib.request.urlopen(f"http://{self.consumer.address}/metrics", timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
 
     def nothing_left(self) -> bool:
         return not backlog(self.broker, self.topic, "work")
@@ -192,3 +197,25 @@ def counted(consumer: Consumer, kind: str) -> float:
         for line in lines
         if line.startswith("kodo_consumer_alarms_total{") and f'kind="{kind}"' in line
     )
+
+
+def claims(**properties: object) -> bytes:
+    """Metadata with these control properties (`due` for `kodo-due`), published by its own account in the year 33,658."""
+    texts = {f"kodo-{name}": str(value) for name, value in properties.items()}
+    told = b"".join(binary(4, binary(1, name.encode()) + binary(2, text.encode())) for name, text in texts.items())
+    return wire_metadata(numeric(3, 10**15 - 1) + told)
+
+
+def test_a_due_time_that_a_producer_claims_on_a_backup_level_pauses_nothing(setting: Setting) -> None:
+    with setting.producer("-B1") as producer:
+        producer.send(claims(due=10**15), b"claims to be due")
+        producer.send(claims(due=10**15, hop=1), b"claims to be moved")
+        producer.send(wire_metadata(), b"quiet")
+    setting.consumer.start()
+    try:
+        eventually(lambda: len(setting.seen) == 2)
+        paused = [line for line in setting.metrics().splitlines() if line.startswith("kodo_consumer_lane_paused{")]
+        assert [line.rpartition(" ")[2] for line in paused] == ["0.0", "0.0"]
+    finally:
+        setting.consumer.stop()
+    assert sorted(setting.seen) == [b"claims to be due", b"quiet"], "the other waits in memory, alone"

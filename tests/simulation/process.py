@@ -42,6 +42,7 @@ class Process:
         self.clock = Clock(world)
         self.slots = Slots(self, self.policy.concurrency, frozen=frozen)
         self.jumped = False
+        self.hurried = 0  # starts before a due time that too many messages of ready lanes claimed
         self.connection = Connection(self)
         self._tick_at = float("inf")
         book.opened(self)

@@ -43,6 +43,13 @@ def test_control_properties_survive_printing_and_reading(control: Control) -> No
     assert properties.keys() <= CONTROL_NAMES
 
 
+@given(CONTROLS)
+def test_of_a_message_that_no_worker_moved_nothing_counts_that_eases_a_limit_or_makes_it_wait(control: Control) -> None:
+    plain = control._replace(due=None, reserved=None, quota_taken=False)
+    assert control._replace(hop=0).unmoved == plain._replace(hop=0)
+    assert control._replace(hop=control.hop + 1).unmoved == control._replace(hop=control.hop + 1)
+
+
 def test_a_message_without_control_properties_is_fresh() -> None:
     assert read_control({"uid": "u1", names.ID: "x", "kodo-unknown": "1"}) is FRESH
     assert FRESH.first_receipt
