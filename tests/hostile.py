@@ -173,8 +173,6 @@ class _Draw:
 
     def _metadata(self, more: bytes = b"") -> bytes:
         fields = self.rng.sample(self._fields, self.rng.randint(0, 5))
-        if self._control in fields and self._published in fields:  # of a far future and due then: it waits as long
-            fields.remove(self._published)
         return wire_metadata(b"".join(field() for field in fields) + more)
 
     def _name(self) -> bytes:

@@ -50,7 +50,7 @@ class PulsarBroker:
         self._told, _ = client_log().news(0)
         self._lanes: list[PulsarLane | SpreadLane] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
-        self._over = threading.Event()
+        self._over, self._wake = threading.Event(), threading.Event()
         self._watcher: threading.Thread | None = None
         self.on_broken: Callable[[BaseException], object] = log_end
         self.on_alarm: Callable[[Alarm], object] = lambda _: None
@@ -61,6 +61,7 @@ class PulsarBroker:
         self._lanes.append(lane)
         self._reads.add((request.topic, request.subscription))
         self._begin_to_watch()
+        self._wake.set()
         return lane
 
     def publisher(
@@ -90,6 +91,7 @@ class PulsarBroker:
     def close(self) -> None:
         """See Broker."""
         self._over.set()
+        self._wake.set()
         if leave({"client": self._leave}, _LEAVE_WITHIN):
             log.error("the client of the binary port does not close within %.0f s and is left behind", _LEAVE_WITHIN)
 
@@ -100,6 +102,7 @@ class PulsarBroker:
             self._client.close()
         except pulsar.PulsarException as problem:
             log.debug("closing the client: %s", problem)
+        self._tell_thrown_away()
 
     def _broke(self, problem: BaseException) -> None:
         self.on_broken(problem)
@@ -113,7 +116,9 @@ class PulsarBroker:
 
     def _watch(self) -> None:
         """For who only publishes as well: somebody has to read the client library's log, or it grows."""
-        while not self._over.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY):
+        while not self._over.is_set():
+            self._wake.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY)
+            self._wake.clear()
             for lane in self._lanes:
                 lane.check_connection()
             self._tell_thrown_away()
