@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from consumer.seeing.why import Search, Seen
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.messages import Unread
 
 _PASSES: Final = 4  # each may learn another name of the message: its identity, its first place, where it went
 
@@ -55,6 +56,7 @@ def why(
     from consumer.seeing.why import Search, lines, to_json
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.messages import Unread
 
     if not message.strip():
         raise UsageError(
@@ -67,20 +69,22 @@ def why(
     search = Search(message, places)
     moment = _moment(since)
     with closing(HttpAdmin(connection)) as admin, BrokerClient(connection) as client:
+        unread = Unread(admin, client)
         for _ in range(_PASSES):
             search.grew = False
-            _pass(policy, places, search, admin, client, moment)
+            _pass(policy, places, search, admin, client, moment, unread)
             if not search.grew:
                 break
-    document = to_json(message, search, places)
+    document = {**to_json(message, search, places), "unread": unread.lines()}
     if not document["hops"]:
         raise _not_found(document, since)
     if as_json:
         say(json.dumps(document, indent=2))
-        return
-    for line in lines(document, _clock):
-        for part in _folded(line):
-            say(part)
+    else:
+        for line in lines(document, _clock):
+            for part in _folded(line):
+                say(part)
+    unread.check()
 
 
 def _places(policy: Policy) -> list[Searched]:
@@ -94,26 +98,37 @@ def _places(policy: Policy) -> list[Searched]:
 
 
 def _pass(  # what is looked for, where and from when on
-    policy: Policy, places: list[Searched], search: Search, admin: Admin, client: BrokerClient, moment: int | None
+    policy: Policy,
+    places: list[Searched],
+    search: Search,
+    admin: Admin,
+    client: BrokerClient,
+    moment: int | None,
+    unread: Unread,
 ) -> None:
     for searched in places:
         show = search.records if policy.audit and searched.topic == policy.audit.topic else search.message
-        for seen in _seen(searched, policy.subscription, admin, client, moment):
+        for seen in _seen(searched, policy.subscription, admin, client, moment, unread):
             show(seen)
 
 
 def _seen(
-    searched: Searched, subscription: str, admin: Admin, client: BrokerClient, moment: int | None
+    searched: Searched,
+    subscription: str,
+    admin: Admin,
+    client: BrokerClient,
+    moment: int | None,
+    unread: Unread,
 ) -> Iterator[Seen]:
     from consumer.seeing.why import Seen
-    from kodoctl.pulsar.messages import partitions_of, read_facts, read_stored
+    from kodoctl.pulsar.messages import partitions_of, read_all, read_facts
     from kodoctl.topology.names import TopicName
 
     for part in partitions_of(admin, TopicName.parse(searched.topic)):
         facts = read_facts(admin, part)
         cursor = facts.cursors.get(subscription)
         number = facts.partition if part != searched.topic else -1
-        for found in read_stored(client, part, facts.last, since=moment):
+        for found in read_all(client, facts, unread, since=moment):
             position = f"{found.ledger}:{found.entry}:{number}:{found.batch}"
             gone = cursor is not None and cursor.has((found.ledger, found.entry))
             yield Seen(searched.topic, position, found.payload, found.properties, found.publish_time, gone)
@@ -132,7 +147,9 @@ def _not_found(document: dict[str, object], since: str | None) -> KodoctlError:
     topics = document["searched"]
     assert isinstance(topics, list)
     what = f"{document['message']!r} is none of the {document['looked_at']} messages stored in {len(topics)} topics"
-    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics])
+    unread = document["unread"]
+    assert isinstance(unread, list)
+    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *unread])
     return KodoctlError(error("K785", "message not found", detail))
 
 

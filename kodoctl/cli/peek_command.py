@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +16,7 @@ from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.pulsar.messages import Unread
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.condition import Condition
     from kodoctl.recall.letter import Letter
@@ -48,8 +50,10 @@ def peek(
 ) -> None:
     """Look at what topics store, oldest first, up to what is there now. Consumes nothing, moves no subscription.
 
-    Counts messages that meet --where. Acknowledged messages show as long as the topic keeps them.
+    Counts messages that meet --where. Acknowledged messages show as long as the topic keeps them. Exit 1, with
+    all that can be read, where entries cannot be read.
     """
+    from kodoctl.pulsar.messages import Unread
     from kodoctl.recall.condition import parse
     from kodoctl.render.recall import peek_lines
 
@@ -57,11 +61,14 @@ def peek(
     condition = parse(where, now)
     begin = now - _milliseconds(since) if since else None
     with target.session() as session:
-        document = _look(_letters(session, topics, begin), condition, limit, scan)
+        unread = Unread(session.admin, session.client)
+        with closing(_letters(session, topics, begin, unread)) as letters:
+            document = {**_look(letters, condition, limit, scan), "unread": unread.lines()}
     if json_output:
         say(json.dumps(document, indent=1))
     else:
         show_lines(peek_lines(document, now))
+    unread.check()
 
 
 def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int) -> dict[str, Any]:
@@ -88,16 +95,16 @@ def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int
     }
 
 
-def _letters(session: Session, topics: list[str], begin: int | None) -> Iterator[Letter]:
+def _letters(session: Session, topics: list[str], begin: int | None, unread: Unread) -> Generator[Letter]:
     """Partition after partition, each up to its last message of now."""
-    from kodoctl.pulsar.messages import partitions_of, read_facts, read_stored
+    from kodoctl.pulsar.messages import partitions_of, read_all, read_facts
     from kodoctl.recall.cluster import letter_of
 
     names = [_topic(text) for text in topics]
     parts = [(name, part) for name in names for part in partitions_of(session.admin, name)]
     facts = [(name, read_facts(session.admin, part)) for name, part in parts]
     for name, one in facts:
-        for stored in read_stored(session.client, one.topic, one.last, since=begin):
+        for stored in read_all(session.client, one, unread, since=begin):
             yield letter_of(stored, name.full, None)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from kodoctl.cli import recall_apply, wiring
-from kodoctl.cli.console import Environment, command, say, tell
+from kodoctl.cli.console import Environment, command, report, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_options import (
@@ -37,7 +37,7 @@ from kodoctl.cli.recall_options import (
 )
 from kodoctl.cli.show import show_lines
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.errors import UsageError, Where, error
+from kodoctl.errors import UsageError, Where, error, warning
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
@@ -152,7 +152,10 @@ def prepare_plan(
         action, family, loaded.source.name, loaded.environment, parse(where, now), named, to, limit, again, because, edit,
         done,
     )  # fmt: skip
-    return prepare(request, Cluster(session), DeltaLedger(ledger), fill)
+    cluster = Cluster(session)
+    made = prepare(request, cluster, DeltaLedger(ledger), fill)
+    report(warning("K561", "messages cannot be read", line) for line in cluster.unread.lines())
+    return made
 
 
 @contextmanager

@@ -12,9 +12,20 @@ from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.decoding import as_they_are, content
+from kodoctl.pulsar.unread import (
+    QUIET_MS,
+    Expected,
+    Run,
+    ledgers_of,
+    stored_of,
+    told,
+    without_end,
+    without_message,
+)
 from kodoctl.topology.names import TopicName
 
 READ_TIMEOUT_MS: Final = 15_000
+_REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
 _RANGE: Final = re.compile(r"([\[(])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([\])])")
 Place = tuple[int, int]
 """(ledger, entry)."""
@@ -41,7 +52,9 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition as the broker has it. `first` and `last`: what is stored; `deduplicates`: what is sent twice is dropped."""
+    """One partition as the broker has it. `first` and `last`: what is stored; `deduplicates`: what is sent twice is dropped; `ledgers`: all
+    entries.
+    """
 
     topic: str
     partition: int
@@ -49,6 +62,12 @@ class PartitionFacts:
     last: Place
     deduplicates: bool
     cursors: Mapping[str, Cursor]
+    ledgers: tuple[Run, ...] = ()
+
+    def behind(self, after: Place | None) -> list[Run]:
+        """Entries behind a place, all of them for None."""
+        cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
+        return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +113,7 @@ def read_facts(admin: Admin, part: str) -> PartitionFacts:
         last=_place(data.get("lastConfirmedEntry", "-1:-1")),
         deduplicates="pulsar.dedup" in cursors,
         cursors={subscription: cursor_of(cursor) for subscription, cursor in cursors.items()},
+        ledgers=ledgers_of(data),
     )
 
 
@@ -120,18 +140,88 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
     return Cursor(_place(data.get("markDeletePosition", "-1:-1")), tuple(ranges))
 
 
+class Unread:
+    """Entries that readers came past without a message of them, by partition: to be told, never silently fewer. `sure`: what is
+    not proved to have no message is a failure.
+    """
+
+    def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
+        self._admin, self._client, self._sure = admin, client, sure
+        self.runs: dict[str, list[Run]] = {}
+
+    def add(self, part: str, runs: list[Run]) -> None:
+        """Entries that did not come, though the reading went on; those that are gone by now are left out."""
+        if self._sure and not self.silent(part, runs):
+            detail = f"{told(part, runs)}, or it lost its place: try again"
+            raise ClusterError(error("K561", "messages cannot be read", detail))
+        if runs and (there := stored_of(runs, read_facts(self._admin, part).ledgers)):
+            self.runs[part] = sorted({*self.runs.get(part, ()), *there})
+
+    def leave_out(self, part: str, cursor: Cursor) -> None:
+        """What a subscription has acknowledged."""
+        entries = (
+            Run(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
+        )
+        if left := [entry for entry in entries if not cursor.has(entry[:2])]:
+            self.runs[part] = left
+
+    def silent(self, part: str, runs: list[Run]) -> bool:
+        """Whether nothing will come of the last entries of a partition."""
+        found = [without_message(self._client, part, number_of(part), run) for run in runs]
+        return all(one or (one is None and not self._sure) for one in found)
+
+    def lines(self) -> list[str]:
+        """One a partition, in words."""
+        return [told(part, runs) for part, runs in self.runs.items()]
+
+    def check(self) -> None:
+        """Raises ClusterError naming them, for who has shown everything else."""
+        if self.runs:
+            raise ClusterError(*(error("K561", "messages cannot be read", line) for line in self.lines()))
+
+
+def read_all(
+    client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
+) -> Iterator[Stored]:
+    """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a publish time
+    (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where the caller stops.
+    """
+    runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
+    if not runs:
+        return
+    expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
+    try:
+        yield from _read(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+    except GeneratorExit:
+        unread.add(facts.topic, expected.gaps)
+        raise
+    unread.add(facts.topic, expected.gaps + expected.rest())
+
+
 def read_stored(
     client: BrokerClient,
     part: str,
     until: Place,
     *,
     after: Place | None = None,
-    since: int | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[Stored]:
-    """Messages of one partition in their order, up to the entry `until`; beginning after an entry, or at a publish time
-    (`since`, ms since the epoch); `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
+    """Messages of one partition in their order, up to the entry `until`, of which there is a message; beginning after an entry;
+    `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
     """
+    return _read(client, part, until, after=after, only=only)
+
+
+def _read(
+    client: BrokerClient,
+    part: str,
+    until: Place,
+    *,
+    after: Place | None,
+    since: int | None = None,
+    only: Container[tuple[int, int, int, int]] | None = None,
+    watch: tuple[Unread, Expected] | None = None,
+) -> Iterator[Stored]:
     import pulsar
 
     if until[1] < 0:
@@ -143,15 +233,37 @@ def read_stored(
         with contextlib.closing(reader):
             if since is not None:
                 reader.seek(since)
-            while reader.has_message_available():
-                message = reader.read_next(READ_TIMEOUT_MS)
-                place = place_of(message.message_id(), number)
-                if place[1:3] > until:
-                    return
+            for message, token in _messages(reader, part, until, watch):
+                place = place_of(token, number)
                 if only is None or place in only:
                     yield copied(message, None, place)  # a reader's id must not be used: kodoctl.pulsar.letters.Holder
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
+
+
+def _messages(reader: Any, part: str, until: Place, watch: tuple[Unread, Expected] | None) -> Iterator[tuple[Any, Any]]:
+    """With their ids. The client says that there are more also where it gives out nothing of them."""
+    import pulsar
+
+    reached, quiet = False, 0
+    while reader.has_message_available():
+        try:
+            message = reader.read_next(_REST_MS if reached else QUIET_MS)
+        except pulsar.Timeout:
+            quiet += QUIET_MS
+            if reached or (watch and quiet == QUIET_MS and watch[0].silent(part, watch[1].rest())):
+                return
+            if quiet >= READ_TIMEOUT_MS:
+                raise
+            continue
+        token, quiet = message.message_id(), 0
+        place = token.ledger_id(), token.entry_id()
+        if watch:
+            watch[1].met(place, token)
+        if place > until:
+            return
+        reached = place == until
+        yield message, token
 
 
 def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:

@@ -8,7 +8,16 @@ from typing import Any, Protocol
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.control import read_control
 from kodoctl.pulsar.letters import Holder, LaneSender
-from kodoctl.pulsar.messages import PartitionFacts, Place, Stored, partitions_of, read_facts, read_stored
+from kodoctl.pulsar.messages import (
+    PartitionFacts,
+    Place,
+    Stored,
+    Unread,
+    partitions_of,
+    read_all,
+    read_facts,
+    read_stored,
+)
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.sizes import largest_message
 from kodoctl.recall.letter import Letter, Position, tenant_of
@@ -57,6 +66,7 @@ class Cluster:
 
     def __init__(self, session: Session, declared: Mapping[str, int] | None = None) -> None:
         self._session, self._declared = session, declared or {}
+        self.unread = Unread(session.admin, session.client)
         self._largest: dict[str, int] = {}  # by topic; 0: no limit that is known
 
     def identity(self, tenant: str) -> str | None:
@@ -70,9 +80,12 @@ class Cluster:
         """See read_facts."""
         return read_facts(self._session.admin, part)
 
-    def read(
-        self, part: str, until: Place, after: Place | None = None, only: Container[Position] | None = None
-    ) -> Iterator[Stored]:
+    def read_all(self, facts: PartitionFacts, after: Place | None, unread: Unread | None = None) -> Iterator[Stored]:
+        """See read_all. Without `unread`: entries that are not proved to have no message raise ClusterError."""
+        sure = Unread(self._session.admin, self._session.client, sure=True)
+        return read_all(self._session.client, facts, unread or sure, after=after)
+
+    def read(self, part: str, until: Place, after: Place | None, only: Container[Position]) -> Iterator[Stored]:
         """See read_stored."""
         return read_stored(self._session.client, part, until, after=after, only=only)
 

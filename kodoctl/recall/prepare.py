@@ -103,16 +103,17 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | Non
 
 
 def held_letters(family: Family, cluster: Cluster) -> Iterator[Letter]:
-    """Dead letters that the holder has not let go, oldest first in each partition."""
+    """Dead letters that the holder has not let go, oldest first in each partition; entries without a message go to `unread`."""
     for number in range(family.dead_partitions):
         part = f"{family.dead_topic}-partition-{number}"
         facts = cluster.facts(part)
         cursor = facts.cursors.get(family.holder)
         if cursor is None:
             raise no_holder(part, family.holder)
-        for stored in cluster.read(part, facts.last, cursor.mark if cursor.mark[0] >= 0 else None):
+        for stored in cluster.read_all(facts, cursor.mark if cursor.mark[0] >= 0 else None, cluster.unread):
             if not cursor.has((stored.ledger, stored.entry)):
                 yield letter_of(stored, family.dead_topic, family.fair_by)
+        cluster.unread.leave_out(part, cursor)
 
 
 def no_holder(part: str, holder: str) -> ClusterError:

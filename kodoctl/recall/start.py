@@ -97,7 +97,7 @@ def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> R
     begin = min(begins, default=(-1, -1))
     found: dict[str, str] = {}
     try:
-        for stored in cluster.read(part, facts.last, begin if begin[0] >= 0 else None):
+        for stored in cluster.read_all(facts, begin if begin[0] >= 0 else None):
             if (recall_id := stored.properties.get(control.RECALL, "")) in doubts:
                 found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
     except KodoctlError:

@@ -10,6 +10,7 @@ from consumer import Consumer, Message, Producer
 from tests.broker.test_consumer_steering import Console
 from tests.cluster import Workspace
 from tests.support import backlog, eventually
+from tests.wire_producer import WireProducer, numeric, wire_metadata
 
 pytestmark = pytest.mark.broker
 TOPICS = """
@@ -65,3 +66,26 @@ def test_every_hop_of_one_message_is_shown_by_any_of_its_names(
     assert f"{ground}-billing-AUDIT" in missing
     assert "K785" in console.run("why", "order-17", "--since", "long", code=64)
     assert workspace.broker.admin("GET", f"{ground.replace('://', '/')}/subscriptions").json() == ["billing"]
+
+
+def test_entries_that_cannot_be_read_are_told_with_every_answer(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message may be one of them: at the end of a lane they were K561 without an answer, elsewhere nothing told of them."""
+    console = Console(workspace, monkeypatch, capsys)
+    console.file = str(workspace.topology("orders: {partitions: 1, subscriptions: {billing: {states: []}}}"))
+    workspace.apply(console.file)
+    place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
+    with Producer.load(console.file, topic="orders", **place) as producer:
+        producer.post(b"good", id="order-1")
+    part = f"{workspace.full('orders')}-partition-0"
+    with WireProducer(workspace.broker.broker_url, part) as wire:
+        ledger, entry = wire.send(wire_metadata(numeric(8, 2) + numeric(9, 5)), b"no zlib")
+    told = f"{part}: 1 entry cannot be read by the client library: {ledger}:{entry}"
+    found = console.run("why", "order-1", code=1)
+    assert "is here now" in found
+    assert "messages cannot be read [K561]" in found
+    assert told in " ".join(found.split())
+    missing = " ".join(console.run("why", "order-2", code=1).split())
+    assert "message not found [K785]" in missing
+    assert told in missing

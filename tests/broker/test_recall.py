@@ -385,3 +385,36 @@ def test_wrong_words_are_told_before_anything_is_read(recalls: Recalls) -> None:
         "K022"
         in recalls.recall("plan", "topologies", "--topic", "x", "--subscription", "b", "--where", "true", code=64).err
     )
+
+
+def test_what_the_client_library_gives_to_nobody_is_told_and_stops_no_reading(recalls: Recalls) -> None:
+    """At the end of a topic one of them was K561 after 15 seconds; elsewhere nothing told of it."""
+    topic = recalls.workspace.full(DLQ)
+    garbled = wire_metadata(numeric(8, 2) + numeric(9, 5))
+    part = wire_metadata(binary(26, b"u1") + numeric(27, 2) + numeric(28, 8) + numeric(29, 1))
+    recalls.die(range(2))
+    with WireProducer(recalls.workspace.broker.broker_url, f"{topic}-partition-0") as producer:
+        (ledger, first) = producer.send(garbled, b"no zlib")
+        producer.send(wire_metadata(numeric(20, 10)), b"a marker")
+    recalls.die([2])
+    with WireProducer(recalls.workspace.broker.broker_url, f"{topic}-partition-0") as producer:
+        (_, last) = producer.send(part, b"two")
+        producer.send(garbled, b"no zlib")
+    told = f"4 entries cannot be read by the client library: {ledger}:{first}..{first + 1}, {ledger}:{last}..{last + 1}"
+    run = recalls.workspace.run("peek", topic, "--json", code=1)
+    found = run.json()
+    assert (found["read"], found["unread"]) == (3, [f"{topic}-partition-0: {told}"])
+    assert "messages cannot be read [K561]" in run.err
+    some = recalls.workspace.run("peek", topic, "--json", "--scan", "3", "--limit", "3", code=1).json()
+    assert (some["read"], len(some["unread"])) == (3, 1)
+    run = recalls.workspace.run("peek", topic, "--since", "1h", code=1)
+    assert "3 messages of 3 read" in run.out
+    assert told in " ".join(run.err.split())
+    named = ("topologies", "--topic", "orders", "--subscription", "billing", "--where", "true", "--out", "p.json")
+    run = recalls.recall("plan", *named, "--format", "json")
+    assert run.json()["summary"]["read"] == 3
+    assert "Warning: messages cannot be read [K561]" in run.err
+    assert "4 entries cannot be read" in " ".join(run.err.split())
+    report = recalls.apply()
+    assert (report["sent"], report["complete"]) == (3, True)
+    assert recalls.arrived() == Counter(range(3))

@@ -1,0 +1,172 @@
+"""Entries that are stored and of which the client library gives out no message: it throws away by itself what it cannot
+decompress, markers, what lacks a field, and parts of a chunked message whose others are missing.
+
+Unknown is never absent: such an entry is told, and what is no longer stored is not taken for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.decoding import as_they_are
+
+UNREAD: Final = "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message"
+QUIET_MS: Final = 2_000  # without a message, after which it is asked whether one can come
+_BEFORE: Final = (1, 0, 100)  # entries before a run from which a look at it begins
+_MOST_TOLD: Final = 20
+_FIRST_CHUNK: Final = 7  # field of a serialised id
+Place = tuple[int, int]
+
+
+class Run(NamedTuple):
+    """Consecutive entries of one ledger, both ends included."""
+
+    ledger: int
+    first: int
+    last: int
+
+    @property
+    def entries(self) -> int:
+        """How many."""
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.first}" + (f"..{self.last}" if self.last > self.first else "")
+
+
+class Expected:
+    """Entries that are to come, in order, held against those that come. `gaps`: those that did not, before one that did.
+
+    `open_`: nobody knows with which entry it begins, the first one that comes says it.
+    """
+
+    def __init__(self, runs: Iterable[Run], *, open_: bool = False) -> None:
+        self._runs = list(runs)
+        self._next: Place | None = None if open_ or not self._runs else (self._runs[0].ledger, self._runs[0].first)
+        self.gaps: list[Run] = []
+
+    def met(self, place: Place, token: Any = None) -> None:
+        """An entry that came, with the id of a message of it."""
+        if place == self._next or self._next is None:
+            self._next = (place[0], place[1] + 1)
+            return
+        begin = (first_chunk(token) if token is not None and place > self._next else None) or place
+        if begin > self._next:
+            self.gaps += self._between(self._next, begin)
+        self._next = max(self._next, (place[0], place[1] + 1))
+
+    def rest(self) -> list[Run]:
+        """What has not come yet; where nobody knows the beginning, the last entry."""
+        if self._next is not None:
+            return self._between(self._next, (self._runs[-1].ledger, self._runs[-1].last + 1)) if self._runs else []
+        return [run._replace(first=run.last) for run in self._runs[-1:]]
+
+    def _between(self, begin: Place, end: Place) -> list[Run]:
+        """Runs from one place on, before another."""
+        found = []
+        for run in self._runs:
+            first = max(run.first, begin[1]) if run.ledger == begin[0] else run.first
+            last = min(run.last, end[1] - 1) if run.ledger == end[0] else run.last
+            if begin[0] <= run.ledger <= end[0] and first <= last:
+                found.append(Run(run.ledger, first, last))
+        return found
+
+
+def without_message(client: BrokerClient, part: str, number: int, run: Run, timeout: int = QUIET_MS) -> bool | None:
+    """Whether the client library gives out nothing of a run: a reader that begins before it gets what lies before or behind it,
+    and nothing of it. None: nothing comes at all, which proves nothing. That it is stored, the caller has to look up later.
+    """
+    import pulsar
+
+    for begin in dict.fromkeys(max(0, run.first - before) for before in _BEFORE):
+        start = pulsar.MessageId(number, run.ledger, begin, -1)
+        reader = client.get().create_reader(
+            part, start, start_message_id_inclusive=True, receiver_queue_size=1000, **as_they_are()
+        )
+        came = False
+        with contextlib.closing(reader), contextlib.suppress(pulsar.Timeout):
+            while True:
+                token = reader.read_next(timeout).message_id()
+                place = token.ledger_id(), token.entry_id()
+                if place > (run.ledger, run.last):
+                    return True
+                if place >= (run.ledger, run.first):
+                    return False
+                came = True
+        if came:
+            return True
+    return None
+
+
+def without_end(runs: list[Run], known: Sequence[Run]) -> list[Run]:
+    """The runs without the end that is known to have no message, so that nobody waits for it again."""
+    if not runs or not known or (known[-1].ledger, known[-1].last) != (runs[-1].ledger, runs[-1].last):
+        return runs
+    return [run for run in (*runs[:-1], runs[-1]._replace(last=known[-1].first - 1)) if run.first <= run.last]
+
+
+def stored_of(runs: Iterable[Run], ledgers: Iterable[Run]) -> list[Run]:
+    """As much of the runs as is stored."""
+    there = {run.ledger: run.last for run in ledgers}
+    kept = (run._replace(last=min(run.last, there.get(run.ledger, -1))) for run in runs)
+    return [run for run in kept if run.first <= run.last]
+
+
+def ledgers_of(stats: dict[str, Any]) -> tuple[Run, ...]:
+    """Entries of each ledger, of the admin API's `internalStats`; those of the open one stand beside the list."""
+    last_ledger, _, last = str(stats.get("lastConfirmedEntry", "-1:-1")).partition(":")
+    found = []
+    for one in stats.get("ledgers") or ():
+        ledger, entries = int(one["ledgerId"]), int(one["entries"])
+        if ledger == int(last_ledger):
+            entries = int(last) + 1
+        if entries > 0 and ledger <= int(last_ledger):
+            found.append(Run(ledger, 0, entries - 1))
+    return tuple(found)
+
+
+def told(part: str, runs: Iterable[Run]) -> str:
+    """In words, at most some places."""
+    some = list(runs)
+    count = sum(run.entries for run in some)
+    more = ", …" if len(some) > _MOST_TOLD else ""
+    entries = "1 entry" if count == 1 else f"{count:,} entries"
+    return f"{part}: {entries} cannot be read by the client library: {', '.join(map(str, some[:_MOST_TOLD]))}{more}"
+
+
+def first_chunk(token: Any) -> Place | None:
+    """Where the first part of a chunked message lies; None: it is none."""
+    raw: bytes = token.serialize()
+    found = dict(_fields(raw)).get(_FIRST_CHUNK)
+    if not isinstance(found, bytes):
+        return None
+    numbers = dict(_fields(found))
+    ledger, entry = numbers.get(1), numbers.get(2)
+    return (ledger, entry) if isinstance(ledger, int) and isinstance(entry, int) else None
+
+
+def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Of a protobuf message of numbers and messages."""
+    at = 0
+    while at < len(raw):
+        tag, at = _varint(raw, at)
+        value, at = _varint(raw, at)
+        if tag & 7 == 0:
+            yield tag >> 3, value
+        else:
+            yield tag >> 3, raw[at : at + value]
+            at += value
+
+
+def _varint(raw: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[at]
+        at += 1
+        value |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            return value, at
