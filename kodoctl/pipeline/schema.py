@@ -73,7 +73,8 @@ MESSAGES: Final = Table(
         Column(
             "broken",
             "string",
-            "what of it cannot be read: what is no UTF-8 text is lost, an encrypted payload is as it was stored",
+            "what of it cannot be read: what is no UTF-8 text is lost, an encrypted payload is as it was stored; all of an "
+            "entry that the client library gives no message of, whose publish_ts is that of a message beside it",
             null=True,
         ),
         Column(
@@ -141,7 +142,8 @@ EVENTS: Final = Table(
         Column(
             "broken",
             "string",
-            "what of it cannot be read: what is no UTF-8 text is lost, an encrypted payload is as it was stored",
+            "what of it cannot be read: what is no UTF-8 text is lost, an encrypted payload is as it was stored; all of an "
+            "entry that the client library gives no message of, whose publish_ts is that of a message beside it",
             null=True,
         ),
         Column("payload", "binary", "null for a tombstone", null=True),
@@ -188,7 +190,7 @@ COVERAGE: Final = Table(
         Column("first", "string", "ledger:entry planned first"),
         Column("last", "string", "ledger:entry planned last"),
         Column("entries_planned", "bigint", "entries that the broker said are stored there"),
-        Column("entries_seen", "bigint", "entries read"),
+        Column("entries_seen", "bigint", "entries read, or shown to be such as cannot be read"),
         Column("rows", "bigint", "messages read"),
         Column("first_seen", "string", "ledger:entry read first", null=True),
         Column("last_seen", "string", "ledger:entry read last", null=True),

@@ -259,7 +259,7 @@ def _messages(reader: Any, part: str, until: Place, watch: tuple[Unread, Expecte
         token, quiet = message.message_id(), 0
         place = token.ledger_id(), token.entry_id()
         if watch:
-            watch[1].met(place, token)
+            watch[1].met(place, message)
         if place > until:
             return
         reached = place == until

@@ -38,7 +38,8 @@ class Run(NamedTuple):
 
 
 class Expected:
-    """Entries that are to come, in order, held against those that come. `gaps`: those that did not, before one that did.
+    """Entries that are to come, in order, held against those that come. `gaps`: those that did not, before one that did;
+    `parts`: how many were parts of a chunked message, which comes with its last one.
 
     `open_`: nobody knows with which entry it begins, the first one that comes says it.
     """
@@ -47,13 +48,17 @@ class Expected:
         self._runs = list(runs)
         self._next: Place | None = None if open_ or not self._runs else (self._runs[0].ledger, self._runs[0].first)
         self.gaps: list[Run] = []
+        self.parts = 0
 
-    def met(self, place: Place, token: Any = None) -> None:
-        """An entry that came, with the id of a message of it."""
+    def met(self, place: Place, message: Any) -> None:
+        """An entry that came, with a message of it."""
         if place == self._next or self._next is None:
             self._next = (place[0], place[1] + 1)
             return
-        begin = (first_chunk(token) if token is not None and place > self._next else None) or place
+        begin = place
+        if place > self._next and (first := first_chunk(message.message_id())):
+            begin = max(first, self._next)
+            self.parts += sum(run.entries for run in self._between(begin, place))
         if begin > self._next:
             self.gaps += self._between(self._next, begin)
         self._next = max(self._next, (place[0], place[1] + 1))

@@ -180,6 +180,51 @@ def test_messages_that_cannot_be_read_are_landed_with_what_is_wrong(kept: Worksp
     assert dict(rows[1]["properties"]).keys() == {"uid", "kodo-encryption"}
 
 
+def test_entries_without_a_message_are_landed_as_such_and_end_no_ingest(kept: Workspace, tmp_path: Path) -> None:
+    """The client library throws them away: they counted as missing, K574 until retention had deleted them."""
+    kept.make_topic("none", 1)
+    garbled = wire_metadata(numeric(8, 2) + numeric(9, 5))
+    chunk = binary(26, b"u1") + numeric(27, 2) + numeric(28, 8)
+    with WireProducer(kept.broker.broker_url, f"{kept.full('none')}-partition-0") as producer:
+        producer.send(garbled, b"no zlib")
+        producer.send(wire_metadata(), b"good")
+        producer.send(garbled, b"no zlib")
+        producer.send(wire_metadata(numeric(20, 10)), b"a marker")
+        producer.send(binary(1, b"wire") + numeric(2, 1), b"without a publish time")
+        producer.send(wire_metadata(chunk + numeric(29, 1)), b"last part alone")
+        producer.send(wire_metadata(), b"better")
+        producer.send(wire_metadata(chunk + numeric(29, 0)), b"first part alone")
+    (split,) = _splits(kept, "none")
+    options = core_options(kept, "none", tmp_path, timeoutMs="1000")
+    rows = [row for batch in read_split(split, options) for row in batch.to_pylist()]
+    assert [(row["entry"], row["payload"]) for row in rows if row["broken"] is None] == [(1, b"good"), (6, b"better")]
+    rows = [row for row in rows if row["broken"]]
+    assert [row["entry"] for row in rows] == [0, 2, 3, 4, 5, 7]
+    assert {(row["payload"], row["size"], row["batch_index"], row["broken"]) for row in rows} == {
+        (
+            None,
+            0,
+            -1,
+            "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message",
+        )
+    }
+    (covered,) = _covered(tmp_path)
+    assert (covered["full"], covered["state"], covered["rows"], covered["entries_seen"]) == (True, "complete", 8, 8)
+
+
+def test_a_chunked_message_is_read_whole(kept: Workspace, tmp_path: Path) -> None:
+    kept.make_topic("chunked", 1)
+    with kept.client() as client:
+        producer = client.create_producer(kept.full("chunked"), chunking_enabled=True, batching_enabled=False)
+        producer.send(b"x" * (11 << 20))
+        producer.close()
+    (split,) = _splits(kept, "chunked")
+    rows = [row for batch in read_split(split, core_options(kept, "chunked", tmp_path)) for row in batch.to_pylist()]
+    assert [(len(row["payload"]), row["broken"]) for row in rows] == [(11 << 20, None)]
+    (covered,) = _covered(tmp_path)
+    assert (covered["full"], covered["entries_seen"]) == (True, 3)
+
+
 def test_wrong_options_are_all_told_at_once(source: SparkSession) -> None:
     frame = source.read.format("pulsar").option("topic", "no topic").option("splits", "0").option("colour", "red")
     with pytest.raises(PySparkException, match=r"(?s)colour.*topic.*adminUrl.*splits"):

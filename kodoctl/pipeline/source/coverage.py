@@ -17,11 +17,14 @@ _MOST_GAPS: Final = 100
 
 @dataclass(slots=True)
 class Coverage:
-    """Told what is read, in order. Holes between entries are found against what was planned."""
+    """Told what is read, in order. Holes between entries are found against what was planned. `empty`: entries that are stored and
+    of which there is no message of their own: it is a chunked message's, or was shown to be none that can be read.
+    """
 
     split: Split
     rows: int = 0
     seen: int = 0
+    empty: int = 0
     first_seen: Place | None = None
     last_seen: Place | None = None
     state: str = TIMEOUT
@@ -50,7 +53,8 @@ class Coverage:
     @property
     def full(self) -> bool:
         """Every planned entry was read and nothing says otherwise."""
-        return self.state == COMPLETE and self.seen == self.split.entries and not self.gaps
+        told = self.seen + self.empty
+        return self.state == COMPLETE and told == self.split.entries and (not self.gaps or self.empty > 0)
 
     @property
     def problem(self) -> str:
@@ -77,7 +81,7 @@ class Coverage:
             "first": _text(split.first) if split.pieces else "",
             "last": _text(split.last) if split.pieces else "",
             "entries_planned": split.entries,
-            "entries_seen": self.seen,
+            "entries_seen": self.seen + self.empty,
             "rows": self.rows,
             "first_seen": _text(self.first_seen),
             "last_seen": _text(self.last_seen),

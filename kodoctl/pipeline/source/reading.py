@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,24 +16,28 @@ from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.source.coverage import COMPLETE, HOLE, OVERRUN, Coverage
 from kodoctl.pipeline.source.options import Options
-from kodoctl.pipeline.source.ranges import START, Split
+from kodoctl.pipeline.source.ranges import START, Place, Split
 from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.decoding import as_they_are, content
+from kodoctl.pulsar.decoding import Content, as_they_are, content
+from kodoctl.pulsar.unread import UNREAD, Expected, Run, ledgers_of, stored_of, without_message
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.units import LATEST
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_LOOK_MS: Final = 3_000  # without a message, at the end of a partition
+_NO_CONTENT: Final[Content] = (None, {}, "", "", 0, 0, UNREAD)
 _BATCH_SIZE_FIELD: Final = 6  # of the serialised id: the Python client tells it nowhere else
 _MEMORY: Final = 256 * 1024 * 1024  # bytes that a reader may fetch ahead
 _BATCH: Final = 32 * 1024 * 1024  # bytes of an Arrow batch; Arrow itself ends at 2 GiB of payloads
 
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
-    """Its messages in order, as batches of kodoctl.pipeline.schema.MESSAGES. Raises ClusterError behind the last of them when
+    """Its messages in order, as batches of kodoctl.pipeline.schema.MESSAGES, behind them a row for each entry of which the client
+    library is shown to give out no message. Raises ClusterError behind the last of them when
     entries are missing and the options are strict; writes the coverage record first. `client`: of the options' connection,
     for many splits; left open unless something was wrong. None: one for this split alone.
     """
@@ -48,8 +53,8 @@ def read_split(split: Split, options: Options, client: BrokerClient | None = Non
             if client is None or not coverage.full:
                 broker.close()
     coverage.seconds = time.monotonic() - began
-    if not coverage.full and split.pieces:
-        coverage.ledgers_after = _ledgers(split, options)
+    if not coverage.full and split.pieces and (now := _stats(split, options)) is not None:
+        coverage.ledgers_after = tuple(int(one["ledgerId"]) for one in now.get("ledgers") or ())
     if options.coverage:
         Storage(options.coverage).write(coverage.file, coverage.record())
     if options.strict and not coverage.full:
@@ -60,6 +65,7 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
     import pulsar
 
     start = pulsar.MessageId(split.partition, *split.first, -1)
+    missing = _Missing(split)
     try:
         reader = broker.get().create_reader(
             split.part,
@@ -69,9 +75,11 @@ def _messages(split: Split, options: Options, coverage: Coverage, broker: Broker
             **as_they_are(),
         )
         try:
-            yield from _loop(reader, split, options, coverage)
+            yield from _loop(reader, split, options, coverage, missing)
         finally:
             reader.close()
+        if not coverage.full and missing.explained(split, options, broker):
+            yield from _without_message(split, options, coverage, missing)
     except pulsar.Timeout:
         pass  # the state of a coverage that nobody completed
     except pulsar.PulsarException as problem:
@@ -84,7 +92,84 @@ def queue_size(split: Split) -> int:
     return max(16, min(10_000, _MEMORY // each, max(1_000, split.entries)))
 
 
-def _loop(reader: Any, split: Split, options: Options, coverage: Coverage) -> Iterator[pa.RecordBatch]:
+class _Missing:
+    """Entries of a split that did not come, each with the publish time of a message beside it, in ms."""
+
+    def __init__(self, split: Split) -> None:
+        self.expected = Expected(Run(piece.ledger, piece.first, piece.last) for piece in split.pieces)
+        self.times: dict[Run, int] = {}
+        self._published = int(time.time() * 1000)
+
+    def met(self, place: Place, message: Any) -> None:
+        """An entry that came, with its first message."""
+        before = len(self.expected.gaps)
+        self.expected.met(place, message)
+        self._published = message.publish_timestamp()
+        self.times |= dict.fromkeys(self.expected.gaps[before:], self._published)
+
+    def explained(self, split: Split, options: Options, broker: BrokerClient) -> bool:
+        """Whether it is shown of each that it is stored, and that the client library gives out no message of it. What a broker
+        trimmed or moved a reader past is not: it would be lost for good by being taken for unreadable.
+        """
+        rest = self.expected.rest()
+        self.times |= dict.fromkeys(rest, self._published)
+        runs = [*rest, *self.expected.gaps]
+        if not all(without_message(broker, split.part, split.partition, run, _LOOK_MS) for run in runs):
+            return False
+        there = ledgers_of(
+            _stats(split, options) or {}
+        )  # after the looks: a reader that begins where nothing is goes on behind
+        return stored_of(runs, there) == runs
+
+
+@dataclass(frozen=True, slots=True)
+class _Nothing:
+    """Stands for the message of an entry that has none."""
+
+    published: int
+
+    def data(self) -> bytes:
+        return b""
+
+    def has_null_value(self) -> bool:
+        return True
+
+    def publish_timestamp(self) -> int:
+        return self.published
+
+    def event_timestamp(self) -> int:
+        return 0
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def partition_key(self) -> str:
+        return ""
+
+    def encryption_context(self) -> str:
+        return UNREAD
+
+
+def _without_message(split: Split, options: Options, coverage: Coverage, missing: _Missing) -> Iterator[pa.RecordBatch]:
+    """A row for each entry that has no message. The last one of a split is where the reading could not end by itself."""
+    columns = Columns(split, options.rows, payload=options.payload)
+    for run, published in sorted(missing.times.items()):
+        for entry in range(run.first, run.last + 1):
+            columns.add(run.ledger, entry, -1, [_Nothing(published)])
+            if columns.full:
+                coverage.rows += columns.rows
+                yield columns.batch()
+    if columns.rows:
+        coverage.rows += columns.rows
+        yield columns.batch()
+    coverage.empty = sum(run.entries for run in missing.times) + missing.expected.parts
+    if missing.expected.rest():
+        coverage.state = COMPLETE
+
+
+def _loop(
+    reader: Any, split: Split, options: Options, coverage: Coverage, missing: _Missing
+) -> Iterator[pa.RecordBatch]:
     import pulsar
 
     columns, last, at = Columns(split, options.rows, payload=options.payload), split.last, START
@@ -96,6 +181,7 @@ def _loop(reader: Any, split: Split, options: Options, coverage: Coverage) -> It
                     coverage.state = OVERRUN
                     break
                 coverage.entry(ledger, entry)
+                missing.met(at, messages[0])
             columns.add(ledger, entry, index, messages)
             if columns.full:
                 coverage.rows += columns.rows
@@ -248,7 +334,10 @@ def _one_by_one(
     messages: list[Any], indexes: list[int]
 ) -> tuple[list[dict[str, str]], list[str | None], list[str | None]]:
     """Properties, keys, and what cannot be read, of messages some of which are encrypted or have other bytes than text."""
-    found = [content(message, alone=index < 0) for message, index in zip(messages, indexes, strict=True)]
+    found = [
+        _NO_CONTENT if isinstance(message, _Nothing) else content(message, alone=index < 0)
+        for message, index in zip(messages, indexes, strict=True)
+    ]
     told = [properties for _, properties, *_ in found]
     return told, [key or None for _, _, key, *_ in found], [broken or None for *_, broken in found]
 
@@ -277,12 +366,11 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
             return value, at
 
 
-def _ledgers(split: Split, options: Options) -> tuple[int, ...] | None:
+def _stats(split: Split, options: Options) -> dict[str, Any] | None:
     """What is there now, for the explanation of what was not full; None when nobody answers."""
     admin = HttpAdmin(options.connection)
     try:
-        found = (internal_stats(admin, TopicName.parse(split.topic)) or {}).get(split.partition) or {}
-        return tuple(int(one["ledgerId"]) for one in found.get("ledgers") or ())
+        return (internal_stats(admin, TopicName.parse(split.topic)) or {}).get(split.partition) or {}
     except ClusterError:
         return None
     finally:
