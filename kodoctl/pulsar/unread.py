@@ -15,7 +15,7 @@ from kodoctl.pulsar.decoding import as_they_are
 
 UNREAD: Final = "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message"
 QUIET_MS: Final = 2_000  # without a message, after which it is asked whether one can come
-_BEFORE: Final = (1, 0, 100)  # entries before a run from which a look at it begins
+_BEFORE: Final = (1, 100)  # entries before a run from which a look at it begins
 _MOST_TOLD: Final = 20
 _FIRST_CHUNK: Final = 7  # field of a serialised id
 Place = tuple[int, int]
@@ -80,14 +80,16 @@ class Expected:
         return found
 
 
-def without_message(client: BrokerClient, part: str, number: int, run: Run, timeout: int = QUIET_MS) -> bool | None:
+def without_message(
+    client: BrokerClient, part: str, number: int, run: Run, ledgers: Iterable[Run], timeout: int = QUIET_MS
+) -> bool | None:
     """Whether the client library gives out nothing of a run: a reader that begins before it gets what lies before or behind it,
     and nothing of it. None: nothing comes at all, which proves nothing. That it is stored, the caller has to look up later.
     """
     import pulsar
 
-    for begin in dict.fromkeys(max(0, run.first - before) for before in _BEFORE):
-        start = pulsar.MessageId(number, run.ledger, begin, -1)
+    for begin in dict.fromkeys(_before(run, count, ledgers) for count in _BEFORE):
+        start = pulsar.MessageId(number, *begin, -1)
         reader = client.get().create_reader(
             part, start, start_message_id_inclusive=True, receiver_queue_size=1000, **as_they_are()
         )
@@ -104,6 +106,14 @@ def without_message(client: BrokerClient, part: str, number: int, run: Run, time
         if came:
             return True
     return None
+
+
+def _before(run: Run, count: int, ledgers: Iterable[Run]) -> Place:
+    """So many entries before a run, or before its ledger where it begins with it."""
+    earlier = max((one for one in ledgers if one.ledger < run.ledger), default=None)
+    if run.first or earlier is None:
+        return run.ledger, max(0, run.first - count)
+    return earlier.ledger, max(0, earlier.last - count + 1)
 
 
 def without_end(runs: list[Run], known: Sequence[Run]) -> list[Run]:

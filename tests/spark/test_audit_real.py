@@ -7,6 +7,7 @@ import pytest
 from kodoctl.errors import KodoctlError
 from tests.spark.judged import fates_of, judged
 from tests.support import eventually, unload
+from tests.wire_producer import WireProducer, numeric, wire_metadata
 
 __all__ = ["judged"]
 pytestmark = [pytest.mark.broker, pytest.mark.full, pytest.mark.timeout(900)]
@@ -126,3 +127,12 @@ def test_what_retention_trims_before_it_is_read_is_never_no_loss(judged):
     found = judged.verdict()
     assert found["verdict"] == "inconclusive"
     assert "coverage" in {one["kind"] for one in found["reasons"]}
+
+
+def test_what_the_client_library_throws_away_is_lost_and_stops_no_ingest(judged):
+    """It acknowledges such a message by itself; the ingest ended with K574 over it, each time."""
+    judged.work(3)
+    with WireProducer(judged.broker.broker_url, f"{judged.topic}-partition-0") as producer:
+        producer.send(wire_metadata(numeric(8, 2) + numeric(9, 5)), b"no zlib")
+    judged.work(3)
+    judged.lost(1)

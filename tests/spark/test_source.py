@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from kodoctl.pipeline.source.spark import PulsarSource
 from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from tests.cluster import Workspace
-from tests.spark.filling import core_options, fill, keep, source_options
+from tests.spark.filling import core_options, fill, keep, source_options, unload
 from tests.support import eventually
 from tests.wire_producer import WireProducer, binary, numeric, wire_metadata
 
@@ -210,6 +211,12 @@ def test_entries_without_a_message_are_landed_as_such_and_end_no_ingest(kept: Wo
     }
     (covered,) = _covered(tmp_path)
     assert (covered["full"], covered["state"], covered["rows"], covered["entries_seen"]) == (True, "complete", 8, 8)
+    unload(kept, "none", 0)
+    with WireProducer(kept.broker.broker_url, f"{kept.full('none')}-partition-0") as producer:
+        producer.send(garbled, b"alone in its ledger")
+    (split,) = _splits(kept, "none")
+    rows = [row for batch in read_split(replace(split, pieces=split.pieces[-1:]), options) for row in batch.to_pylist()]
+    assert [(row["entry"], bool(row["broken"])) for row in rows] == [(0, True)]
 
 
 def test_a_chunked_message_is_read_whole(kept: Workspace, tmp_path: Path) -> None:

@@ -114,12 +114,13 @@ class _Missing:
         rest = self.expected.rest()
         self.times |= dict.fromkeys(rest, self._published)
         runs = [*rest, *self.expected.gaps]
-        if not all(without_message(broker, split.part, split.partition, run, _LOOK_MS) for run in runs):
+        if not runs:
+            return True
+        there = ledgers_of(_stats(split, options) or {})
+        if not all(without_message(broker, split.part, split.partition, run, there, _LOOK_MS) for run in runs):
             return False
-        there = ledgers_of(
-            _stats(split, options) or {}
-        )  # after the looks: a reader that begins where nothing is goes on behind
-        return stored_of(runs, there) == runs
+        # asked again behind the looks: a reader that begins with what is gone goes on behind it
+        return stored_of(runs, ledgers_of(_stats(split, options) or {})) == runs
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,19 @@ def test_coverage_says_why() -> None:
     assert jumped.problem.endswith("entries are missing")
 
 
+def test_entries_without_a_message_of_their_own_are_no_hole() -> None:
+    split = Split("persistent://a/b/c", 2, (Piece(5, 0, 4, 70),))
+    coverage = _covered(split, [(5, 0), (5, 3), (5, 4)])
+    coverage.empty = 1
+    assert not coverage.full
+    coverage.empty = 2
+    assert coverage.full
+    assert (coverage.record()["entries_seen"], coverage.record()["gaps"]) == (5, ["5:1>5:3"])
+    twice = _covered(split, [(5, 0), (5, 3), (5, 0), (5, 4)])
+    twice.empty = 2
+    assert not twice.full
+
+
 def test_a_hole_has_a_record_of_its_own() -> None:
     coverage = Coverage(Split("persistent://a/b/c", 2, (), "5 entries behind 3:4 are gone"), state=HOLE)
     assert not coverage.full
