@@ -310,11 +310,8 @@ class Engine:
 
     def check_due(self, held: Held, now: float) -> None:
         """See handover.Owner."""
-        wall = self._clock.wall()
-        outcome = before_its_turn(held, self.policy, wall)
-        if isinstance(outcome, TooEarly) and not self._waits.may_be_early(held, outcome.due - wall):
-            outcome = None
-        if outcome is None:
+        outcome = before_its_turn(held, self.policy, wall := self._clock.wall())
+        if outcome is None or (isinstance(outcome, TooEarly) and self._waits.hurries(held, outcome.due - wall)):
             self._scheduler.admit(held, now, in_turn=self._stock.ample)
         else:
             self._conclude(held, outcome, now)

@@ -60,19 +60,19 @@ class Waits:
         """Whether one more message may wait in place."""
         return self._resting < self._owner.policy.max_in_place
 
-    def may_be_early(self, held: Held, milliseconds: int) -> bool:
-        """Whether a message may wait in memory until it is due, so long from now; if not, it is due at once."""
+    def hurries(self, held: Held, milliseconds: int) -> bool:
+        """Whether a message that says it is due so long from now is due at once: as many as may wait do."""
         if milliseconds <= MAX_MEMORY_WAIT or held.lane.lane.state is not State.READY:
-            return True
+            return False
         if not self._early_ready.full(self._owner.policy):
-            return True
+            return False
         self._owner.counts.hurried += 1
         text = (
             f"{held.lane.lane.topic}: more messages say that they are due later than may wait, and start at once: is delayed"
             " delivery on, or does a producer write control properties?"
         )
         self._owner.effects.alarm("early", text)
-        return False
+        return True
 
     def begin(self, held: Held, wait: Wait, now: float) -> None:
         """The message waits; a timer with `held.trials.wake` as its number ends it."""

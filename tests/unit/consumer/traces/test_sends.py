@@ -152,7 +152,7 @@ def test_without_a_provider_nothing_is_traced(broker: MemoryBroker, tmp_path: Pa
         write(tmp_path, "  J: {subscriptions: {s: {}}}\n"), topic="J", subscription="s", environ={}
     )
     consumer.handler(lambda message: None)
-    assert consumer.handler_function.__module__ == "consumer.handling.results"  # nothing of traces is around it
+    assert consumer.handler_function.__module__ == "consumer.handling.results", "nothing else is around the handler"
     with Producer(TOPIC, broker) as producer:
         producer.send(b"x")
     assert "traceparent" not in broker.messages(TOPIC)[0].properties
