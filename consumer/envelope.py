@@ -189,7 +189,7 @@ def _text(properties: Mapping[str, str], name: str) -> str | None:
     text = properties.get(name)
     if text is not None and len(text) > MAX_TEXT:
         raise BrokenControlError(name)
-    return text
+    return text or None  # no worker writes an empty one
 
 
 def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from consumer import Consumer
@@ -46,6 +46,7 @@ SHAPES = {
 
 
 @given(PROPERTIES)
+@example({"kodo-origin-id": ""})
 def test_control_properties_are_read_or_broken_and_nothing_else(properties: Mapping[str, str]) -> None:
     try:
         control = read_control(properties)
