@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -16,6 +17,7 @@ from kodoctl.errors import ExitCode
 
 log = logging.getLogger("kodo.consumer")
 _POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
+_SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
 
 
 class Runs(Protocol):
@@ -72,7 +74,10 @@ def reloading_on_hangup(consumers: Sequence[Runs]) -> Iterator[None]:
 
 @contextmanager
 def ending_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGTERM and SIGINT set; the second signal ends the process at once. For main threads."""
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once. For main threads.
+
+    What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its group.
+    """
     asked = threading.Event()
     old = {number: signal.signal(number, _ender(asked)) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -111,9 +116,12 @@ def _stop(consumers: Sequence[Runs]) -> list[BaseException]:
 
 
 def _ender(asked: threading.Event) -> Callable[[int, FrameType | None], Any]:
+    first: list[float] = []  # when the first signal came
+
     def end(_number: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
+        if first and time.monotonic() - first[0] > _SAME_SIGNAL_S:
             os._exit(ExitCode.INTERRUPTED)
+        first[:] = first or [time.monotonic()]
         asked.set()
 
     return end
