@@ -79,7 +79,8 @@ def ending_on_signals() -> Iterator[threading.Event]:
     What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its group.
     """
     asked = threading.Event()
-    old = {number: signal.signal(number, _ender(asked)) for number in (signal.SIGTERM, signal.SIGINT)}
+    end = _ender(asked)
+    old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield asked
     finally:
