@@ -219,3 +219,18 @@ def test_a_due_time_that_a_producer_claims_on_a_backup_level_pauses_nothing(sett
     finally:
         setting.consumer.stop()
     assert sorted(setting.seen) == [b"claims to be due", b"quiet"], "the other waits in memory, alone"
+
+
+def test_what_is_thrown_away_since_the_last_look_is_told_by_a_worker_that_leaves(
+    setting: Setting, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for period in ("_WATCH_EVERY", "_LOG_EVERY"):  # no look of its own
+        monkeypatch.setattr(f"consumer.pulsar_broker.connection.{period}", 3_600.0)
+    with setting.producer() as producer:
+        producer.send(wire_metadata(numeric(8, 2) + numeric(9, 5)), b"no zlib")
+    setting.consumer.start()
+    try:
+        eventually(setting.nothing_left)
+    finally:
+        setting.consumer.stop()
+    assert [record for record in caplog.records if record.getMessage().startswith("thrown_away: ")]

@@ -2,7 +2,7 @@
 
 import pytest
 import urllib3
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kodoctl.pulsar.admin import path_part, topic_path
@@ -145,6 +145,8 @@ def test_no_namespace_leads_elsewhere_in_a_path(text: str) -> None:
 
 
 @given(st.text(max_size=30) | st.sampled_from([".", "..", "../x", "%2e%2e"]))
+@example("\ud800")
+@example("\xe9")
 def test_whatever_a_name_is_it_stays_one_part_of_its_path(text: str) -> None:
     """A subscription named `..` made the delete of a subscription one of its topic."""
     try:
