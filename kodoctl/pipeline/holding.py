@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from kodoctl.pipeline.source.ranges import Piece, clip
 from kodoctl.pulsar.messages import Cursor
+from kodoctl.pulsar.unread import Run
 
 STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
-
-
-class Run(NamedTuple):
-    """Entries of one ledger, both ends included."""
-
-    ledger: int
-    first: int
-    last: int
-
-    @property
-    def entries(self) -> int:
-        """How many."""
-        return self.last - self.first + 1
 
 
 def held(pieces: Sequence[Piece], cursor: Cursor) -> Iterator[Run]:

@@ -167,8 +167,8 @@ def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Of a protobuf message of numbers and messages."""
     at = 0
     while at < len(raw):
-        tag, at = _varint(raw, at)
-        value, at = _varint(raw, at)
+        tag, at = varint(raw, at)
+        value, at = varint(raw, at)
         if tag & 7 == 0:
             yield tag >> 3, value
         else:
@@ -176,7 +176,8 @@ def _fields(raw: bytes) -> Iterator[tuple[int, int | bytes]]:
             at += value
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
+def varint(raw: bytes, at: int) -> tuple[int, int]:
+    """A protobuf number at this place, and the place behind it."""
     value = shift = 0
     while True:
         byte = raw[at]

@@ -21,7 +21,7 @@ from kodoctl.pipeline.source.storage import Storage
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.decoding import Content, as_they_are, content
-from kodoctl.pulsar.unread import UNREAD, Expected, Run, ledgers_of, stored_of, without_message
+from kodoctl.pulsar.unread import UNREAD, Expected, Run, ledgers_of, stored_of, varint, without_message
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.units import LATEST
 
@@ -349,22 +349,11 @@ def batch_size(token: Any) -> int:
     fields: dict[int, int] = {}
     at = 0
     while at < len(raw):
-        tag, at = _varint(raw, at)
+        tag, at = varint(raw, at)
         if tag & 7:  # nothing but numbers stands before what we look for
             break
-        fields[tag >> 3], at = _varint(raw, at)
+        fields[tag >> 3], at = varint(raw, at)
     return fields.get(_BATCH_SIZE_FIELD, 1)
-
-
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = raw[at]
-        at += 1
-        value |= (byte & 127) << shift
-        shift += 7
-        if byte < 128:
-            return value, at
 
 
 def _stats(split: Split, options: Options) -> dict[str, Any] | None:

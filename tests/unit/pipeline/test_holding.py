@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.pipeline.holding import STRIDE, Run, held, rows
+from kodoctl.pipeline.holding import STRIDE, held, rows
 from kodoctl.pipeline.source.ranges import Piece
 from kodoctl.pulsar.messages import Cursor
+from kodoctl.pulsar.unread import Run
 
 _PLACES = st.tuples(st.integers(0, 4), st.integers(0, 12))
 
