@@ -302,6 +302,9 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K621": Code("cannot read instance", "Remove what the detail names; what is lost with it stands there too."),
         "K622": Code("not a role", "One line of printable characters."),
         "K623": Code("data of an unknown instance", "Remove the volume or folder it names, or choose another --name."),
+        "K624": Code("no cluster on Docker", "Leave --engine out, or say --engine java."),
+        "K625": Code("no such node", "Name one of those that `kodoctl dev status` shows."),
+        "K626": Code("not possible now", "`kodoctl dev status` shows what the node is doing."),
     },
     "The consumer and the producer": {
         "K701": Code("one topology file needed", "Name one file, not a folder of several."),

@@ -8,7 +8,8 @@ import itertools
 import os
 import secrets
 import signal
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import platformdirs
@@ -19,21 +20,27 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 from kodoctl.dev import jars, shared, versions
-from kodoctl.dev.instance import EngineName
+from kodoctl.dev.instance import STANDALONE, EngineName
 from kodoctl.dev.progress import quiet
 from kodoctl.dev.settle import Asked
 from kodoctl.errors import KodoctlError
 from tests.databases import database_url, own_postgres, postgres, postgres_url
-from tests.ports import unusual_ports
+from tests.ports import cluster_ports, unusual_ports
 
 __all__ = ["broker", "database_url", "namespace", "own_postgres", "postgres", "postgres_url", "tenant"]
 
-_CACHE = platformdirs.user_cache_path("kodoctl")
-_RUN = "KODOCTL_TEST_RUN"
-_VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
-PULSAR = tuple(map(int, _VERSION.split(".")[:2]))
+CACHE = platformdirs.user_cache_path("kodoctl")
+RUN = "KODOCTL_TEST_RUN"
+VERSION = os.environ.get("KODOCTL_TEST_PULSAR", "4.2")
+PULSAR = tuple(map(int, VERSION.split(".")[:2]))
 """The line of Pulsar under test."""
+CLUSTER = os.environ.get("KODOCTL_TEST_CLUSTER") == "1"
+"""Whether the broker is one of a cluster of three."""
+CLUSTER_NAME = "three-node"
+"""As long as `standalone`, so that lines fold where they were recorded."""
 _numbers = itertools.count(1)
+_entrances: list[tuple[Broker, Iterator[tuple[str, str]]]] = []
+"""The broker of this process, once a test asked for it, and the addresses of one test after the other."""
 _MANY = 200
 """Descriptors of this process: a session of Spark and a few clients have fewer."""
 if (
@@ -45,12 +52,19 @@ settings.register_profile("kodoctl", deadline=None, suppress_health_check=[Healt
 settings.load_profile("kodoctl")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Broker:
-    """Addresses of a running broker without authentication."""
+    """Addresses of a running broker without authentication. Of a cluster: of the broker that this test enters through; the next
+    test takes the next one.
+    """
 
     admin_url: str
     broker_url: str
+    cluster: str = field(default=STANDALONE, kw_only=True)
+
+    def tenant(self, name: str, *admins: str) -> None:
+        """Makes a Pulsar tenant."""
+        assert self.admin("PUT", f"tenants/{name}", {"allowedClusters": [self.cluster], "adminRoles": [*admins]}).ok
 
     def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
         """A plain call of the admin API, as somebody without kodoctl would make it."""
@@ -66,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if given is not None and _is_spare(given["workerid"], given["workercount"]):
         os.nice(19)
     if not _given() and given is None:
-        os.environ[_RUN] = str(shared.open_run(_CACHE / "test-runs", os.environ))
+        os.environ[RUN] = str(shared.open_run(CACHE / "test-runs", os.environ))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # being asked to end must end the broker too
 
 
@@ -78,6 +92,8 @@ def pytest_runtest_setup() -> None:
     if _descriptors() > _MANY:
         gc.collect()
         assert _descriptors() <= _MANY, "a test before this one left too much open"
+    for broker, addresses in _entrances:
+        broker.admin_url, broker.broker_url = next(addresses)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -85,19 +101,24 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     needed = any("broker" in getattr(item, "fixturenames", ()) for item in session.items)
     if needed and not _given() and not session.config.option.collectonly:
         with contextlib.suppress(KodoctlError):  # the fixture meets it again, and says so
-            jars.ensure(_CACHE, versions.exact(_VERSION), os.environ, quiet)
+            jars.ensure(CACHE, versions.exact(VERSION), os.environ, quiet)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Ends the run's broker, also when the run was interrupted."""
-    if not hasattr(config, "workerinput") and (run := os.environ.pop(_RUN, None)):
+    if not hasattr(config, "workerinput") and (run := os.environ.pop(RUN, None)):
         shared.close_run(Path(run), os.environ)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
-    """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte."""
+    """`--dist loadfile`, and everything with Spark in one worker: a session is ten seconds and half a gigabyte. So are the
+    tests that end nodes of a cluster, for it is one cluster.
+    """
     return _Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+_WHOLE = ("tests/spark", "tests/clusters")
 
 
 class _Scheduling(LoadFileScheduling):
@@ -106,7 +127,8 @@ class _Scheduling(LoadFileScheduling):
     """
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+        whole = next((folder for folder in _WHOLE if nodeid.startswith(f"{folder}/")), None)
+        return whole or super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         if _is_spare(node.gateway.id, self.numnodes):
@@ -133,24 +155,30 @@ def _given() -> bool:
 def broker() -> Broker:
     """The broker of KODOCTL_TEST_ADMIN_URL and KODOCTL_TEST_BROKER_URL, else one started for this run and shared by it.
 
-    KODOCTL_TEST_PULSAR chooses its version: 4.2 (the default) or 4.0.
+    KODOCTL_TEST_PULSAR chooses its version: 4.2 (the default) or 4.0. KODOCTL_TEST_CLUSTER=1: a cluster of three brokers.
     """
     if _given():
         return Broker(os.environ["KODOCTL_TEST_ADMIN_URL"], os.environ["KODOCTL_TEST_BROKER_URL"])
-    run = Path(os.environ[_RUN])
-    asked = Asked(f"run-{run.name}", _VERSION, engine=EngineName.JAVA, preferred=unusual_ports())
+    run = Path(os.environ[RUN])
+    asked = Asked(f"run-{run.name}", VERSION, engine=EngineName.JAVA, preferred=unusual_ports())
+    if CLUSTER:
+        nodes = {"brokers": 3, "bookies": 3, "preferred": cluster_ports()}
+        asked = Asked(CLUSTER_NAME, VERSION, engine=EngineName.JAVA, **nodes)
     try:
-        addresses = shared.join(run, _CACHE, os.environ, asked)
+        addresses = shared.join(run, CACHE, os.environ, asked)
     except KodoctlError as problem:
         pytest.fail(f"no broker for the tests\n{problem}", pytrace=False)
-    return Broker(addresses.admin_url, addresses.broker_url)
+    entrances = itertools.cycle(zip(addresses.admin_urls, addresses.broker_urls, strict=True))
+    found = Broker(*next(entrances), cluster=addresses.cluster)
+    _entrances.append((found, entrances))
+    return found
 
 
 @pytest.fixture
 def tenant(broker: Broker) -> str:
     """A fresh Pulsar tenant."""
     name = f"t{next(_numbers)}-{secrets.token_hex(3)}"
-    assert broker.admin("PUT", f"tenants/{name}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    broker.tenant(name)
     return name
 
 

@@ -1,10 +1,11 @@
-"""`kodoctl dev`: a real single-node Pulsar for laptops, CI and tests."""
+"""`kodoctl dev`: a real Pulsar for laptops, CI, tests and drills: one process, or a cluster of brokers and bookies."""
 
 from __future__ import annotations
 
 import json
 import os
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,12 +23,13 @@ HOME_VARIABLE = "KODOCTL_DEV_HOME"
 
 app = typer.Typer(
     name="dev",
-    help="A real single-node Pulsar on this machine: Docker when a daemon answers, else Java and Maven.",
+    help="A real Pulsar on this machine: one process (Docker when a daemon answers, else Java and Maven), or a cluster.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 
 Name = Annotated[str, typer.Option("--name", help="Which instance; several can run side by side.")]
+NodeName = Annotated[str, typer.Argument(help="A node, as `kodoctl dev status` names it: broker-1, for example.")]
 AnyName = Annotated[str | None, typer.Option("--name", help="One instance only.", show_default="all")]
 
 
@@ -72,13 +74,20 @@ def up(
     bookie_port: Annotated[
         int | None, typer.Option("--bookie-port", help="Storage port, part of the data; 3181 or the next free one.")
     ] = None,
+    brokers: Annotated[
+        int | None, typer.Option("--brokers", min=1, max=9, help="A cluster with this many brokers; needs Java.")
+    ] = None,
+    bookies: Annotated[
+        int | None, typer.Option("--bookies", min=1, max=9, help="Its bookies; 3 where only --brokers is said.")
+    ] = None,
     use: Annotated[bool, typer.Option("--use", help="Make its context the current one.")] = False,
     timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds until it must be ready.")] = 120,
     output: Output = Format.TEXT,
 ) -> None:
-    """Start a broker, or say how to connect to the one that runs.
+    """Start a broker or a cluster, or say how to connect to the one that runs.
 
-    Data is kept from the last time, and so are ports, version, engine and authentication unless named.
+    Data is kept from the last time, and so are ports, version, engine and authentication unless named. Of a cluster that runs,
+    nodes that do not are started.
     """
     from kodoctl.cli.dev_progress import shown
     from kodoctl.cli.dev_views import started
@@ -94,7 +103,7 @@ def up(
     contexts.check_usable(config, name)
     read_contexts(os.environ, Path.cwd())  # a fault in them is better met before the broker starts
     chosen = None if engine is AskedEngine.AUTO else EngineName(engine.value)
-    asked = Asked(name, version, auth, chosen, AskedPorts(admin_port, broker_port, bookie_port))
+    asked = Asked(name, version, auth, chosen, AskedPorts(admin_port, broker_port, bookie_port), brokers, bookies)
     with shown() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
     with told(config), lock(places, ".contexts", progress):
@@ -146,7 +155,16 @@ def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
     places = homes()
     found = service.status(places, os.environ, name)
     documents = [
-        {**_connection(one.instance, places), "state": one.state.value, "problem": one.problem} for one in found
+        {
+            **_connection(one.instance, places),
+            "state": one.state.value,
+            "problem": one.problem,
+            "nodes": [
+                {"name": part.node.name, "state": part.state.value, "pid": part.pid, "port": part.node.port}
+                for part in one.nodes
+            ],
+        }
+        for one in found
     ]
     if output is Format.JSON:
         say(json.dumps({"format_version": FORMAT_VERSION, "instances": documents}, indent=2))
@@ -159,22 +177,72 @@ def status(name: AnyName = None, output: Output = Format.TEXT) -> None:
 @app.command("logs")
 @reading
 def logs(
+    node: Annotated[str | None, typer.Argument(help="Of a cluster: zookeeper, bookie-1, broker-1 and so on.")] = None,
     name: Name = "dev",
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
 ) -> None:
-    """Show the end of a broker's log."""
-    from kodoctl.dev import service
+    """Show the end of a log: a broker's, or a node's of a cluster (without a name: the first broker's)."""
+    from kodoctl.dev import drills, service
     from kodoctl.dev.problems import told
 
     places = homes()
-    instance = service.known(places, name)
-    engine = service.engine_of(instance.engine, places, os.environ)
+    if node is None:
+        instance = service.known(places, name)
+        engine = service.engine_of(instance, places, os.environ)
+        last, more = partial(engine.last_lines, instance, lines), partial(engine.follow, instance)
+    else:
+        cluster, instance, found = drills.find(places, os.environ, name, node)
+        last, more = partial(cluster.node_lines, instance, found, lines), partial(cluster.follow_node, instance, found)
     with told(places.folder(name).logs):
-        for line in engine.last_lines(instance, lines):
+        for line in last():
             say(line)
-        for line in engine.follow(instance) if follow else ():
+        for line in more() if follow else ():
             say(line)
+
+
+@app.command("kill")
+@command
+def kill(node: NodeName, name: Name = "dev") -> None:
+    """End a node of a cluster at once, as a crash does (SIGKILL)."""
+    _do(name, node, "kill")
+
+
+@app.command("pause")
+@command
+def pause(node: NodeName, name: Name = "dev") -> None:
+    """Stop a node as it is (SIGSTOP): its connections stay open, and nothing answers."""
+    _do(name, node, "pause")
+
+
+@app.command("resume")
+@command
+def resume(node: NodeName, name: Name = "dev") -> None:
+    """Let a node that was paused go on (SIGCONT)."""
+    _do(name, node, "resume")
+
+
+@app.command("stop")
+@command
+def stop(node: NodeName, name: Name = "dev") -> None:
+    """End a node in order: a broker hands over its topics first. For the whole instance: `kodoctl dev down`."""
+    _do(name, node, "stop")
+
+
+@app.command("start")
+@command
+def start_node(node: NodeName, name: Name = "dev") -> None:
+    """Start a node again on its data, and wait until it is ready."""
+    _do(name, node, "start")
+
+
+def _do(name: str, node: str, action: str) -> None:
+    from kodoctl.cli.dev_progress import shown
+    from kodoctl.dev.drills import Action, carry_out
+
+    with shown() as progress:
+        state = carry_out(homes(), os.environ, name, node, Action(action), progress)
+    say(f"{node} of `{name}` is {state}.")
 
 
 @app.command("token")

@@ -38,13 +38,35 @@ def listed(documents: Sequence[Mapping[str, Any]]) -> str:
             one["state"],
             one["version"],
             one["auth"],
-            one["admin_url"],
-            one["broker_url"],
+            *_addresses(one),
         )
         for one in documents
     ]
     notes = [note for one in documents if (note := _note(one))]
-    return "\n".join([*_table([_TITLES, *rows]), *notes])
+    return "\n".join([*_table([_TITLES, *rows]), *_node_lines(documents), *notes])
+
+
+def _node_lines(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Nodes of clusters, one a line, below the instances."""
+    lines: list[str] = []
+    for one in documents:
+        rows = [
+            (f"  {node['name']}", node["state"], str(node["port"]), f"pid {node['pid']}" if node["pid"] else "")
+            for node in one.get("nodes", ())
+        ]
+        if rows:
+            lines += [f"Nodes of {one['name']}:", *_table(rows)]
+    return lines
+
+
+def _addresses(one: Mapping[str, Any]) -> tuple[str, str]:
+    """Of a cluster the first of each kind, and how many more there are: six addresses fit no screen."""
+    return _first(one["admin_url"]), _first(one["broker_url"])
+
+
+def _first(urls: str) -> str:
+    first, *more = urls.split(",")
+    return f"{first} (+{len(more)})" if more else first
 
 
 def _note(one: Mapping[str, Any]) -> str | None:
@@ -52,6 +74,10 @@ def _note(one: Mapping[str, Any]) -> str | None:
     match one["state"]:
         case "died":
             return f"`{name}` was killed or crashed; why: {typed('logs', name)}, again: {typed('up', name)}."
+        case "not ready" if away := [
+            f"{n['name']} ({n['state']})" for n in one.get("nodes", ()) if n["state"] != "running"
+        ]:
+            return f"`{name}` runs without {', '.join(away)}; to start what is missing: {typed('up', name)}."
         case "not ready":
             return f"`{name}` runs, but cannot be used ({one['problem']}); see {typed('logs', name)}."
         case "unknown":

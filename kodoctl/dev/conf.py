@@ -1,4 +1,6 @@
-"""Configuration of a broker: the part all have in common from the package, and what is particular to an instance."""
+"""Configuration of a broker, a bookie and ZooKeeper: the part all have in common from the package, and what is particular to
+an instance or a node.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,15 @@ from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
-from kodoctl.dev.ports import HOST, Ports
+from kodoctl.dev.ports import HOST, ClusterPorts, Ports
 from kodoctl.dev.tokens import ADMIN, SUPERUSERS
 
 MARK: Final = "narExtractionDirectory"
 _PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProviderToken"
 _LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
 _PLUGIN: Final = "org.apache.pulsar.client.impl.auth.AuthenticationToken"
+_COPIES: Final = 3
+_CONFIRMED: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +45,86 @@ def render(ports: Ports, mark: str, *, bind: str = HOST, tokens: TokenPlaces | N
 
     `mark` goes where archives would be unpacked, and tells this broker from any other that might answer on its port.
     """
-    settings = {**_common(), **_addresses(ports, bind), MARK: mark, **(_authentication(tokens) if tokens else {})}
-    return "".join(f"{key}={value}\n" for key, value in settings.items())
+    return _text(
+        _packaged("broker.conf", "bookie.conf", "standalone.conf"),
+        _listener(ports.admin, ports.broker, bind),
+        {"listeningInterface": _LOOPBACK} if bind == HOST else {},
+        {MARK: mark},
+        _authentication(tokens) if tokens else {},
+    )
 
 
-def _common() -> dict[str, str]:
+def broker(cluster: str, ports: ClusterPorts, number: int, mark: str, tokens: TokenPlaces | None = None) -> str:
+    """Configuration of a cluster's broker; `number` counts from 1. Messages have three copies, two of them confirmed, where
+    there are bookies enough.
+    """
+    bookies = len(ports.bookies)
+    admin, binary = ports.brokers[number - 1]
+    return _text(
+        _packaged("broker.conf", "cluster-broker.conf"),
+        {
+            "clusterName": cluster,
+            "metadataStoreUrl": metadata_url(ports),
+            "configurationMetadataStoreUrl": metadata_url(ports),
+            "managedLedgerDefaultEnsembleSize": str(min(_COPIES, bookies)),
+            "managedLedgerDefaultWriteQuorum": str(min(_COPIES, bookies)),
+            "managedLedgerDefaultAckQuorum": str(min(_CONFIRMED, bookies)),
+        },
+        _listener(admin, binary, HOST),
+        {MARK: mark},
+        _authentication(tokens) if tokens else {},
+    )
+
+
+def bookie(ports: ClusterPorts, number: int) -> str:
+    """Configuration of a cluster's bookie; `number` counts from 1. Its identity is its port. Folders are relative to the
+    node's own, where it runs.
+    """
+    return _text(
+        _packaged("bookie.conf", "cluster-bookie.conf"),
+        {
+            "bookiePort": str(ports.bookies[number - 1]),
+            "advertisedAddress": HOST,
+            "listeningInterface": _LOOPBACK,
+            "journalDirectories": "data/journal",
+            "ledgerDirectories": "data/ledgers",
+            "indexDirectories": "data/ledgers",
+            "metadataServiceUri": f"metadata-store:{metadata_url(ports)}",  # without /ledgers: Pulsar's driver adds it
+        },
+    )
+
+
+def zookeeper(ports: ClusterPorts) -> str:
+    """Configuration of ZooKeeper."""
+    return _text(
+        _packaged("zookeeper.conf"),
+        {"dataDir": "data", "clientPort": str(ports.zookeeper), "clientPortAddress": HOST},
+    )
+
+
+def metadata_url(ports: ClusterPorts) -> str:
+    """Where the nodes of a cluster find its metadata."""
+    return f"zk:{HOST}:{ports.zookeeper}"
+
+
+def _text(*settings: Mapping[str, str]) -> str:
     """One entry for each key: a key said twice would become a list."""
-    lines = [line.strip() for line in packaged("standalone.conf").splitlines()]
+    merged = {key: value for part in settings for key, value in part.items()}
+    return "".join(f"{key}={value}\n" for key, value in merged.items())
+
+
+def _packaged(*names: str) -> dict[str, str]:
+    lines = [line.strip() for name in names for line in packaged(name).splitlines()]
     pairs = [line.split("=", 1) for line in lines if line and not line.startswith("#")]
     return {key: value for key, value in pairs}  # noqa: C416 - dict() of lists is not typed
 
 
-def _addresses(ports: Ports, bind: str) -> Mapping[str, str]:
+def _listener(admin: int, broker: int, bind: str) -> Mapping[str, str]:
     return {
         "advertisedAddress": HOST,
         "bindAddress": bind,
-        "webServicePort": str(ports.admin),
-        "brokerServicePort": str(ports.broker),
-        **({"listeningInterface": _LOOPBACK} if bind == HOST else {}),
+        "webServicePort": str(admin),
+        "brokerServicePort": str(broker),
     }
 
 

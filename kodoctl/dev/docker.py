@@ -123,19 +123,26 @@ class DockerEngine:
         """What is mounted. The container has another user: readable for all, in a folder only its owner can enter."""
         folder = self.homes.folder(instance.name)
         make_private(folder.conf)
-        content = conf.render(instance.ports, self.mark(instance), bind=_EVERYWHERE, tokens=_token_places(instance))
+        content = conf.render(instance.ports, *self.marks(instance), bind=_EVERYWHERE, tokens=_token_places(instance))
         write_private(folder.conf / _SETTINGS, content.encode(), 0o644)
         if instance.auth is Auth.TOKEN:
             write_private(folder.conf / _KEY, folder.key.read_bytes(), 0o644)
             write_private(folder.conf / _OWN_TOKEN, token_file(folder, ADMIN).read_bytes(), 0o644)
 
-    def mark(self, instance: Instance) -> str:
+    def marks(self, instance: Instance) -> tuple[str, ...]:
         """A folder inside the container."""
-        return f"/tmp/{container(instance.name)}"  # noqa: S108
+        return (f"/tmp/{container(instance.name)}",)  # noqa: S108
 
     def alive(self, instance: Instance) -> bool:
         """As Docker says."""
         return self._running(instance) == "true"
+
+    def intact(self, instance: Instance) -> bool:
+        """It is one container."""
+        return self.alive(instance)
+
+    def revive(self, instance: Instance, tell: Tell) -> None:
+        """Nothing of a single container that runs can be missing."""
 
     def died(self, instance: Instance) -> bool:
         """A stop on purpose removes the container."""

@@ -24,20 +24,28 @@ class Engine(Protocol):
         """Finds or fetches everything needed; the start itself is what comes back."""
         ...
 
-    def mark(self, instance: Instance) -> str:
-        """The folder for archives that the broker is configured with: no other broker has the same."""
+    def marks(self, instance: Instance) -> tuple[str, ...]:
+        """The folder for archives that each broker is configured with: no other broker has the same."""
         ...
 
     def alive(self, instance: Instance) -> bool:
-        """Whether its broker runs, ready or not."""
+        """Whether it runs, or any node of it, ready or not."""
+        ...
+
+    def intact(self, instance: Instance) -> bool:
+        """Whether everything of it runs."""
+        ...
+
+    def revive(self, instance: Instance, tell: Tell) -> None:
+        """Starts nodes of a cluster that do not run, and lets those go on that are paused."""
         ...
 
     def died(self, instance: Instance) -> bool:
-        """Whether its broker ended without being asked to."""
+        """Whether it ended without being asked to."""
         ...
 
     def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
-        """Ends its broker, by force after `patience` seconds. Nothing happens when it does not run."""
+        """Ends it, by force after `patience` seconds. Nothing happens when it does not run."""
         ...
 
     def last_lines(self, instance: Instance, count: int) -> list[str]:

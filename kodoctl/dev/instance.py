@@ -3,6 +3,7 @@
 HOME/NAME/instance.json   settings, and the process that runs     HOME/NAME/data/     what Pulsar keeps
 HOME/NAME/conf/           configuration, written at each start    HOME/NAME/logs/     broker.log, console.log
 HOME/NAME/tokens/         one file for each role (with tokens)    HOME/.locks/        one file for each lock
+HOME/NAME/nodes/NODE/     of a cluster: conf, data, logs and process of each node
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TextIO
 
-from kodoctl.dev.ports import HOST, Ports
+from kodoctl.dev.ports import HOST, ClusterPorts, Ports
 from kodoctl.dev.problems import failure
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Step, Tell
 from kodoctl.errors import UsageError, error
 
 FORMAT_VERSION: Final = 1
+STANDALONE: Final = "standalone"
+"""What every standalone calls its cluster."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
@@ -98,10 +101,16 @@ class Folder:
         """One file for each role."""
         return self.path / "tokens"
 
+    def node(self, name: str) -> Folder:
+        """The folder of a cluster's node, laid out as an instance's."""
+        return Folder(self.path / "nodes" / name)
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Settings of one instance. `ready_once` False: it never came up, so its data holds nothing of anybody's."""
+    """Settings of one instance. `ready_once` False: it never came up, so its data holds nothing of anybody's. `cluster`: ports
+    of a cluster's nodes, the first broker's and bookie's being `ports`; None: a standalone.
+    """
 
     name: str
     version: str
@@ -110,16 +119,39 @@ class Instance:
     ports: Ports
     ready_once: bool = False
     process: Process | None = None
+    cluster: ClusterPorts | None = None
+
+    @property
+    def cluster_name(self) -> str:
+        """As the brokers call their cluster."""
+        return self.name if self.cluster else STANDALONE
+
+    @property
+    def admin_urls(self) -> tuple[str, ...]:
+        """Address of each broker's admin API."""
+        return tuple(f"http://{HOST}:{admin}" for admin, _ in self._brokers())
+
+    @property
+    def broker_urls(self) -> tuple[str, ...]:
+        """Address of each broker for clients."""
+        return tuple(f"pulsar://{HOST}:{binary}" for _, binary in self._brokers())
 
     @property
     def admin_url(self) -> str:
-        """Address of the admin API."""
-        return f"http://{HOST}:{self.ports.admin}"
+        """Addresses of the admin API, with commas between them."""
+        return ",".join(self.admin_urls)
 
     @property
     def broker_url(self) -> str:
-        """Address for clients."""
-        return f"pulsar://{HOST}:{self.ports.broker}"
+        """Addresses for clients, as one URL."""
+        return "pulsar://" + ",".join(f"{HOST}:{binary}" for _, binary in self._brokers())
+
+    def _brokers(self) -> tuple[tuple[int, int], ...]:
+        return self.cluster.brokers if self.cluster else ((self.ports.admin, self.ports.broker),)
+
+    def all_ports(self) -> tuple[int, ...]:
+        """Every port that it listens on."""
+        return self.cluster.all() if self.cluster else self.ports.all()
 
 
 def read(folder: Folder) -> Instance | None:
@@ -148,7 +180,15 @@ def _parse(content: Any) -> Instance:
         ports=Ports(**content["ports"]),
         ready_once=content["ready_once"],
         process=Process(**content["process"]) if content["process"] else None,
+        cluster=_parse_cluster(content.get("cluster")),
     )
+
+
+def _parse_cluster(content: Any) -> ClusterPorts | None:
+    if content is None:
+        return None
+    brokers = tuple((int(admin), int(binary)) for admin, binary in content["brokers"])
+    return ClusterPorts(int(content["zookeeper"]), tuple(map(int, content["bookies"])), brokers)
 
 
 def write(folder: Folder, instance: Instance) -> Instance:

@@ -30,6 +30,19 @@ _METADATA: Final = "org.apache.pulsar.metadata.bookkeeper"
 
 
 @dataclass(frozen=True, slots=True)
+class Memory:
+    """What a JVM may use, in MB: heap at the start and at most, and direct memory."""
+
+    initial: int
+    heap: int
+    direct: int
+
+
+STANDALONE: Final = Memory(256, HEAP_MB, DIRECT_MB)
+"""Carries 100 MB of traffic (half of it does not) at about 330 MB resident."""
+
+
+@dataclass(frozen=True, slots=True)
 class Java:
     """A `java` that was asked for its version; `feature` is 17 for 17.0.15."""
 
@@ -91,20 +104,19 @@ def parse_version(told: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def options(feature: int, scratch: Path) -> list[str]:
-    """What the JVM is told, but for class path and program; `scratch` takes its temporary files.
+def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str = "") -> list[str]:
+    """What the JVM is told, but for class path and program; `scratch` takes its temporary files, `log` is the file of its
+    log where it is not the standalone's.
 
-    Other paths are relative to the instance's folder, where it runs.
-
-    512 MB each of heap and direct memory carry 100 MB of traffic (256 MB do not) at about 330 MB resident. Only the
-    first compiler: ready in 8 s instead of 11 s on 2 cores, the same work for two thirds of the processor time.
+    Other paths are relative to the folder of the instance or node, where it runs. Only the first compiler: ready in 8 s instead
+    of 11 s on 2 cores, the same work for two thirds of the processor time.
     """
     opened = [part for package in _OPENED for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if feature >= 23 else []  # older ones refuse to start with it
     return [
-        "-Xms256m",
-        f"-Xmx{HEAP_MB}m",
-        f"-XX:MaxDirectMemorySize={DIRECT_MB}m",
+        f"-Xms{memory.initial}m",
+        f"-Xmx{memory.heap}m",
+        f"-XX:MaxDirectMemorySize={memory.direct}m",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:+ExitOnOutOfMemoryError",
@@ -116,6 +128,7 @@ def options(feature: int, scratch: Path) -> list[str]:
         *unsafe,
         "-Dlog4j2.is.webapp=false",
         "-Dlog4j.configurationFile=conf/log4j2.xml",
+        *([f"-Dkodoctl.log={log}"] if log else []),
         "-Djava.util.logging.config.file=conf/logging.properties",
         "-Djute.maxbuffer=10485760",
         f"-Dbookkeeper.metadata.bookie.drivers={_METADATA}.PulsarMetadataBookieDriver",
@@ -123,12 +136,19 @@ def options(feature: int, scratch: Path) -> list[str]:
     ]
 
 
+def class_path(jars: Sequence[Path]) -> str:
+    """Folder and jars as `-cp` takes them; Java looks for conf/jndi.properties in the folder."""
+    return ":".join(("conf", *map(str, jars)))
+
+
 def arguments(feature: int, jars: Sequence[Path], *, scratch: Path, bookie_port: int) -> list[str]:
-    """Everything behind `java`, for an argument file: the class path alone is longer than some systems allow."""
+    """Everything behind `java` for a standalone, for an argument file: the class path alone is longer than some systems
+    allow.
+    """
     return [
         *options(feature, scratch),
         "-cp",
-        ":".join(("conf", *map(str, jars))),  # Java looks for conf/jndi.properties there
+        class_path(jars),
         MAIN_CLASS,
         *("--config", "conf/standalone.conf"),
         "--no-functions-worker",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kodoctl.dev import conf, jars, java, logs, process, versions
+from kodoctl.dev import conf, jars, java, logs, node_files, process, versions
 from kodoctl.dev.conf import TokenPlaces
 from kodoctl.dev.engine import PATIENCE, Launch
-from kodoctl.dev.instance import Auth, Folder, Homes, Instance, make_private, write_private
+from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.problems import failure, too_little_room
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell
@@ -20,10 +20,6 @@ from kodoctl.dev.tokens import ADMIN, token_file
 
 _ROOM: Final = 200_000_000
 """Bytes free below which a broker only starts to fail: it sets aside 16 MB at a time, and keeps a journal."""
-_JAVA_LOGGING: Final = "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n"
-"""For the few libraries with a log of their own: their warnings on the console hide what matters."""
-_DNS: Final = "com.sun.jndi.dns.timeout.initial=1\ncom.sun.jndi.dns.timeout.retries=1\n"
-"""The storage asks a name server for the name of 127.0.0.1, and needs none: half a minute where no server answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +38,30 @@ class JavaEngine:
         classpath = jars.ensure(self.homes.jars, instance.version, self.environ, tell)
 
         def launch() -> Process | None:
-            places = _token_places(folder) if instance.auth is Auth.TOKEN else None
-            settings = conf.render(instance.ports, self.mark(instance), tokens=places)
-            self._write(folder, settings, _arguments(found, classpath, instance, folder))
+            places = token_places(folder, folder) if instance.auth is Auth.TOKEN else None
+            settings = conf.render(instance.ports, str(folder.scratch), tokens=places)
+            arguments = _arguments(found, classpath, instance, folder)
+            node_files.write(folder, {"standalone.conf": settings, "java.args": arguments}, log_file(folder).name)
             command = [str(found.program), f"-Dkodoctl.dev={instance.name}", "@conf/java.args"]
             console = folder.logs / "console.log"
             return process.start_detached(command, folder=folder.path, output=console, environ=self.environ)
 
         return launch
 
-    @staticmethod
-    def _write(folder: Folder, settings: str, arguments: str) -> None:
-        """Configuration anew, an empty scratch folder, and logs that begin with this start."""
-        shutil.rmtree(folder.scratch, ignore_errors=True)
-        for place in (folder.conf, folder.logs, folder.data, folder.scratch):
-            make_private(place)
-        write_private(folder.conf / "standalone.conf", settings)
-        write_private(folder.conf / "log4j2.xml", conf.packaged("log4j2.xml"))
-        write_private(folder.conf / "logging.properties", _JAVA_LOGGING)
-        write_private(folder.conf / "jndi.properties", _DNS)
-        write_private(folder.conf / "java.args", arguments)
-        with suppress(FileNotFoundError):
-            (folder.logs / "broker.log").rename(folder.logs / "broker.log.before")
-        write_private(folder.logs / "console.log", "")
-
-    def mark(self, instance: Instance) -> str:
+    def marks(self, instance: Instance) -> tuple[str, ...]:
         """Its own scratch folder."""
-        return str(self.homes.folder(instance.name).scratch)
+        return (str(self.homes.folder(instance.name).scratch),)
 
     def alive(self, instance: Instance) -> bool:
         """By pid and start time together."""
         return instance.process is not None and process.alive(instance.process)
+
+    def intact(self, instance: Instance) -> bool:
+        """It is one process."""
+        return self.alive(instance)
+
+    def revive(self, instance: Instance, tell: Tell) -> None:
+        """Nothing of a single process that runs can be missing."""
 
     def died(self, instance: Instance) -> bool:
         """A stop on purpose forgets the process."""
@@ -111,9 +100,9 @@ def log_file(folder: Folder) -> Path:
     return folder.logs / "broker.log"
 
 
-def _token_places(folder: Folder) -> TokenPlaces:
-    """The key by a path from where the broker runs, for spaces in it would not be understood; the token by a URL."""
-    return TokenPlaces(folder.key.name, token_file(folder, ADMIN).as_uri())
+def token_places(folder: Folder, node: Folder) -> TokenPlaces:
+    """The key by a path from where the broker runs (`node`), for spaces in it would not be understood; the token by a URL."""
+    return TokenPlaces(os.path.relpath(folder.key, node.path), token_file(folder, ADMIN).as_uri())
 
 
 def _arguments(found: java.Java, classpath: list[Path], instance: Instance, folder: Folder) -> str:

@@ -47,6 +47,19 @@ class Ports:
 
 
 @dataclass(frozen=True, slots=True)
+class ClusterPorts:
+    """Where the nodes of a cluster listen, on 127.0.0.1 only: ZooKeeper, each bookie, each broker (admin, binary)."""
+
+    zookeeper: int
+    bookies: tuple[int, ...]
+    brokers: tuple[tuple[int, int], ...]
+
+    def all(self) -> tuple[int, ...]:
+        """Each of them."""
+        return (self.zookeeper, *self.bookies, *(port for pair in self.brokers for port in pair))
+
+
+@dataclass(frozen=True, slots=True)
 class AskedPorts:
     """Ports named on the command line; None: kodoctl chooses."""
 
@@ -90,6 +103,42 @@ def choose(asked: AskedPorts, preferred: Ports, claims: Claims, free: IsFree) ->
             advice = f"name another with --{role}-port, or leave the option out: a free one is chosen then"
             raise _taken(role, wanted, claims, advice)
     return Ports(**chosen)
+
+
+def choose_cluster(first: Ports, brokers: int, bookies: int, claims: Claims, free: IsFree) -> ClusterPorts:
+    """Ports of a new cluster: `first` for its first broker and bookie, for every other node the next free one.
+
+    Raises KodoctlError (K604) when no port is left.
+    """
+    used = {*first.all(), *claims}
+
+    def after(port: int) -> int:
+        found = _next_free(port + 1, used, free)
+        used.add(found)
+        return found
+
+    storage, pairs = [first.bookie], [(first.admin, first.broker)]
+    while len(storage) < bookies:
+        storage.append(after(storage[-1]))
+    while len(pairs) < brokers:
+        pairs.append((after(pairs[-1][0]), after(pairs[-1][1])))
+    return ClusterPorts(after(storage[-1]), tuple(storage), tuple(pairs))
+
+
+def check_cluster(name: str, known: ClusterPorts, asked: AskedPorts, claims: Claims, free: IsFree) -> None:
+    """Whether a cluster with data can have its ports again: its nodes know each other by them, so that none may change.
+
+    Raises KodoctlError: K613 when one is asked to change, K604 when one is taken.
+    """
+    first = {"admin": known.brokers[0][0], "broker": known.brokers[0][1], "bookie": known.bookies[0]}
+    moved = [role for role in _ROLES if asked.of(role) not in (None, first[role])]
+    if moved:
+        detail = f"nodes of `{name}` know each other by their ports ({moved[0]} port {first[moved[0]]}), which stay with the data"
+        raise failure("K613", "the data was made otherwise", detail)
+    for port in known.all():
+        if not free(port):
+            advice = f"`{name}` used it so far: free it, or give the data up with {typed('reset', name)}"
+            raise _taken("cluster", port, claims, advice)
 
 
 def keep(name: str, known: Ports, asked: AskedPorts, claims: Claims, free: IsFree) -> Ports:
@@ -138,7 +187,7 @@ def _moved_bookie(name: str, port: int | None) -> str:
     return f"the data of `{name}` belongs to {which} and is not found again on another"
 
 
-def _taken(role: Role, port: int, claims: Claims, advice: str) -> KodoctlError:
+def _taken(role: str, port: int, claims: Claims, advice: str) -> KodoctlError:
     holder = f"the instance `{claims[port]}`" if port in claims else "another program"
     detail = f"{role} port {port} on {HOST} is taken by {holder}; see who has it: {_who_has(port)}\n{advice}"
     return failure("K604", "port taken", detail)

@@ -40,6 +40,21 @@ def alive(process: Process) -> bool:
     return identify(process.pid) == process
 
 
+def paused(process: Process) -> bool:
+    """Whether it is stopped by SIGSTOP."""
+    return alive(process) and _state(process.pid).startswith("T")
+
+
+def send(process: Process, number: signal.Signals) -> bool:
+    """Sends a signal to this very process; whether it was there."""
+    if not alive(process):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(process.pid, number)
+        return True
+    return False
+
+
 def start_detached(command: Sequence[str], *, folder: Path, output: Path, environ: Mapping[str, str]) -> Process | None:
     """Starts a process of its own session that survives us; None when it was gone before it could be identified."""
     with output.open("ab") as sink:
@@ -60,7 +75,10 @@ def start_detached(command: Sequence[str], *, folder: Path, output: Path, enviro
 
 
 def stop(process: Process, *, patience: float) -> bool:
-    """Asks it to end, and ends it by force after `patience` seconds; whether it is gone. Touches no other process."""
+    """Asks it to end, and ends it by force after `patience` seconds; whether it is gone. Touches no other process. One that is
+    paused goes on first: it would not see the request.
+    """
+    send(process, signal.SIGCONT)
     for number, seconds in ((signal.SIGTERM, patience), (signal.SIGKILL, 10.0)):
         if not alive(process):
             return True
@@ -79,6 +97,16 @@ def wait_gone(process: Process, seconds: float) -> bool:
             return False
         time.sleep(_POLL_SECONDS)
     return True
+
+
+def _state(pid: int) -> str:
+    """As the system names it: `T` is paused; "" where there is no such process."""
+    if _BOOT_ID.exists():
+        with suppress(OSError):
+            return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        return ""
+    command = ["ps", "-o", "stat=", "-p", str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=_PLAIN).stdout.strip()  # noqa: S603
 
 
 def _started_proc(pid: int) -> str | None:

@@ -6,7 +6,7 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Final
@@ -32,12 +32,20 @@ class Target:
     mark: str
 
 
-def not_ready(target: Target, patience: float = _PATIENCE) -> str | None:
-    """None when clients can work; otherwise what is missing. Asks at most `patience` seconds a question.
+def not_ready(targets: Sequence[Target], patience: float = _PATIENCE) -> str | None:
+    """None when clients can work through each of these brokers; otherwise what is missing. Asks at most `patience` seconds a
+    question.
 
     First whether the right one answers: another broker may have been quicker to take the port. The health check
     produces and reads a message; the namespace `public/default` is made last of all.
     """
+    for target in targets:
+        if problem := _missing(target, patience):
+            return problem if len(targets) == 1 else f"{target.admin_url}: {problem}"
+    return None
+
+
+def _missing(target: Target, patience: float) -> str | None:
     questions: tuple[tuple[str, Callable[[str], bool], str], ...] = (
         ("brokers/configuration/runtime", lambda body: _has_mark(body, target.mark), "another Pulsar answers there"),
         ("brokers/health", lambda body: body.strip() == "ok", "not healthy yet"),

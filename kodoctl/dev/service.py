@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kodoctl.dev import docker, logs, ready, tokens
+from kodoctl.dev import docker, logs, nodes, ready, tokens
 from kodoctl.dev import instance as record
+from kodoctl.dev.cluster_engine import ClusterEngine
 from kodoctl.dev.engine import Engine
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.java_engine import JavaEngine
+from kodoctl.dev.nodes import Node, NodeState
 from kodoctl.dev.problems import failure, told
 from kodoctl.dev.progress import Tell, quiet
 from kodoctl.dev.words import typed
@@ -38,16 +40,28 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """An instance and its state; `problem` says what is missing when it is not ready."""
+    """An instance and its state; `problem` says what is missing when it is not ready. `nodes`: those of a cluster."""
 
     instance: Instance
     state: State
     problem: str | None = None
+    nodes: tuple[NodeStatus, ...] = ()
 
 
-def engine_of(name: EngineName, homes: Homes, environ: Mapping[str, str]) -> Engine:
-    """The engine of that name."""
-    return JavaEngine(homes, environ) if name is EngineName.JAVA else docker.DockerEngine(homes, environ)
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """A node of a cluster; `pid` None where it does not run."""
+
+    node: Node
+    state: NodeState
+    pid: int | None
+
+
+def engine_of(instance: Instance, homes: Homes, environ: Mapping[str, str]) -> Engine:
+    """The engine that runs that instance."""
+    if instance.cluster is not None:
+        return ClusterEngine(homes, environ)
+    return JavaEngine(homes, environ) if instance.engine is EngineName.JAVA else docker.DockerEngine(homes, environ)
 
 
 def known(homes: Homes, name: str) -> Instance:
@@ -61,11 +75,12 @@ def known(homes: Homes, name: str) -> Instance:
     return found
 
 
-def target(homes: Homes, engine: Engine, instance: Instance) -> ready.Target:
-    """Whom to ask whether an instance is ready."""
+def targets(homes: Homes, engine: Engine, instance: Instance) -> tuple[ready.Target, ...]:
+    """Whom to ask whether an instance is ready: each of its brokers."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
-    return ready.Target(instance.admin_url, token, engine.mark(instance))
+    pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
+    return tuple(ready.Target(url, token, mark) for url, mark in pairs)
 
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[Status]:
@@ -75,18 +90,32 @@ def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) ->
 
 
 def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> Status:
-    engine = engine_of(instance.engine, homes, environ)
+    engine = engine_of(instance, homes, environ)
     try:
         alive = engine.alive(instance)
     except KodoctlError as silence:  # nobody to ask; the others can still be told about
         return Status(instance, State.UNKNOWN, silence.diagnostics[0].detail)
+    parts = _nodes(engine, instance)
     if not alive:
-        return Status(instance, State.DIED if engine.died(instance) else State.STOPPED)
-    problem = ready.not_ready(target(homes, engine, instance), STATUS_PATIENCE)
+        return Status(instance, State.DIED if engine.died(instance) else State.STOPPED, nodes=parts)
+    if away := [f"{part.node.name} {part.state}" for part in parts if part.state is not NodeState.RUNNING]:
+        return Status(instance, State.NOT_READY, f"not running: {', '.join(away)}", parts)
+    problem = ready.not_ready(targets(homes, engine, instance), STATUS_PATIENCE)
     if problem is None:
-        return Status(instance, State.RUNNING)
+        return Status(instance, State.RUNNING, nodes=parts)
     known_cause = logs.hint(engine.last_lines(instance, _LOOK_BACK), instance.name)
-    return Status(instance, State.NOT_READY, f"{problem}; {known_cause}" if known_cause else problem)
+    return Status(instance, State.NOT_READY, f"{problem}; {known_cause}" if known_cause else problem, parts)
+
+
+def _nodes(engine: Engine, instance: Instance) -> tuple[NodeStatus, ...]:
+    if not isinstance(engine, ClusterEngine):
+        return ()
+    found = []
+    for node, state in engine.states(instance):
+        known = nodes.process_of(engine.folder(instance, node))
+        runs = state in (NodeState.RUNNING, NodeState.PAUSED)
+        found.append(NodeStatus(node, state, known.pid if known and runs else None))
+    return tuple(found)
 
 
 def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet) -> bool:
@@ -98,7 +127,7 @@ def down(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quiet
 
 
 def _stop(homes: Homes, environ: Mapping[str, str], instance: Instance) -> bool:
-    engine = engine_of(instance.engine, homes, environ)
+    engine = engine_of(instance, homes, environ)
     ran = engine.alive(instance)
     if ran or engine.died(instance):
         engine.stop(instance)
@@ -118,7 +147,7 @@ def reset(homes: Homes, environ: Mapping[str, str], name: str, tell: Tell = quie
 def remove(homes: Homes, environ: Mapping[str, str], instance: Instance) -> None:
     """Everything of a stopped instance."""
     folder = homes.folder(instance.name)
-    engine_of(instance.engine, homes, environ).wipe(instance)
+    engine_of(instance, homes, environ).wipe(instance)
     shutil.rmtree(folder.path)
 
 
@@ -129,7 +158,7 @@ def claims(homes: Homes, besides: str) -> dict[int, str]:
         with suppress(KodoctlError):
             instance = record.read(homes.folder(path.name))
             if instance and instance.name != besides:
-                found.update(dict.fromkeys(instance.ports.all(), instance.name))
+                found.update(dict.fromkeys(instance.all_ports(), instance.name))
     return found
 
 

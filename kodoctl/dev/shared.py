@@ -29,10 +29,11 @@ _OUTCOME: Final = "outcome.json"
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the shared broker answers."""
+    """Where the shared broker answers, or each broker of a shared cluster; `cluster`: its name."""
 
-    admin_url: str
-    broker_url: str
+    admin_urls: tuple[str, ...]
+    broker_urls: tuple[str, ...]
+    cluster: str
 
 
 def open_run(base: Path, environ: Mapping[str, str]) -> Path:
@@ -65,7 +66,7 @@ def join(run: Path, jars: Path, environ: Mapping[str, str], asked: Asked, tell: 
         content = json.loads(outcome.read_text(encoding="utf-8"))
     if "error" in content:
         raise KodoctlError(*(Diagnostic(Severity.ERROR, *fields) for fields in content["error"]))
-    return Addresses(**content)
+    return Addresses(tuple(content["admin_urls"]), tuple(content["broker_urls"]), content["cluster"])
 
 
 def _start(run: Path, jars: Path, environ: Mapping[str, str], asked: Asked, tell: Tell) -> dict[str, object]:
@@ -73,7 +74,8 @@ def _start(run: Path, jars: Path, environ: Mapping[str, str], asked: Asked, tell
         started = up(Homes(run / "instances", jars), environ, asked, tell)
     except KodoctlError as problem:
         return {"error": [(one.code, one.summary, one.detail) for one in problem.diagnostics]}
-    return asdict(Addresses(started.instance.admin_url, started.instance.broker_url))
+    instance = started.instance
+    return asdict(Addresses(instance.admin_urls, instance.broker_urls, instance.cluster_name))
 
 
 def close_run(run: Path, environ: Mapping[str, str]) -> None:

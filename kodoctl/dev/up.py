@@ -71,7 +71,7 @@ def up(
     with told(homes.data), record.lock(homes, asked.name, tell):
         there = record.read(job.folder)
         if there is not None:
-            engine = service.engine_of(there.engine, homes, environ)
+            engine = service.engine_of(there, homes, environ)
             if engine.alive(there):
                 return _already(job, there, engine)
             if engine.died(there) and there.ready_once:
@@ -81,8 +81,9 @@ def up(
 
 def _already(job: _Job, there: Instance, engine: Engine) -> Up:
     check_running(job.asked, there)
-    ask = partial(ready.not_ready, service.target(job.homes, engine, there))
-    problem = ready.wait(ask, alive=lambda: engine.alive(there), limit=job.limit, tell=job.tell)
+    engine.revive(there, job.tell)
+    ask = partial(ready.not_ready, service.targets(job.homes, engine, there))
+    problem = ready.wait(ask, alive=lambda: engine.intact(there), limit=job.limit, tell=job.tell)
     if problem:
         again = f"{typed('down', there.name)}, then {typed('up', there.name)}"
         detail = f"it runs, but is not ready: {problem}\nsee {typed('logs', there.name)}; to start it again: {again}"
@@ -113,7 +114,7 @@ def _start(job: _Job, there: Instance | None) -> Up:
         claims = service.claims(job.homes, job.asked.name)
         around = Surroundings(claims, ports.is_free, lambda: service.best_engine(job.environ))
         instance = record.write(job.folder, settle(job.asked, there, around))
-    engine = service.engine_of(instance.engine, job.homes, job.environ)
+    engine = service.engine_of(instance, job.homes, job.environ)
     try:
         launch = engine.prepare(instance, job.tell)
         if there is None:
@@ -141,8 +142,8 @@ def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up
     instance = record.write(job.folder, replace(instance, process=launch()))
     try:
         problem = ready.wait(
-            partial(ready.not_ready, service.target(job.homes, engine, instance)),
-            alive=lambda: engine.alive(instance) and not logs.gave_up(engine.last_lines(instance, _LAST_WORDS)),
+            partial(ready.not_ready, service.targets(job.homes, engine, instance)),
+            alive=lambda: engine.intact(instance) and not logs.gave_up(engine.last_lines(instance, _LAST_WORDS)),
             limit=job.limit,
             tell=job.tell,
         )
@@ -159,7 +160,7 @@ def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up
 def _not_up(job: _Job, engine: Engine, instance: Instance, problem: str) -> KodoctlError:
     lines = engine.last_lines(instance, _LOOK_BACK)
     gave_up = logs.gave_up(lines)
-    failed = gave_up or not engine.alive(instance)
+    failed = gave_up or not engine.intact(instance)
     engine.stop(instance, patience=_SHORT_PATIENCE if gave_up else PATIENCE)
     record.forget_process(job.folder, instance)
     advice = logs.hint(lines, instance.name)
@@ -178,4 +179,6 @@ def _not_up(job: _Job, engine: Engine, instance: Instance, problem: str) -> Kodo
 
 
 def _log(instance: Instance, folder: Folder) -> Path | None:
+    if instance.cluster is not None:
+        return folder.path / "nodes"
     return log_file(folder) if instance.engine is EngineName.JAVA else None

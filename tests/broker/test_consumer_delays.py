@@ -48,7 +48,7 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture
 def setting(shipped: Broker, tmp_path: Path) -> Setting:
     tenant = f"d{time.monotonic_ns()}"
-    assert shipped.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    shipped.tenant(tenant)
     return Setting(shipped, tenant, tmp_path)
 
 

@@ -21,8 +21,7 @@ def us(workspace: Workspace, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     try:
         found = user.starts("--name", "us")
         second = Broker(found["admin_url"], found["broker_url"])
-        body = {"allowedClusters": ["standalone"], "adminRoles": []}
-        assert second.admin("PUT", f"tenants/{workspace.tenant}", body).ok
+        second.tenant(workspace.tenant)
         places = {"eu": workspace.broker, "us": second, "far": Broker("http://127.0.0.1:9", "pulsar://127.0.0.1:9")}
         contexts = [
             f'[contexts.{name}]\nadmin_url = "{place.admin_url}"\nbroker_url = "{place.broker_url}"\n'

@@ -227,7 +227,7 @@ def test_the_index_of_a_tenant_leads_to_no_other_tenant(workspace: Workspace) ->
     well, and an apply by somebody with rights on both deleted what is there as no longer declared.
     """
     bank = f"{workspace.tenant}-bank"
-    workspace.admin("PUT", f"tenants/{bank}", {"allowedClusters": ["standalone"], "adminRoles": []})
+    workspace.broker.tenant(bank)
     theirs = workspace.write(
         f"version: 1\nname: trade\ntenant: {bank}\nnamespace: ns\ntopics: {{J: {SMALL}}}\n", "bank.yaml"
     )

@@ -111,7 +111,7 @@ class Teller:
 
 def _tell(broker: Broker, folder: Path, level: str, rows: Mapping[str, Row]) -> Story:
     tenant = f"t-{level}-{secrets.token_hex(3)}"
-    assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    broker.tenant(tenant)
     with isolated(folder):
         return Teller(Workspace(broker, folder, tenant), level, rows).tell()
 
@@ -238,15 +238,16 @@ def test_nothing_else_is_seen_than_what_was_made(level: str, request: pytest.Fix
 def test_replication_is_managed_only_where_it_is_named(broker: Broker, tmp_path: Path) -> None:
     """A broker of one cluster: one value that can be named, and then is left alone."""
     tenant = f"t-replication-{secrets.token_hex(3)}"
-    assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    broker.tenant(tenant)
     with isolated(tmp_path):
         workspace = Workspace(broker, tmp_path, tenant)
-        small = "{policies: {replication: [standalone]}, subscriptions: {s: {states: [], dead_letter: false}}}"
-        workspace.topology(f"J: {small}", "namespace_policies: {replication: [standalone]}\n")
+        here = f"{{replication: [{broker.cluster}]}}"
+        small = f"{{policies: {here}, subscriptions: {{s: {{states: [], dead_letter: false}}}}}}"
+        workspace.topology(f"J: {small}", f"namespace_policies: {here}\n")
         workspace.apply()
-        assert workspace.policy("J", "replication") == ["standalone"]
-        assert workspace.admin("GET", f"namespaces/{workspace.namespace}/replication") == ["standalone"]
+        assert workspace.policy("J", "replication") == [broker.cluster]
+        assert workspace.admin("GET", f"namespaces/{workspace.namespace}/replication") == [broker.cluster]
         workspace.assert_settled()
         workspace.topology("J: {subscriptions: {s: {states: [], dead_letter: false}}}", "namespace_policies: {}\n")
         workspace.assert_settled()
-        assert workspace.policy("J", "replication") == ["standalone"]
+        assert workspace.policy("J", "replication") == [broker.cluster]

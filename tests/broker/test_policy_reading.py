@@ -113,7 +113,7 @@ class Place:
 def place(request: pytest.FixtureRequest, broker: Broker) -> Iterator[Place]:
     """Its system topic is one topic, or, as where topics are auto-created with partitions, has three of them."""
     tenant = f"t-read-{secrets.token_hex(3)}"
-    assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    broker.tenant(tenant)
     assert broker.admin("PUT", f"namespaces/{tenant}/ns").ok
     log: tuple[str, ...] = (SYSTEM_TOPIC,)
     if request.param == "partitioned":

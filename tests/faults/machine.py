@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kodoctl.dev import conf, jars, java, process, ready, versions
 from kodoctl.dev.progress import quiet
-from tests.conftest import _CACHE, _VERSION, Broker
+from tests.conftest import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
 from tests.ports import unusual_ports
 from tests.support import eventually
@@ -32,7 +32,7 @@ class Machine:
             options = ["-t", "tmpfs", "-o", f"size={disk}", "tmpfs", str(folder / "data")]
             subprocess.run(["mount", *options], check=True)
         self._ports = unusual_ports()
-        self._version = versions.exact(_VERSION)
+        self._version = versions.exact(VERSION)
         self._command = self._prepare()
         self._process: process.Process | None = None
         self.wire = Wire(("127.0.0.1", self._ports.broker), (BIND, self._ports.broker))
@@ -42,7 +42,7 @@ class Machine:
     def _prepare(self) -> list[str]:
         folder = self.folder
         found = java.find(os.environ, versions.java_needed(self._version))
-        classpath = jars.ensure(_CACHE, self._version, os.environ, quiet)
+        classpath = jars.ensure(CACHE, self._version, os.environ, quiet)
         scratch = folder / "scratch"
         settings = conf.render(self._ports, str(scratch), bind=BIND)
         (folder / "conf/standalone.conf").write_text(settings, encoding="utf-8")

@@ -213,8 +213,7 @@ def test_a_broker_that_dies_amid_an_apply_and_comes_back(
     try:
         machine.start()
         workspace.broker = machine.broker
-        clusters = {"allowedClusters": ["standalone"], "adminRoles": []}
-        workspace.admin("PUT", f"tenants/{workspace.tenant}", clusters)
+        workspace.broker.tenant(workspace.tenant)
         workspace.topology("\n".join(f"t{number:03}: {SMALL}" for number in range(150)))
         process = workspace.process("apply", "--auto-approve")
         eventually(

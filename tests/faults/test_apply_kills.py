@@ -41,7 +41,7 @@ CHANGE = (
 @contextmanager
 def _fresh(broker: Broker, folder: Path, prepare: Callable[[Workspace], None]) -> Iterator[Workspace]:
     tenant = f"k-{secrets.token_hex(4)}"
-    assert broker.admin("PUT", f"tenants/{tenant}", {"allowedClusters": ["standalone"], "adminRoles": []}).ok
+    broker.tenant(tenant)
     place = folder / tenant
     place.mkdir()
     with isolated(place):

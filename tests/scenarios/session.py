@@ -24,7 +24,9 @@ from typing import Any
 import pytest
 
 from kodoctl.cli.main import main
+from kodoctl.dev.instance import STANDALONE
 from tests.cluster import Workspace, normalised
+from tests.conftest import CLUSTER_NAME
 from tests.scenarios.by_hand import by_hand
 
 WIDTH = 80
@@ -145,7 +147,7 @@ def _settled(text: str, tenant: str) -> str:
     text = normalised(text, tenant)
     for pattern, word in _VOLATILE:
         text = pattern.sub(word, text)
-    return text
+    return text.replace(CLUSTER_NAME, STANDALONE)
 
 
 def _in_order(lines: list[str]) -> list[str]:

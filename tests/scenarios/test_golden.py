@@ -26,7 +26,7 @@ def tenant(broker: Broker) -> str:
     letters = "ghjkmnpqrstvwxyz"  # none of a hexadecimal number
     for _ in range(50):
         name = "".join(random.choice(kind) for kind in (letters, string.digits, letters, string.digits))
-        made = broker.admin("PUT", f"tenants/{name}", {"allowedClusters": ["standalone"], "adminRoles": []})
+        made = broker.admin("PUT", f"tenants/{name}", {"allowedClusters": [broker.cluster], "adminRoles": []})
         if made.status_code != 409:
             assert made.ok, made.text
             return name

@@ -87,6 +87,22 @@ class TestViews:
             "`three` runs, but cannot be used (brokers/health: HTTP 500); see `kodoctl dev logs --name three`."
         )
 
+    def test_listed_cluster(self):
+        urls = {"admin_url": "http://127.0.0.1:1,http://127.0.0.1:2", "broker_url": "pulsar://127.0.0.1:3,127.0.0.1:4"}
+        parts = [
+            {"name": "zookeeper", "state": "running", "pid": 7, "port": 2181},
+            {"name": "broker-1", "state": "killed", "pid": None, "port": 8080},
+        ]
+        several = RUNNING | urls | {"state": "not ready", "problem": "not running", "nodes": parts}
+        assert dev_views.listed([several]) == (
+            "NAME  STATE      PULSAR  AUTH  ADMIN                    BROKER\n"
+            "dev   not ready  4.2.4   none  http://127.0.0.1:1 (+1)  pulsar://127.0.0.1:3 (+1)\n"
+            "Nodes of dev:\n"
+            "  zookeeper  running  2181  pid 7\n"
+            "  broker-1   killed   8080\n"
+            "`dev` runs without broker-1 (killed); to start what is missing: `kodoctl dev up`."
+        )
+
 
 class TestProgress:
     def test_in_a_pipe_a_step_at_once_and_the_rest_every_ten_seconds(self, capsys, monkeypatch):

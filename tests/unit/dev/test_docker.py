@@ -168,7 +168,7 @@ def test_the_whole_life_of_an_instance(daemon, homes, asked):
     assert [one.state for one in service.status(homes, daemon.environ)] == [State.RUNNING]
     assert up(homes, daemon.environ, asked, quiet).already
 
-    engine = service.engine_of(EngineName.DOCKER, homes, daemon.environ)
+    engine = service.engine_of(result.instance, homes, daemon.environ)
     assert engine.last_lines(result.instance, 5) == ["broker says hello", "to stderr"]
     assert list(engine.follow(result.instance)) == ["following", "\\x1b[2Jstill"]
 

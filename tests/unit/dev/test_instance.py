@@ -14,6 +14,7 @@ import pytest
 from kodoctl.dev.instance import (
     Auth,
     EngineName,
+    Folder,
     Homes,
     Instance,
     all_instances,
@@ -23,7 +24,7 @@ from kodoctl.dev.instance import (
     write,
     write_private,
 )
-from kodoctl.dev.ports import Ports
+from kodoctl.dev.ports import ClusterPorts, Ports
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Step, quiet
 from kodoctl.errors import KodoctlError, UsageError
@@ -128,3 +129,12 @@ def test_a_holder_that_is_killed_lets_go(homes):
     subprocess.run([sys.executable, "-c", program, homes.data], check=False)
     with lock(homes, "dev", pytest.fail):
         pass
+
+
+def test_a_cluster_is_remembered_with_the_ports_of_its_nodes(tmp_path):
+    folder = Folder(tmp_path / "three")
+    ports = ClusterPorts(3184, (3181, 3182, 3183), ((8080, 6650), (8081, 6651)))
+    there = Instance("three", "4.2.4", EngineName.JAVA, Auth.NONE, Ports(), cluster=ports)
+    assert read(folder) is None
+    write(folder, there)
+    assert read(folder) == there

@@ -44,7 +44,7 @@ def server():
 
 
 def test_ready_when_all_three_agree(server):
-    assert ready.not_ready(server.target) is None
+    assert ready.not_ready([server.target]) is None
 
 
 @pytest.mark.parametrize(
@@ -61,23 +61,23 @@ def test_ready_when_all_three_agree(server):
 )
 def test_what_is_missing_is_told(server, path, answer, told):
     server.answers[path] = answer
-    assert told in ready.not_ready(server.target)
+    assert told in ready.not_ready([server.target])
 
 
 def test_the_token_is_presented(server):
-    ready.not_ready(Target(server.target.admin_url, Secret("a.b.c"), "/mine"))
+    ready.not_ready([Target(server.target.admin_url, Secret("a.b.c"), "/mine")])
     assert set(server.tokens) == {"Bearer a.b.c"}
 
 
 def test_a_proxy_of_the_environment_is_not_asked(server):
-    program = "import sys; from kodoctl.dev.ready import *; print(not_ready(Target(sys.argv[1], None, '/mine')))"
+    program = "import sys; from kodoctl.dev.ready import *; print(not_ready([Target(sys.argv[1], None, '/mine')]))"
     environ = {**os.environ, "http_proxy": "http://127.0.0.1:9", "no_proxy": ""}
     command = [sys.executable, "-c", program, server.target.admin_url]
     assert subprocess.run(command, env=environ, capture_output=True, text=True, check=True).stdout == "None\n"
 
 
 def test_nobody_there():
-    assert "connection refused" in ready.not_ready(Target("http://127.0.0.1:9", None, "/mine"))
+    assert "connection refused" in ready.not_ready([Target("http://127.0.0.1:9", None, "/mine")])
 
 
 class Clock:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.dev.instance import Auth, EngineName, Instance
-from kodoctl.dev.ports import AskedPorts, Ports
+from kodoctl.dev.ports import AskedPorts, ClusterPorts, Ports
 from kodoctl.dev.process import Process
 from kodoctl.dev.settle import Asked, Surroundings, check_running, settle
 from kodoctl.errors import KodoctlError, UsageError
@@ -109,3 +109,46 @@ class TestRunning:
         assert "K614" in str(caught.value)
         assert told in str(caught.value)
         assert "`kodoctl dev down`" in str(caught.value)
+
+
+def test_a_cluster_has_ports_of_its_own_for_each_node():
+    found = settle(Asked(brokers=2, bookies=3), None, around(3182, best=EngineName.DOCKER))
+    assert found.engine is EngineName.JAVA
+    assert found.cluster == ClusterPorts(3185, (3181, 3183, 3184), ((8080, 6650), (8081, 6651)))
+    assert found.admin_url == "http://127.0.0.1:8080,http://127.0.0.1:8081"
+    assert found.broker_url == "pulsar://127.0.0.1:6650,127.0.0.1:6651"
+    assert len(set(found.all_ports())) == 8
+
+
+@pytest.mark.parametrize(("brokers", "bookies", "expected"), [(2, None, (2, 3)), (None, 1, (3, 1))])
+def test_what_is_not_said_of_a_cluster_is_three(brokers, bookies, expected):
+    cluster = settle(Asked(brokers=brokers, bookies=bookies), None, around()).cluster
+    assert (len(cluster.brokers), len(cluster.bookies)) == expected
+
+
+def test_no_cluster_on_docker():
+    with pytest.raises(UsageError, match="K624"):
+        settle(Asked(brokers=3, engine=EngineName.DOCKER), None, around())
+
+
+class TestAClusterWithData:
+    KNOWN = replace(KNOWN, cluster=ClusterPorts(9190, (9181, 9182, 9183), ((9080, 9650), (9081, 9651), (9082, 9652))))
+
+    def test_it_comes_back_as_it_was(self):
+        assert settle(Asked(brokers=3), self.KNOWN, around()) == replace(self.KNOWN, process=None)
+
+    def test_its_ports_stay(self):
+        with pytest.raises(KodoctlError, match="K613"):
+            settle(Asked(ports=AskedPorts(admin=8080)), self.KNOWN, around())
+        with pytest.raises(KodoctlError, match=r"cluster port 9652 .* taken"):
+            settle(Asked(), self.KNOWN, around(9652))
+
+    def test_its_size_stays(self):
+        with pytest.raises(KodoctlError, match="3 brokers, not 2"):
+            settle(Asked(brokers=2), self.KNOWN, around())
+        with pytest.raises(KodoctlError, match="brokers 3, asked 2"):
+            check_running(Asked(brokers=2), self.KNOWN)
+
+    def test_a_standalone_does_not_become_one(self):
+        with pytest.raises(KodoctlError, match="a standalone broker, not a cluster"):
+            settle(Asked(brokers=3), KNOWN, around())

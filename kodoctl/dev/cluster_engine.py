@@ -1,0 +1,307 @@
+"""The engine that runs a cluster with the machine's own Java: one process for ZooKeeper, each bookie and each broker.
+
+Nodes start in this order, those of a kind at once, and end in the reverse one: a broker or bookie without its metadata waits
+for it when it ends.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kodoctl.dev import conf, jars, java, logs, node_files, nodes, process, versions
+from kodoctl.dev.engine import PATIENCE, Launch
+from kodoctl.dev.instance import Auth, Folder, Homes, Instance
+from kodoctl.dev.java import Memory
+from kodoctl.dev.java_engine import token_places
+from kodoctl.dev.nodes import Kind, Node, NodeState
+from kodoctl.dev.ports import HOST, ClusterPorts
+from kodoctl.dev.problems import failure, too_little_room
+from kodoctl.dev.process import Process
+from kodoctl.dev.progress import Step, Tell
+
+_ROOM: Final = 500_000_000
+"""Bytes free below which a cluster only starts to fail: each bookie sets aside 16 MB at a time, and keeps a journal."""
+_LISTENING: Final = 90.0
+"""Seconds until ZooKeeper or a bookie must listen: 1 and 7 on an idle machine of 2 cores."""
+_SETUP: Final = 120.0
+_BETWEEN: Final = 0.1
+_MEMORY: Final = {
+    Kind.ZOOKEEPER: Memory(32, 96, 64),
+    Kind.BOOKIE: Memory(64, 160, 192),
+    Kind.BROKER: Memory(128, 320, 256),
+}
+_PROGRAM: Final = {
+    Kind.ZOOKEEPER: ("org.apache.zookeeper.server.quorum.QuorumPeerMain", "conf/zookeeper.conf"),
+    Kind.BOOKIE: ("org.apache.bookkeeper.server.Main", "--conf", "conf/bookie.conf"),
+    Kind.BROKER: ("org.apache.pulsar.PulsarBrokerStarter", "--broker-conf", "conf/broker.conf"),
+}
+_SETUP_PROGRAM: Final = "org.apache.pulsar.PulsarClusterMetadataSetup"
+
+
+@dataclass(frozen=True, slots=True)
+class _Tools:
+    """What every start of a node needs."""
+
+    java: java.Java
+    jars: Sequence[Path]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEngine:
+    """Runs `java` found in `environ`, with jars of the cache."""
+
+    homes: Homes
+    environ: Mapping[str, str]
+
+    def prepare(self, instance: Instance, tell: Tell) -> Launch:
+        """Raises KodoctlError: K601 and K602 (Java), K603 and K606 (Maven), K607 (disk full). The start itself raises K608 and
+        K609 where a node does not come up; whatever it started has ended then.
+        """
+        folder = self.homes.folder(instance.name)
+        if problem := too_little_room(folder.path, shutil.disk_usage(folder.path).free, _ROOM, "data and logs"):
+            raise problem
+        tools = self._tools(instance, tell)
+
+        def launch() -> Process | None:
+            try:
+                self._start_all(instance, tools, tell)
+            except BaseException:
+                self.stop(instance, patience=3.0)
+                raise
+            return None
+
+        return launch
+
+    def marks(self, instance: Instance) -> tuple[str, ...]:
+        """Scratch folders of the brokers."""
+        brokers = (node for node in self.nodes(instance) if node.kind is Kind.BROKER)
+        return tuple(str(self.folder(instance, node).scratch) for node in brokers)
+
+    def alive(self, instance: Instance) -> bool:
+        """Whether any node runs."""
+        return any(self._runs(instance, node) for node in self.nodes(instance))
+
+    def intact(self, instance: Instance) -> bool:
+        """Whether every node runs."""
+        return all(self._runs(instance, node) for node in self.nodes(instance))
+
+    def died(self, instance: Instance) -> bool:
+        """None runs, and one was not stopped in order."""
+        unordered = (NodeState.DIED, NodeState.KILLED)
+        return not self.alive(instance) and any(state in unordered for _, state in self.states(instance))
+
+    def revive(self, instance: Instance, tell: Tell) -> None:
+        """Starts nodes that do not run, and lets those go on that are paused. Raises like the start."""
+        for node in self.nodes(instance):
+            if nodes.state(self.folder(instance, node)) is NodeState.PAUSED:
+                tell(Step(f"Resuming {node.name}"))
+                nodes.resume(self.folder(instance, node))
+        if not self.intact(instance):
+            self._start_all(instance, self._tools(instance, tell), tell)
+
+    def stop(self, instance: Instance, *, patience: float = PATIENCE) -> None:
+        """Brokers, then bookies, then ZooKeeper. Raises KodoctlError (K620) when even force did not end one."""
+        for kind in reversed(Kind):
+            self._stop_nodes(instance, [node for node in self.nodes(instance) if node.kind is kind], patience)
+
+    def stop_node(self, instance: Instance, node: Node, *, patience: float = PATIENCE) -> None:
+        """Ends one node in order. Raises KodoctlError (K620)."""
+        self._stop_nodes(instance, [node], patience)
+
+    def start_node(self, instance: Instance, node: Node, tell: Tell) -> None:
+        """Starts one node, and returns when it listens. Raises KodoctlError."""
+        tools = self._tools(instance, tell)
+        self._start(instance, tools, [node], tell)
+
+    def nodes(self, instance: Instance) -> tuple[Node, ...]:
+        """Of that cluster, in the order of a start."""
+        return nodes.of(_ports(instance))
+
+    def folder(self, instance: Instance, node: Node) -> Folder:
+        """Where a node runs."""
+        return self.homes.folder(instance.name).node(node.name)
+
+    def states(self, instance: Instance) -> list[tuple[Node, NodeState]]:
+        """What each node is doing."""
+        return [(node, nodes.state(self.folder(instance, node))) for node in self.nodes(instance)]
+
+    def last_lines(self, instance: Instance, count: int) -> list[str]:
+        """Of each node that died, else of the first broker."""
+        dead = [node for node, state in self.states(instance) if state is NodeState.DIED]
+        first = next(node for node in self.nodes(instance) if node.kind is Kind.BROKER)
+        return [line for node in dead or [first] for line in self.node_lines(instance, node, count)]
+
+    def node_lines(self, instance: Instance, node: Node, count: int) -> list[str]:
+        """The end of a node's log; when it ended, what Java said outside of it comes last, for that may be why."""
+        folder = self.folder(instance, node)
+        outside = [] if self._runs(instance, node) else logs.tail(folder.logs / "console.log", count)
+        return [*logs.tail(folder.logs / node.log, count), *outside][-count:] if count else []
+
+    def follow(self, instance: Instance) -> Iterator[str]:
+        """Of the first broker."""
+        first = next(node for node in self.nodes(instance) if node.kind is Kind.BROKER)
+        return self.follow_node(instance, first)
+
+    def follow_node(self, instance: Instance, node: Node) -> Iterator[str]:
+        """Over restarts of the node, until the reader stops."""
+        return logs.follow(self.folder(instance, node).logs / node.log)
+
+    def leftover(self, instance: Instance) -> str | None:
+        """Its record may have been removed by hand."""
+        data = self._data(instance)
+        return f"the folder {data}" if data.exists() else None
+
+    def wipe(self, instance: Instance) -> None:
+        """Removes data, logs and configuration of all nodes, not the cluster's settings."""
+        if self._data(instance).exists():
+            shutil.rmtree(self._data(instance))
+
+    def _data(self, instance: Instance) -> Path:
+        return self.homes.folder(instance.name).path / "nodes"
+
+    def _tools(self, instance: Instance, tell: Tell) -> _Tools:
+        found = java.find(self.environ, versions.java_needed(instance.version))
+        return _Tools(found, jars.ensure(self.homes.jars, instance.version, self.environ, tell))
+
+    def _runs(self, instance: Instance, node: Node) -> bool:
+        return nodes.state(self.folder(instance, node)) in (NodeState.RUNNING, NodeState.PAUSED)
+
+    def _start_all(self, instance: Instance, tools: _Tools, tell: Tell) -> None:
+        for kind in Kind:
+            missing = [node for node in self.nodes(instance) if node.kind is kind and not self._runs(instance, node)]
+            self._start(instance, tools, missing, tell)
+            if kind is Kind.ZOOKEEPER:
+                self._set_up(instance, tools, tell)
+
+    def _start(self, instance: Instance, tools: _Tools, group: Sequence[Node], tell: Tell) -> None:
+        """Nodes of one kind, at once. Brokers are asked whether they are ready by whoever called."""
+        if not group:
+            return
+        tell(Step(f"Starting {', '.join(node.name for node in group)}"))
+        for node in group:
+            self._spawn(instance, tools, node)
+        if group[0].kind is not Kind.BROKER:
+            for node in group:
+                self._wait_listening(instance, node)
+
+    def _spawn(self, instance: Instance, tools: _Tools, node: Node) -> None:
+        folder = self.folder(instance, node)
+        parts = [*_jvm(tools, folder, node.kind, f"logs/{node.log}"), *_PROGRAM[node.kind]]
+        settings = self._settings(instance, node, folder)
+        files = {f"{node.kind.value}.conf": settings, "java.args": java.argument_file(parts)}
+        node_files.write(folder, files, node.log)
+        command = [str(tools.java.program), f"-Dkodoctl.dev={instance.name}/{node.name}", "@conf/java.args"]
+        console = folder.logs / "console.log"
+        started = process.start_detached(command, folder=folder.path, output=console, environ=self.environ)
+        nodes.write_process(folder, started)
+        if started is None:
+            raise self._not_up(instance, node, "K608", "it ended at once")
+
+    def _settings(self, instance: Instance, node: Node, folder: Folder) -> str:
+        ports = _ports(instance)
+        match node.kind:
+            case Kind.ZOOKEEPER:
+                return conf.zookeeper(ports)
+            case Kind.BOOKIE:
+                return conf.bookie(ports, node.number)
+            case Kind.BROKER:
+                tokens = None
+                if instance.auth is Auth.TOKEN:
+                    tokens = token_places(self.homes.folder(instance.name), folder)
+                return conf.broker(instance.name, ports, node.number, str(folder.scratch), tokens)
+
+    def _wait_listening(self, instance: Instance, node: Node) -> None:
+        deadline = time.monotonic() + _LISTENING
+        while not _listens(node.port):
+            if not self._runs(instance, node):
+                raise self._not_up(instance, node, "K608", "it ended before it listened")
+            if time.monotonic() > deadline:
+                raise self._not_up(instance, node, "K609", f"it does not listen after {_LISTENING:.0f} s")
+            time.sleep(_BETWEEN)
+
+    def _set_up(self, instance: Instance, tools: _Tools, tell: Tell) -> None:
+        """Writes the cluster's own metadata, once."""
+        first = self.nodes(instance)[0]
+        folder = self.folder(instance, first)
+        done = folder.data / "set-up"
+        if done.exists():
+            return
+        tell(Step("Writing the cluster's metadata"))
+        ports = _ports(instance)
+        admin, binary = ports.brokers[0]
+        parts = [
+            *_jvm(tools, folder, Kind.ZOOKEEPER, "logs/setup.log"),
+            _SETUP_PROGRAM,
+            *("--cluster", instance.name),
+            *("--metadata-store", conf.metadata_url(ports)),
+            *("--configuration-metadata-store", conf.metadata_url(ports)),
+            *("--web-service-url", f"http://{HOST}:{admin}"),
+            *("--broker-service-url", f"pulsar://{HOST}:{binary}"),
+        ]
+        (folder.conf / "setup.args").write_text(java.argument_file(parts), encoding="utf-8")
+        try:
+            ended = subprocess.run(  # noqa: S603 - the user's own java
+                [str(tools.java.program), "@conf/setup.args"],
+                cwd=folder.path,
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                check=False,
+                timeout=_SETUP,
+            )
+            problem = "" if ended.returncode == 0 else f"exit code {ended.returncode}"
+            output = (ended.stdout + ended.stderr).splitlines()
+        except subprocess.TimeoutExpired:
+            problem, output = f"it did not end within {_SETUP:.0f} s", []
+        if problem:
+            lines = [*logs.tail(folder.logs / "setup.log", 200), *map(logs.printable, output)]
+            reasons = "".join(f"\n| {line}" for line in logs.reasons(lines))
+            raise failure("K608", "broker died before it was ready", f"the cluster's metadata: {problem}{reasons}")
+        done.touch()
+
+    def _not_up(self, instance: Instance, node: Node, code: str, problem: str) -> Exception:
+        lines = self.node_lines(instance, node, 2_000)
+        reasons = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
+        advice = logs.hint(lines, instance.name)
+        detail = f"{node.name}: {problem}" + (f"; {advice}" if advice else "") + reasons
+        summary = "broker died before it was ready" if code == "K608" else "broker not ready"
+        return failure(code, summary, detail, self.folder(instance, node).logs / node.log)
+
+    def _stop_nodes(self, instance: Instance, group: Iterable[Node], patience: float) -> None:
+        folders = [self.folder(instance, node) for node in group]
+        with ThreadPoolExecutor(max(1, len(folders)), thread_name_prefix="stop") as pool:
+            gone = list(pool.map(lambda folder: nodes.stop(folder, patience=patience), folders))
+        left = [folder for folder, is_gone in zip(folders, gone, strict=True) if not is_gone]
+        if left:
+            numbers = [known.pid for folder in left if (known := nodes.process_of(folder))]
+            detail = (
+                f"still there: process {', '.join(map(str, numbers))}; it may hang in the system, waiting for a disk"
+            )
+            raise failure("K620", "cannot stop the broker", detail)
+
+
+def _ports(instance: Instance) -> ClusterPorts:
+    assert instance.cluster is not None, "a standalone has another engine"
+    return instance.cluster
+
+
+def _jvm(tools: _Tools, folder: Folder, kind: Kind, log: str) -> list[str]:
+    options = java.options(tools.java.feature, folder.scratch, _MEMORY[kind], log)
+    return [*options, "-Dzookeeper.admin.enableServer=false", "-cp", java.class_path(tools.jars)]
+
+
+def _listens(port: int) -> bool:
+    with suppress(OSError), socket.create_connection((HOST, port), timeout=1):
+        return True
+    return False

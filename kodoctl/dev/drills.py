@@ -1,0 +1,95 @@
+"""What a drill does to one node of a cluster: kill it, pause it, let it go on, stop it in order, start it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from functools import partial
+from typing import Final
+
+from kodoctl.dev import instance as record
+from kodoctl.dev import nodes, ready, service, tokens
+from kodoctl.dev.cluster_engine import ClusterEngine
+from kodoctl.dev.instance import Auth, Homes, Instance
+from kodoctl.dev.nodes import Kind, Node, NodeState
+from kodoctl.dev.problems import failure, told
+from kodoctl.dev.progress import Tell, quiet
+from kodoctl.dev.words import typed
+
+STOP_WITHIN: Final = 40.0
+"""Seconds a broker has to hand over its bundles before it is ended by force."""
+
+
+class Action(StrEnum):
+    """Commands on a node."""
+
+    KILL = "kill"
+    PAUSE = "pause"
+    RESUME = "resume"
+    STOP = "stop"
+    START = "start"
+
+
+def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tuple[ClusterEngine, Instance, Node]:
+    """A node by its name. Raises KodoctlError: K615 (no such instance), K625 (no such node)."""
+    instance = service.known(homes, name)
+    engine = service.engine_of(instance, homes, environ)
+    if not isinstance(engine, ClusterEngine) or instance.cluster is None:
+        detail = f"`{name}` is a standalone, one process without nodes; a cluster: {typed('up --brokers 3', 'NAME')}"
+        raise failure("K625", "no such node", detail)
+    return engine, instance, nodes.named(instance.cluster, node)
+
+
+def carry_out(
+    homes: Homes,
+    environ: Mapping[str, str],
+    name: str,
+    node: str,
+    action: Action,
+    tell: Tell = quiet,
+    *,
+    limit: float = ready.DEADLINE,
+) -> NodeState:
+    """Does that to a node and answers what it is doing then; returns when it is done, a start when the node is ready.
+
+    Raises KodoctlError: K615, K625, K626 (the node is not in a state for it), those of a start.
+    """
+    engine, instance, found = find(homes, environ, name, node)
+    folder = engine.folder(instance, found)
+    with told(homes.data), record.lock(homes, name, tell):
+        state = nodes.state(folder)
+        runs = state in (NodeState.RUNNING, NodeState.PAUSED)
+        if runs == (action is Action.START):
+            raise failure("K626", "not possible now", f"{found.name} of `{name}` is {state}: cannot {action} it")
+        match action:
+            case Action.KILL:
+                nodes.kill(folder)
+            case Action.PAUSE:
+                nodes.pause(folder)
+            case Action.RESUME:
+                nodes.resume(folder)
+            case Action.STOP:
+                engine.stop_node(instance, found, patience=STOP_WITHIN)
+            case Action.START:
+                engine.start_node(instance, found, tell)
+                _wait_ready(homes, engine, instance, found, tell, limit)
+        return nodes.state(folder)
+
+
+def _wait_ready(homes: Homes, engine: ClusterEngine, instance: Instance, node: Node, tell: Tell, limit: float) -> None:
+    """A broker is ready when it serves clients; other nodes when they listen, which the start has waited for."""
+    if node.kind is not Kind.BROKER:
+        return
+    folder = homes.folder(instance.name)
+    token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
+    at = node.number - 1
+    target = ready.Target(instance.admin_urls[at], token, engine.marks(instance)[at])
+    runs = partial(_runs, engine, instance, node)
+    problem = ready.wait(partial(ready.not_ready, [target]), alive=runs, limit=limit, tell=tell)
+    if problem:
+        detail = f"{node.name}: {problem}; see {typed(f'logs {node.name}', instance.name)}"
+        raise failure("K609", "broker not ready", detail, engine.folder(instance, node).logs / node.log)
+
+
+def _runs(engine: ClusterEngine, instance: Instance, node: Node) -> bool:
+    return nodes.state(engine.folder(instance, node)) is NodeState.RUNNING

@@ -1,0 +1,189 @@
+"""A real cluster of three brokers and three bookies, whose nodes a test may kill, pause, stop and start.
+
+All tests of this folder run in one worker, one after the other: what one does to a node would disturb any other. Each finds
+every node running, for what the test before it left paused or dead is started again first.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import requests
+
+from kodoctl.dev import drills, ready, service, tokens
+from kodoctl.dev.drills import Action
+from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
+from kodoctl.dev.nodes import NodeState
+from kodoctl.dev.settle import Asked
+from kodoctl.dev.up import up
+from kodoctl.errors import KodoctlError
+from tests.cluster import Workspace, isolated
+from tests.conftest import CACHE, RUN, VERSION, Broker
+from tests.ports import cluster_ports
+
+BROKERS = 3
+BOOKIES = 3
+_numbers = itertools.count(1)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A running cluster. Nodes are named as `kodoctl dev` names them: `zookeeper`, `bookie-1`, `broker-1`."""
+
+    homes: Homes
+    instance: Instance
+
+    @property
+    def name(self) -> str:
+        """As the brokers call the cluster."""
+        return self.instance.name
+
+    @property
+    def admin_urls(self) -> list[str]:
+        """Address of each broker's admin API; the first is that of broker-1."""
+        return list(self.instance.admin_urls)
+
+    @property
+    def broker_url(self) -> str:
+        """Addresses of all brokers for clients."""
+        return self.instance.broker_url
+
+    def kill(self, node: str) -> None:
+        """Ends a node as a crash does."""
+        self._do(node, Action.KILL)
+
+    def pause(self, node: str) -> None:
+        """Stops a node's process: its connections stay open."""
+        self._do(node, Action.PAUSE)
+
+    def resume(self, node: str) -> None:
+        """Lets a paused node go on."""
+        self._do(node, Action.RESUME)
+
+    def stop(self, node: str) -> None:
+        """Ends a node in order."""
+        self._do(node, Action.STOP)
+
+    def start(self, node: str) -> None:
+        """Starts a node that does not run; returns when it is ready."""
+        self._do(node, Action.START)
+
+    def wait_ready(self, node: str = "", limit: float = ready.DEADLINE) -> None:
+        """Returns when every broker serves clients, or the one that is named."""
+        engine = service.engine_of(self.instance, self.homes, os.environ)
+        targets = service.targets(self.homes, engine, self.instance)
+        if node:
+            targets = (targets[int(node.rpartition("-")[2]) - 1],)
+        problem = ready.wait(
+            lambda seconds: ready.not_ready(targets, seconds), alive=lambda: True, limit=limit, tell=lambda _: None
+        )
+        assert problem is None, problem
+
+    def heal(self) -> None:
+        """Starts what does not run, lets go on what is paused, and waits until every broker serves clients."""
+        engine = service.engine_of(self.instance, self.homes, os.environ)
+        engine.revive(self.instance, lambda _: None)
+        self.wait_ready()
+
+    def broker_of(self, topic: str) -> str:
+        """Node that owns a topic (a partition's full name), which is loaded by that if it was not."""
+        answer = requests.get(f"{self.any_admin_url()}/lookup/v2/topic/{topic.replace('://', '/')}", timeout=30)
+        url = answer.json()["httpUrl"]
+        return f"broker-{self.admin_urls.index(url) + 1}"
+
+    def any_admin_url(self) -> str:
+        """Admin address of a broker that runs."""
+        for number, url in enumerate(self.admin_urls, 1):
+            engine, instance, node = drills.find(self.homes, os.environ, self.name, f"broker-{number}")
+            if dict(engine.states(instance))[node] is NodeState.RUNNING:
+                return url
+        raise AssertionError("no broker runs")
+
+    def admin(self, method: str, path: str, body: object = None, **params: str) -> requests.Response:
+        """A plain call of the admin API through a broker that runs, with the super-user's token where one is needed."""
+        url, headers = f"{self.any_admin_url()}/admin/v2/{path}", {"Content-Type": "application/json"}
+        if self.instance.auth is Auth.TOKEN:
+            headers["Authorization"] = f"Bearer {self.token('admin')}"
+        return requests.request(method, url, json=body, params=params or None, timeout=60, headers=headers)
+
+    def token(self, role: str) -> str:
+        """A token of that role."""
+        return tokens.token(self.homes.folder(self.name), self.instance, role).reveal()
+
+    def through(self, number: int) -> Broker:
+        """One of its brokers (1 to 3), as tests of a single broker know one."""
+        assert self.instance.cluster is not None
+        _, binary = self.instance.cluster.brokers[number - 1]
+        return Broker(self.admin_urls[number - 1], f"pulsar://127.0.0.1:{binary}", cluster=self.name)
+
+    def _do(self, node: str, action: Action) -> None:
+        drills.carry_out(self.homes, os.environ, self.name, node, action)
+
+
+def start(name: str, auth: Auth | None = None) -> Cluster:
+    """A cluster of this run. It ends with the run, also where that is killed."""
+    homes = Homes(Path(os.environ[RUN]) / "instances", CACHE)
+    asked = Asked(name, VERSION, auth, EngineName.JAVA, brokers=BROKERS, bookies=BOOKIES, preferred=cluster_ports())
+    try:
+        started = up(homes, os.environ, asked)
+    except KodoctlError as problem:
+        pytest.fail(f"no cluster for the tests\n{problem}", pytrace=False)
+    return Cluster(homes, started.instance)
+
+
+@pytest.fixture(scope="session")
+def shared_cluster() -> Cluster:
+    """The cluster of this run, as the last test left it."""
+    return start("three")
+
+
+@pytest.fixture
+def cluster(shared_cluster: Cluster) -> Iterator[Cluster]:
+    """A cluster with all its nodes running."""
+    shared_cluster.heal()
+    yield shared_cluster
+    shared_cluster.heal()
+
+
+@pytest.fixture(scope="session")
+def shared_token_cluster() -> Iterator[Cluster]:
+    """A cluster with token authentication and authorization, for the tests that need one."""
+    started = start("closed", Auth.TOKEN)
+    yield started
+    service.reset(started.homes, os.environ, started.name)
+
+
+@pytest.fixture
+def token_cluster(shared_token_cluster: Cluster) -> Cluster:
+    """A cluster with authorization, all its nodes running."""
+    shared_token_cluster.heal()
+    return shared_token_cluster
+
+
+@pytest.fixture
+def namespace(cluster: Cluster) -> str:
+    """A fresh `tenant/namespace` on the cluster, its bundles spread over the brokers."""
+    return fresh_namespace(cluster)
+
+
+def fresh_namespace(cluster: Cluster) -> str:
+    """Makes a tenant and a namespace of 16 bundles."""
+    tenant = f"t{next(_numbers)}-{secrets.token_hex(3)}"
+    assert cluster.admin("PUT", f"tenants/{tenant}", {"allowedClusters": [cluster.name], "adminRoles": []}).ok
+    assert cluster.admin("PUT", f"namespaces/{tenant}/ns", {"bundles": {"numBundles": 16}}).ok
+    return f"{tenant}/ns"
+
+
+@pytest.fixture
+def workspace(cluster: Cluster, namespace: str, tmp_path: Path) -> Iterator[Workspace]:
+    """A folder of one's own in which kodoctl runs, with a fresh Pulsar tenant, entering the cluster through broker-1."""
+    with isolated(tmp_path):
+        found = Workspace(cluster.through(1), tmp_path, namespace.partition("/")[0])
+        yield found
+        found.end_processes()
