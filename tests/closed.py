@@ -42,7 +42,7 @@ main()
 """
 
 
-@dataclass(frozen=True)
+@dataclass
 class Closed(Broker):
     """`tokens`: role -> token; `config`: the contexts that `dev up` wrote; `key` signs tokens; `certificates`: their folder."""
 

@@ -40,6 +40,11 @@ class AskedEngine(StrEnum):
     JAVA = "java"
     DOCKER = "docker"
 
+    @property
+    def chosen(self) -> EngineName | None:
+        """None: kodoctl chooses."""
+        return None if self is AskedEngine.AUTO else EngineName(self.value)
+
 
 Output = Annotated[Format, typer.Option("--format", help="How the result is printed.")]
 
@@ -96,14 +101,11 @@ def up(
     from kodoctl.dev.problems import told
     from kodoctl.dev.settle import Asked
     from kodoctl.dev.up import up as start
-    from kodoctl.pulsar.connection import read_contexts, user_config
+    from kodoctl.pulsar.connection import read_contexts
 
-    config, places = user_config(os.environ), homes()
-    places.folder(name)
-    contexts.check_usable(config, name)
-    read_contexts(os.environ, Path.cwd())  # a fault in them is better met before the broker starts
-    chosen = None if engine is AskedEngine.AUTO else EngineName(engine.value)
-    asked = Asked(name, version, auth, chosen, AskedPorts(admin_port, broker_port, bookie_port), brokers, bookies)
+    places = homes()
+    config = _usable_config(places, name)
+    asked = Asked(name, version, auth, engine.chosen, AskedPorts(admin_port, broker_port, bookie_port), brokers, bookies)
     with shown() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
     with told(config), lock(places, ".contexts", progress):
@@ -121,6 +123,18 @@ def up(
         tell(
             f"Note: `{name}` is not current in this folder: KODOCTL_CONTEXT or the project's kodoctl.toml comes first."
         )
+
+
+def _usable_config(places: Homes, name: str) -> Path:
+    """Where the instance's context goes; faults in it are better met before the broker starts."""
+    from kodoctl.dev import contexts
+    from kodoctl.pulsar.connection import read_contexts, user_config
+
+    config = user_config(os.environ)
+    places.folder(name)
+    contexts.check_usable(config, name)
+    read_contexts(os.environ, Path.cwd())
+    return config
 
 
 @app.command("down")

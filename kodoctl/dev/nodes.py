@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Final
@@ -15,6 +16,7 @@ from kodoctl.dev.problems import failure
 from kodoctl.dev.process import Process
 
 _RECORD: Final = "process.json"
+_HEARD_WITHIN: Final = 5.0
 
 
 class Kind(StrEnum):
@@ -113,14 +115,23 @@ def kill(folder: Folder) -> bool:
 
 def pause(folder: Folder) -> bool:
     """Stops a node's process as it is (SIGSTOP): its connections stay open and nothing answers; whether it ran."""
-    known = process_of(folder)
-    return known is not None and process.send(known, signal.SIGSTOP)
+    return _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
 
 
 def resume(folder: Folder) -> bool:
     """Lets a paused node go on; whether it ran."""
+    return _signal(folder, signal.SIGCONT, NodeState.RUNNING)
+
+
+def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:
+    """Returns when the process is in the state: a signal is heard a moment after it was sent."""
     known = process_of(folder)
-    return known is not None and process.send(known, signal.SIGCONT)
+    if known is None or not process.send(known, number):
+        return False
+    deadline = time.monotonic() + _HEARD_WITHIN
+    while state(folder) is not wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return True
 
 
 def _read(folder: Folder) -> tuple[Process | None, NodeState | None]:
