@@ -34,7 +34,7 @@ THREADED := consumer/engine/service.py,consumer/engine/worker.py
 SEEDS ?= 20000
 KILLS ?= 1000
 
-.PHONY: help setup demo demo-pipeline test browser test-broker pipeline-full simulate faults hostile check format bench docs lock clean
+.PHONY: help setup demo demo-pipeline test browser test-broker test-cluster pipeline-full simulate faults hostile check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +63,10 @@ browser: ## A Chromium for the tests of pages, where none is there and it can be
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
 	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
+
+test-cluster: $(READY) ## What needs a broker, on three of them and three bookies; then the tests that end nodes, all of them
+	KODOCTL_TEST_CLUSTER=1 $(BIN)/pytest -q --durations=20 -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
+	$(BIN)/pytest -q --durations=20 -m "full or not full" tests/clusters
 
 pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`
 	KODOCTL_TEST_SPARK=full $(BIN)/pytest -q --durations=12 -m "full or not full" tests/spark

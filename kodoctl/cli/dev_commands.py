@@ -89,7 +89,7 @@ def up(
     timeout: Annotated[int, typer.Option("--timeout", min=1, help="Seconds until it must be ready.")] = 120,
     output: Output = Format.TEXT,
 ) -> None:
-    """Start a broker or a cluster, or say how to connect to the one that runs.
+    """Start a broker or a cluster, or show how to connect to it.
 
     Data is kept from the last time, and so are ports, version, engine and authentication unless named. Of a cluster that runs,
     nodes that do not are started.
@@ -105,7 +105,9 @@ def up(
 
     places = homes()
     config = _usable_config(places, name)
-    asked = Asked(name, version, auth, engine.chosen, AskedPorts(admin_port, broker_port, bookie_port), brokers, bookies)
+    asked = Asked(
+        name, version, auth, engine.chosen, AskedPorts(admin_port, broker_port, bookie_port), brokers, bookies
+    )
     with shown() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
     with told(config), lock(places, ".contexts", progress):
@@ -196,7 +198,10 @@ def logs(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until interrupted.")] = False,
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 50,
 ) -> None:
-    """Show the end of a log: a broker's, or a node's of a cluster (without a name: the first broker's)."""
+    """Show the end of a broker's log, or of a node's.
+
+    Of a cluster without a node named: of its first broker.
+    """
     from kodoctl.dev import drills, service
     from kodoctl.dev.problems import told
 
@@ -225,7 +230,10 @@ def kill(node: NodeName, name: Name = "dev") -> None:
 @app.command("pause")
 @command
 def pause(node: NodeName, name: Name = "dev") -> None:
-    """Stop a node as it is (SIGSTOP): its connections stay open, and nothing answers."""
+    """Stop a node as it is (SIGSTOP).
+
+    Its connections stay open, and nothing answers.
+    """
     _do(name, node, "pause")
 
 
@@ -239,7 +247,10 @@ def resume(node: NodeName, name: Name = "dev") -> None:
 @app.command("stop")
 @command
 def stop(node: NodeName, name: Name = "dev") -> None:
-    """End a node in order: a broker hands over its topics first. For the whole instance: `kodoctl dev down`."""
+    """End a node in order.
+
+    A broker hands over its topics first. For the whole instance: `kodoctl dev down`.
+    """
     _do(name, node, "stop")
 
 
