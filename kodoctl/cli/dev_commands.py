@@ -105,9 +105,8 @@ def up(
 
     places = homes()
     config = _usable_config(places, name)
-    asked = Asked(
-        name, version, auth, engine.chosen, AskedPorts(admin_port, broker_port, bookie_port), brokers, bookies
-    )
+    ports = AskedPorts(admin_port, broker_port, bookie_port)
+    asked = Asked(name, version, auth, engine.chosen, ports, brokers, bookies)
     with shown() as progress:
         result = start(places, os.environ, asked, progress, limit=timeout)
     with told(config), lock(places, ".contexts", progress):
@@ -122,9 +121,7 @@ def up(
     }
     say(json.dumps(document, indent=2) if output is Format.JSON else started(document))
     if use and not document["current"]:
-        tell(
-            f"Note: `{name}` is not current in this folder: KODOCTL_CONTEXT or the project's kodoctl.toml comes first."
-        )
+        tell(f"Note: `{name}` is not current here: KODOCTL_CONTEXT or the project's kodoctl.toml comes first.")
 
 
 def _usable_config(places: Homes, name: str) -> Path:
