@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,17 +69,33 @@ class Tally:
 class Campaign:
     """One broker, two consumers that are started again whenever they end, one producer that never stops."""
 
-    def __init__(self, folder: Path, *, rate: int = 50, seed: int = 0, disk: int | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        rate: int = 50,
+        seed: int = 0,
+        disk: int | None = None,
+        machine: Any = None,
+        topology: str = "",
+        suffixes: Sequence[str] = SUFFIXES,
+        failing: int = 10,
+    ) -> None:
+        """`machine`: what runs instead of a standalone, with `start`, `close`, `broker` and `wire`. Of the messages each
+        `failing`-th fails at first. `suffixes`: of the topics that are read.
+        """
         self.folder, self.rng, self.rate = folder, random.Random(seed), rate
         self.tally = Tally()
         self.story: list[str] = []  # a line for each fault
-        self.ledger = Ledger(folder)
+        self.environ: dict[str, str] = {}  # settings of consumers and producer
+        self._suffixes, self._failing = suffixes, failing
+        self.ledger = Ledger(folder, failing)
         self.file = folder / "topology" / "faults.yaml"
         self.file.parent.mkdir()  # its own folder: consumers watch it for changes
-        self.file.write_text(TOPOLOGY % {"slots": SLOTS}, encoding="utf-8")
+        self.file.write_text(topology or TOPOLOGY % {"slots": SLOTS}, encoding="utf-8")
         (self.file.parent / "order.json").write_text(json.dumps(SCHEMA), encoding="utf-8")
         (folder / "clock").write_text("0")
-        self.machine = Machine(folder / "broker", disk=disk)
+        self.machine = machine or Machine(folder / "broker", disk=disk)
         self.topic = "persistent://public/faults/orders"
         self._next = 0
         self._over, self._sending = threading.Event(), threading.Event()
@@ -97,12 +113,20 @@ class Campaign:
         machine = self.machine
         try:
             machine.start()
-            assert machine.broker.admin("PUT", "namespaces/public/faults").ok
-            create_topics(machine.broker, str(self.file))
+            self.prepare()
             with self._nursery():
                 yield
         finally:
             machine.close()
+
+    def prepare(self) -> None:
+        """Makes the topics."""
+        assert self.machine.broker.admin("PUT", "namespaces/public/faults").ok
+        create_topics(self.machine.broker, str(self.file))
+
+    def properties(self, number: int) -> dict[str, str]:
+        """What a message is sent with."""
+        return {}
 
     @contextmanager
     def _nursery(self) -> Iterator[None]:
@@ -112,7 +136,7 @@ class Campaign:
         handler = ["--handler", "tests.faults.victim:handle"]
         environ = {
             "KODO_CONSUMER_STORE": self.ledger.store, "VICTIM_HOME": str(self.folder), "KODO_CONSUMER_DRAIN_TIMEOUT": "10s",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": str(ROOT), "VICTIM_FAILING": str(self._failing), **self.environ,
         }  # fmt: skip
         self._children = Nursery(self.folder, [*arguments, *handler, *where], environ)
         self._threads = [threading.Thread(target=self._supervise) for _ in range(WORKERS)]
@@ -147,7 +171,11 @@ class Campaign:
     def _produce(self) -> None:
         """Sends at its rate, whatever happens; the ledger learns of every receipt and of every lack of one."""
         broker = self.machine.broker
-        place: dict[str, Any] = {"admin_url": broker.admin_url, "broker_url": broker.broker_url, "environ": {}}
+        place: dict[str, Any] = {
+            "admin_url": broker.admin_url,
+            "broker_url": broker.broker_url,
+            "environ": self.environ,
+        }
         with suppress(Exception), Producer.load(self.file, topic="orders", **place) as producer:
             while not self._over.wait(0.1):
                 for _ in range(self.rate // 10 if self._sending.is_set() else 0):
@@ -161,7 +189,7 @@ class Campaign:
             def told(receipt: object) -> None:
                 self.ledger.receipt(number, stored=isinstance(receipt, Stored))
 
-            producer.post(body(number).encode(), told)
+            producer.post(body(number).encode(), told, properties=self.properties(number))
 
     # ---- faults
 
@@ -233,7 +261,7 @@ class Campaign:
         return self.ledger.judge(self.dead_letters(), still_stored=left, bound=self.tally.bound)
 
     def left(self) -> int:
-        return sum(backlog(self.machine.broker, self.topic + suffix, "billing") for suffix in SUFFIXES)
+        return sum(backlog(self.machine.broker, self.topic + suffix, "billing") for suffix in self._suffixes)
 
     def dead_letters(self) -> dict[int, str]:
         """Bodies by number; what never was an order is left out."""

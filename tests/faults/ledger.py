@@ -45,8 +45,8 @@ class Verdict:
 class Ledger:
     """`effects.db` is the handlers' own database, without a key on effects: what is there twice shows."""
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
+    def __init__(self, home: Path, failing: int = 10) -> None:
+        self._home, self._failing = home, failing
         self.store = f"sqlite:///{home / 'effects.db'}"
         self.sent: set[int] = set()
         self.unsure: set[int] = set()
@@ -90,7 +90,7 @@ class Ledger:
         rows = self._rows("SELECT number, body FROM effects WHERE number >= 0")  # below: hostile, and each its own
         effects = Counter(number for number, _ in rows)
         everything = [*rows, *dead.items()]
-        planned = {number: 2 if number % 10 == 0 or number % 1000 == 7 else 1 for number in effects}
+        planned = {number: 2 if number % self._failing == 0 or number % 1000 == 7 else 1 for number in effects}
         runs = self.runs()
         again = sum(max(0, runs[number] - planned.get(number, 1)) for number in runs if number >= 0)
         return Verdict(

@@ -61,7 +61,7 @@ class Machine:
     def await_ready(self, *, within: float = 150.0) -> None:
         """Waits until clients can work."""
         target = ready.Target(f"http://{BIND}:{self._ports.admin}", None, str(self.folder / "scratch"))
-        eventually(lambda: ready.not_ready(target) is None, within=within, every=0.3)
+        eventually(lambda: ready.not_ready([target]) is None, within=within, every=0.3)
 
     def kill(self) -> None:
         """`kill -9`."""

@@ -26,6 +26,7 @@ from consumer.stores.sql import SqlStore
 
 _step = os.environ.get("KILL_AT", "")
 _after = int(os.environ.get("KILL_AFTER", "5"))
+_failing = int(os.environ.get("VICTIM_FAILING", "10"))
 _calls = count(1)
 _home = Path(os.environ["VICTIM_HOME"])
 _runs = os.open(_home / "runs", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -79,11 +80,11 @@ _jumping_clock()
 
 
 def handle(message: Message) -> None:
-    """One order in ten fails at first, one in a hundred is dead, few take too long at first."""
+    """One order in ten (or as VICTIM_FAILING says) fails at first, one in a hundred is dead, few take too long at first."""
     number = message.json()["n"]
     os.write(_runs, f"{number} {os.getpid()}\n".encode())
     _die_at("handler")
-    if number % 10 == 0 and message.attempt == 1:
+    if number % _failing == 0 and message.attempt == 1:
         raise ValueError
     if number % 100 == 55:
         raise Dead("of no use")
