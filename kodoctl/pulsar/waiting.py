@@ -1,0 +1,121 @@
+"""Waits for a cluster that is busy, fails over or does not answer: limits, pauses between tries, and reports of waits that are long.
+
+One WaitMonitor belongs to a session. Whoever may wait says so: `with monitor.during(what, limit) as wait`. A wait of more than
+REPORT_AFTER_S seconds is reported, also while a call blocks: a command that stands still says why.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+FAIL_OVER_S: Final = 60.0
+"""Longest wait for a broker's fail-over: its ZooKeeper session ends after 30 s (the default), its bundles then find new brokers
+within seconds, and a busy cluster needs about as long again.
+"""
+REPORT_AFTER_S: Final = 5.0
+REPORT_EVERY_S: Final = 5.0
+_LONGEST_PAUSE_S: Final = 3.0
+
+OnWait = Callable[[str, float, float], object]
+"""Called with what is waited for, for how many seconds so far, and for how many at most. From any thread."""
+
+
+class Wait:
+    """One wait of one thread: what for, since when, at most how many seconds. A block that only blocks sets `what`; one that
+    tries again calls `again`.
+    """
+
+    def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
+        self.what, self.limit = what, limit
+        self._clock, self._pause = clock, pause
+        self._since = clock()
+        self._paused = 0.0
+        self._tries = 1
+
+    @property
+    def seconds(self) -> float:
+        """Seconds so far."""
+        return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
+
+    @property
+    def over(self) -> bool:
+        """Whether the limit is reached."""
+        return self.seconds >= self.limit
+
+    def again(self, what: str, limit: float | None = None) -> bool:
+        """Whether there is time for another try; if so, after a pause that grows and differs from thread to thread. `what`: why
+        the last one failed. `limit`: of this reason, where it is another one. One try that took longer than the limit is
+        repeated once, for a broker that hangs answers nothing until its bundles have moved. No second try where the limit is 0.
+        """
+        self.what = what
+        left = (self.limit if limit is None else limit) - self.seconds
+        if left <= 0 and (self._tries > 1 or self.limit <= 0):
+            return False
+        gap = min(0.1 * 2**self._tries, _LONGEST_PAUSE_S) * (0.5 + random.random())  # noqa: S311  # spreads retries, no secret
+        self._tries += 1
+        self._paused += gap
+        self._pause(gap)
+        return True
+
+
+class WaitMonitor:
+    """The waits under way in a session. Safe to use from several threads. Without `on_wait` nothing is reported."""
+
+    def __init__(
+        self,
+        on_wait: OnWait | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._on_wait, self._clock, self._pause = on_wait, clock, pause
+        self._lock = threading.Lock()
+        self._waits: dict[int, Wait] = {}
+        self._reported = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    @contextmanager
+    def during(self, what: str, limit: float = FAIL_OVER_S) -> Iterator[Wait]:
+        """A wait that lasts as long as the block."""
+        wait = Wait(what, limit, self._clock, self._pause)
+        if self._on_wait is None:
+            yield wait
+            return
+        with self._lock:
+            self._waits[id(wait)] = wait
+            self._begin()
+        try:
+            yield wait
+        finally:
+            with self._lock:
+                del self._waits[id(wait)]
+
+    def report(self) -> None:
+        """Reports the longest wait where it is long: one line for all of them, so that many threads do not fill the screen."""
+        with self._lock:
+            now = self._clock()
+            long = [wait for wait in self._waits.values() if wait.seconds >= REPORT_AFTER_S]
+            if not long or now - self._reported < REPORT_EVERY_S or self._on_wait is None:
+                return
+            self._reported = now
+        first = max(long, key=lambda wait: wait.seconds)
+        self._on_wait(first.what, first.seconds, first.limit)
+
+    def close(self) -> None:
+        """Ends the reports."""
+        self._closed.set()
+
+    def _begin(self) -> None:
+        if self._thread is None and not self._closed.is_set():
+            self._thread = threading.Thread(target=self._watch, name="kodoctl-waits", daemon=True)
+            self._thread.start()
+
+    def _watch(self) -> None:
+        while not self._closed.wait(1.0):
+            self.report()
