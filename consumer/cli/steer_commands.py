@@ -16,7 +16,7 @@ import typer
 
 from consumer.cli.wiring import Topology, connects
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import columns, command, say, tell
+from kodoctl.cli.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
 from kodoctl.topology.steer import Order, What, problem_of, until_text, with_order
 from kodoctl.topology.units import Duration, UnitError
@@ -126,10 +126,11 @@ def _book(topology: str, topic: str, subscription: str, place: Place) -> Iterato
     from consumer.pulsar_broker.orders import OrderBook
     from consumer.routes import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
+    from kodoctl.pulsar.waiting import WaitMonitor
 
     surroundings = Surroundings.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)
-    admin = HttpAdmin(surroundings.connection())
+    admin = HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))
     try:
         yield policy, OrderBook(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
     finally:

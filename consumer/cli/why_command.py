@@ -15,7 +15,7 @@ import typer
 from consumer.cli.steer_commands import Subscription, Topic
 from consumer.cli.wiring import Topology, connects
 from consumer.wiring import Place, Surroundings
-from kodoctl.cli.console import columns, reading, say
+from kodoctl.cli.console import columns, reading, say, tell_wait
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.topology.units import Duration, UnitError
 
@@ -57,6 +57,7 @@ def why(
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
     from kodoctl.pulsar.messages import Unread
+    from kodoctl.pulsar.waiting import WaitMonitor
 
     if not message.strip():
         raise UsageError(
@@ -68,7 +69,7 @@ def why(
     places = _places(policy)
     search = Search(message, places)
     moment = _moment(since)
-    with closing(HttpAdmin(connection)) as admin, BrokerClient(connection) as client:
+    with closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin, BrokerClient(connection) as client:
         unread = Unread(admin, client)
         for _ in range(_PASSES):
             search.grew = False

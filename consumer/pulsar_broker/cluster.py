@@ -16,6 +16,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.pulsar.sizes import largest_message
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import DelayedDelivery
 
@@ -23,21 +24,30 @@ log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
 _ASKING: Final = (1.0, VALID)  # a later answer is of no use
+_SERVING_S: Final = 8.0  # for what messages wait for that came already: other lanes wait along
 _WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
+
+
+def _log_wait(what: str, seconds: float, limit: float) -> None:
+    logging.getLogger("kodo.consumer").warning(
+        "waiting for the cluster, %.0f s so far, at most %.0f s: %s", seconds, limit, what
+    )
 
 
 class AdminCluster:
     """consumer.broker.Cluster over kodoctl's admin port."""
 
     def __init__(self, connection: Connection) -> None:
-        self._admin = HttpAdmin(connection)
-        self._looking = HttpAdmin(connection, tries=1, timeout=_LOOKING)
-        self._asking = HttpAdmin(connection, tries=1, timeout=_ASKING)
+        self._admin = HttpAdmin(connection, waits=WaitMonitor(_log_wait))
+        self._serving = HttpAdmin(connection, waits=WaitMonitor(_log_wait, limit=_SERVING_S))
+        self._looking = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
+        self._asking = HttpAdmin(connection, limit=0.0, timeout=_ASKING)
 
     def close(self) -> None:
         """See Cluster."""
         self._admin.close()
+        self._serving.close()
         self._looking.close()
         self._asking.close()
 
@@ -91,7 +101,7 @@ class AdminCluster:
     def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
         """See Cluster."""
         name = TopicName.parse(topic)
-        reply = self._admin.call("GET", f"schemas/{topic_path(name).partition('/')[2]}/schema/{version}")
+        reply = self._serving.call("GET", f"schemas/{topic_path(name).partition('/')[2]}/schema/{version}")
         if reply.missing:
             return None
         found = must(reply, f"reading schema {version} of {topic}")
@@ -103,7 +113,7 @@ def largest_now(connection: Connection, topic: str) -> int:
     """Bytes that a message of the topic may have, for a producer that is about to start: 0 where there is no limit of the
     topic's own, this role may not ask, or nobody answers. Then the broker tells, message by message.
     """
-    admin = HttpAdmin(connection, tries=1, timeout=_LOOKING)
+    admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:
         return largest_message(admin, topic) or 0
     except ClusterError as problem:

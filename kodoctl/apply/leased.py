@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, RequestCount, no_condition
+from kodoctl.pulsar.waiting import WaitMonitor
 
 
 class LeasedAdmin:
@@ -21,6 +22,11 @@ class LeasedAdmin:
     def traffic(self) -> RequestCount:
         """See Admin.traffic."""
         return self._admin.traffic
+
+    @property
+    def waits(self) -> WaitMonitor:
+        """See Admin.waits."""
+        return self._admin.waits
 
     def call(
         self,

@@ -86,6 +86,11 @@ def tell(text: str) -> None:
         typer.echo(text, err=True)
 
 
+def tell_wait(what: str, seconds: float, limit: float) -> None:
+    """Whom a session tells of a wait for the cluster that is long (kodoctl.pulsar.waiting)."""
+    tell(f"Waiting for the cluster, {seconds:.0f} s so far, at most {limit:.0f} s: {one_line(what, 300)}")
+
+
 def one_line(value: object, limit: int) -> str:
     """A value from elsewhere, harmless and on one line, of at most `limit` of its characters."""
     from kodoctl.render import safe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import command, finish, one_line, reading, say
+from kodoctl.cli.console import command, finish, one_line, reading, say, tell_wait
 from kodoctl.cli.options import CONNECTION, Format, gathers
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
 from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
@@ -86,7 +86,10 @@ def _document(context: Context, *, current: bool) -> dict[str, Any]:
 def add(
     values: dict[str, Any],
     name: Annotated[str, typer.Argument(help="The context's name.", metavar="NAME", show_default=False)],
-    admin_url: Annotated[str, typer.Option("--admin-url", help="Address of Pulsar's admin API.", metavar="URL")],
+    admin_url: Annotated[
+        str,
+        typer.Option("--admin-url", help="Address of Pulsar's admin API; several brokers with commas.", metavar="URL"),
+    ],
     protected: Annotated[
         bool, typer.Option("--protected", help="Apply and destroy ask for the context's name.")
     ] = False,
@@ -194,7 +197,7 @@ def try_(
 
     space = wiring.parse_namespace(namespace) if namespace else None
     connection = connect(Flags(context=_chosen(name).name), os.environ, Path.cwd())
-    with Session(connection) as session:
+    with Session(connection, tell_wait) as session:
         problems = _try("admin API", lambda: _admin(session))
         if any(
             problem.code in _SHUT_OUT for problem in problems

@@ -42,10 +42,10 @@ def open_all(targets: Sequence[Target]) -> Iterator[dict[str, Session]]:
         sessions = {str(target.context): stack.enter_context(target.session()) for target in targets}
         seen: dict[str, str] = {}
         for name, session in sessions.items():
-            first = seen.setdefault(session.connection.admin_url, name)
-            if first != name:
-                detail = f"{first} and {name} have the address {session.connection.admin_url}: name it once"
-                raise UsageError(error("K548", "two contexts of one cluster", detail))
+            for address in session.connection.admin_urls:
+                if (first := seen.setdefault(address, name)) != name:
+                    detail = f"{first} and {name} have the address {address}: name it once"
+                    raise UsageError(error("K548", "two contexts of one cluster", detail))
         yield sessions
 
 

@@ -14,10 +14,12 @@ C = TypeVar("C", bound=Callable[..., Any])
 CONNECTION: Final[Mapping[str, Any]] = {
     "context": Annotated[str | None, typer.Option("--context", help="Context of kodoctl.toml to use.", metavar="NAME")],
     "admin_url": Annotated[
-        str | None, typer.Option("--admin-url", help="Address of Pulsar's admin API.", metavar="URL")
+        str | None,
+        typer.Option("--admin-url", help="Address of Pulsar's admin API; several brokers with commas.", metavar="URL"),
     ],
     "broker_url": Annotated[
-        str | None, typer.Option("--broker-url", help="Address of the broker's binary port.", metavar="URL")
+        str | None,
+        typer.Option("--broker-url", help="Address of the broker's binary port; several with commas.", metavar="URL"),
     ],
     "token_file": Annotated[
         str | None, typer.Option("--token-file", help="File with the token to present.", metavar="FILE")

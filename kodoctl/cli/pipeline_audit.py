@@ -8,7 +8,7 @@ from contextlib import closing
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command, say
+from kodoctl.cli.console import Environment, command, say, tell_wait
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -53,11 +53,15 @@ def audit(
     from kodoctl.pipeline.told import EXIT_CODES, lines
     from kodoctl.pipeline.verdict import Outcome
     from kodoctl.pulsar.admin_http import HttpAdmin
+    from kodoctl.pulsar.waiting import WaitMonitor
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))
     at = read_at(place.manifests())
-    with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
+    with (
+        closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
+        bar.session(lightly(settings, place)) as spark,
+    ):
         judged = judge_landing(spark, place, expansion, admin, ledger, keys)
     found = {"run": run, "read_at": at, **judged}
     if output is Format.JSON:

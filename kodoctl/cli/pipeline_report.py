@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, columns, command, say, write_file
+from kodoctl.cli.console import Environment, columns, command, say, tell_wait, write_file
 from kodoctl.cli.options import Format
 from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline_options import (
@@ -70,13 +70,17 @@ def report(
     from kodoctl.pipeline.landing import DEFAULT, Landing, must_hold
     from kodoctl.pipeline.report import About, document
     from kodoctl.pulsar.admin_http import HttpAdmin
+    from kodoctl.pulsar.waiting import WaitMonitor
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     again = typed(topology, env, landing)
     must_hold(place, again)
     file = out or f"{expansion.name}-report.html"
     _writable(file, png)
-    with closing(HttpAdmin(connection)) as admin, bar.session(lightly(settings, place)) as spark:
+    with (
+        closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin,
+        bar.session(lightly(settings, place)) as spark,
+    ):
         facts = gather(spark, place, expansion, admin, ledger, keys)
     about = About(
         run=run,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.console import paths_or_default, report, tell
+from kodoctl.cli.console import paths_or_default, report, tell, tell_wait
 from kodoctl.cli.options import CONNECTION, gathers
 from kodoctl.errors import InvalidFileError, Severity, UsageError, error
 
@@ -97,7 +97,7 @@ class Target:
         """Clients of that connection; a context manager."""
         from kodoctl.pulsar.session import Session
 
-        return Session(self.connection())
+        return Session(self.connection(), tell_wait)
 
 
 connects = gathers("target", CONNECTION, Target)

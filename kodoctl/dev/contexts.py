@@ -8,6 +8,7 @@ from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.ports import HOST
 from kodoctl.dev.problems import failure
 from kodoctl.dev.tokens import token_file
+from kodoctl.pulsar.addresses import split
 from kodoctl.pulsar.connection import Context, in_file, remove_context, use_context, write_context
 
 TOKEN_ROLE = "applier"  # noqa: S105
@@ -16,7 +17,7 @@ TOKEN_ROLE = "applier"  # noqa: S105
 
 def is_foreign(context: Context | None) -> bool:
     """Whether a context is for another cluster: all of ours are on 127.0.0.1."""
-    return context is not None and not context.admin_url.startswith(f"http://{HOST}:")
+    return context is not None and not all(url.startswith(f"http://{HOST}:") for url in split(context.admin_url))
 
 
 def check_usable(file: Path, name: str) -> None:

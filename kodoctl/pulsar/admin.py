@@ -8,10 +8,13 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.topology.names import NamespaceName, TopicName
 
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that makes a topic together with its properties."""
+_BUSY: Final = frozenset({429, 500, 502, 503, 504})
+_WITHOUT_OWNER: Final = ("Can't find owner for topic", "Failed to find ownership for")  # how Pulsar's 412 begins then
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -52,6 +55,14 @@ class Reply:
         """Known role, not allowed on this resource (Pulsar says 401 or 403, both with a JSON reason)."""
         return self.status in (401, 403)
 
+    @property
+    def transient(self) -> bool:
+        """Not now: a broker without time, or a topic between two brokers, as in an unload, a split and a fail-over. A 412 about
+        the topic itself, such as one with clients, is not among them; nor is a 409, of which only the caller knows whether it
+        means another's change at the same time.
+        """
+        return self.status in _BUSY or (self.status == 412 and self.reason.startswith(_WITHOUT_OWNER))
+
     def __str__(self) -> str:
         return f"{self.method} {self.path} answered {self.status}{f' ({self.reason})' if self.reason else ''}"
 
@@ -72,6 +83,10 @@ class Admin(Protocol):
     def traffic(self) -> RequestCount:
         """Requests sent so far."""
 
+    @property
+    def waits(self) -> WaitMonitor:
+        """Where waits for this cluster are limited and reported."""
+
     def call(
         self,
         method: str,
@@ -82,7 +97,8 @@ class Admin(Protocol):
         content_type: str = "application/json",
         condition: Callable[[], None] = no_condition,
     ) -> Reply:
-        """One call; `path` is below `/admin/v2/`. Reads are retried when a broker is busy or a connection breaks.
+        """One call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
+        connection breaks, and so is what surely was not sent; a write that was answered is not.
 
         `condition` is called right before each request on the wire, those that a redirect makes included, after all that a
         request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError when a write's

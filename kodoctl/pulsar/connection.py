@@ -10,10 +10,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import SplitResult, urlsplit
 
 import platformdirs
 import tomlkit
@@ -32,6 +30,7 @@ from kodoctl.pulsar.access import (
     tls_of,
     token_of,
 )
+from kodoctl.pulsar.addresses import checked, readable_by_all, split
 
 CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"
@@ -63,7 +62,9 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything a client needs. `broker_url` None: no binary port, so no bulk reads and no lease."""
+    """Everything a client needs. Both URLs may be lists (kodoctl.pulsar.addresses), of brokers of one cluster. `broker_url`
+    None: no binary port, so no bulk reads and no lease.
+    """
 
     admin_url: str
     broker_url: str | None = None
@@ -75,9 +76,9 @@ class Connection:
     withheld: str = ""  # credentials of the environment that are there and not used, and why
 
     @property
-    def host(self) -> str:
-        """Host of the admin API."""
-        return urlsplit(self.admin_url).hostname or ""
+    def admin_urls(self) -> tuple[str, ...]:
+        """Each address of the admin API."""
+        return split(self.admin_url)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,8 +196,7 @@ def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Map
         there = _read_config(own)[0] if own.is_file() else {}
         if faults := [*_of_project(found, there)]:
             raise KodoctlError(*faults)
-    _checked(found.admin_url, ("http", "https"))
-    _checked_broker(found.broker_url)
+    checked(found.admin_url, found.broker_url)
     _kept_by(found)
 
 
@@ -267,8 +267,7 @@ def connect(flags: Flags, environ: Mapping[str, str], folder: Path) -> Connectio
     shown = next((place for place in places if place.token or place.oauth2), _Access())
     tls = next((place.tls for place in places if place.tls), None)
     return Connection(
-        _checked(admin_url, ("http", "https")),
-        _checked_broker(broker_url),
+        *checked(admin_url, broker_url),
         shown.token,
         context,
         tls,
@@ -287,19 +286,11 @@ def readable(connection: Connection) -> Diagnostic | None:
     if connection.token is None and connection.oauth2 is None:
         return None
     urls = [url for url in (connection.admin_url, connection.broker_url) if url is not None]
-    plain = [url for url in urls if urlsplit(url).scheme in ("http", "pulsar") and not _here(urlsplit(url).hostname)]
+    plain = [url for url in urls if readable_by_all(url)]
     if not plain:
         return None
     detail = f"{' and '.join(plain)}: whoever is on the way can read the token; use https:// and pulsar+ssl://"
     return warning("K529", "a token without TLS", detail)
-
-
-def _here(host: str | None) -> bool:
-    """Whether a host is this machine."""
-    try:
-        return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _broker_from(flags: Flags, environ: Mapping[str, str], context: Context | None) -> str:
@@ -345,36 +336,3 @@ def _one(found: _Access, place: str) -> _Access:
         detail = f"{place} has both a token and OAuth2 credentials: leave one"
         raise UsageError(error("K504", "two ways to say who one is", detail))
     return found
-
-
-def _checked(url: str, schemes: tuple[str, ...]) -> str:
-    try:
-        parts = urlsplit(url)
-        good = parts.scheme in schemes and bool(parts.hostname) and not parts.username
-        good = good and (schemes[0] != "http" or parts.port != 0)  # asking for the port is what finds a wrong one
-    except ValueError:
-        parts, good = None, False
-    if not good:
-        detail = f"{_without_user(url)!r}: write {schemes[0]}://HOST:PORT{_hint(parts, schemes)}"
-        raise UsageError(error("K505", "not an address", detail))
-    return url.rstrip("/")
-
-
-def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
-    """What may have been meant by a wrong address."""
-    if parts is None:
-        return "; a port is a number below 65536"
-    if parts.username:
-        return "; a user does not belong into it: tokens are given with --token-file"
-    if parts.scheme in {"http", "https", "pulsar", "pulsar+ssl"} - {*schemes}:
-        other = "--broker-url" if schemes[0] == "http" else "--admin-url"
-        return f"; an address with {parts.scheme}:// belongs to {other}"
-    return ""
-
-
-def _checked_broker(url: str | None) -> str | None:
-    return _checked(url, ("pulsar", "pulsar+ssl")) if url else None
-
-
-def _without_user(url: str) -> str:
-    return url.rsplit("@", 1)[-1]

@@ -10,14 +10,16 @@ from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.waiting import OnWait, WaitMonitor
 
 
 class Session:
-    """Admin API and binary port of one connection."""
+    """Admin API and binary port of one connection. `on_wait` hears of waits that are long; both clients may use `waits`."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, on_wait: OnWait | None = None) -> None:
         self.connection = connection
-        self._http = HttpAdmin(connection)
+        self.waits = WaitMonitor(on_wait)
+        self._http = HttpAdmin(connection, waits=self.waits)
         self.admin: Admin = self._http
         self.client = BrokerClient(connection)
         self._opened = time.monotonic()

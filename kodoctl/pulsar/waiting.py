@@ -36,6 +36,7 @@ class Wait:
         self._since = clock()
         self._paused = 0.0
         self._tries = 1
+        self.thread = threading.get_ident()
 
     @property
     def seconds(self) -> float:
@@ -53,10 +54,10 @@ class Wait:
         repeated once, for a broker that hangs answers nothing until its bundles have moved. No second try where the limit is 0.
         """
         self.what = what
-        left = (self.limit if limit is None else limit) - self.seconds
+        left = (self.limit if limit is None else min(limit, self.limit)) - self.seconds
         if left <= 0 and (self._tries > 1 or self.limit <= 0):
             return False
-        gap = min(0.1 * 2**self._tries, _LONGEST_PAUSE_S) * (0.5 + random.random())  # noqa: S311  # spreads retries, no secret
+        gap = _gap(self._tries)
         self._tries += 1
         self._paused += gap
         self._pause(gap)
@@ -64,16 +65,21 @@ class Wait:
 
 
 class WaitMonitor:
-    """The waits under way in a session. Safe to use from several threads. Without `on_wait` nothing is reported."""
+    """The waits under way in a session. Safe to use from several threads. Without `on_wait` nothing is reported. `limit`: seconds,
+    of waits that say none of their own.
+    """
 
     def __init__(
         self,
         on_wait: OnWait | None = None,
         *,
+        limit: float = FAIL_OVER_S,
         clock: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._on_wait, self._clock, self._pause = on_wait, clock, pause
+        self.limit = limit
+        self.pause = pause
+        self._on_wait, self._clock = on_wait, clock
         self._lock = threading.Lock()
         self._waits: dict[int, Wait] = {}
         self._reported = float("-inf")
@@ -81,9 +87,9 @@ class WaitMonitor:
         self._closed = threading.Event()
 
     @contextmanager
-    def during(self, what: str, limit: float = FAIL_OVER_S) -> Iterator[Wait]:
-        """A wait that lasts as long as the block."""
-        wait = Wait(what, limit, self._clock, self._pause)
+    def during(self, what: str, limit: float | None = None) -> Iterator[Wait]:
+        """A wait that lasts as long as the block; its limit is the monitor's where none is given."""
+        wait = Wait(what, self.limit if limit is None else limit, self._clock, self.pause)
         if self._on_wait is None:
             yield wait
             return
@@ -104,8 +110,9 @@ class WaitMonitor:
             if not long or now - self._reported < REPORT_EVERY_S or self._on_wait is None:
                 return
             self._reported = now
-        first = max(long, key=lambda wait: wait.seconds)
-        self._on_wait(first.what, first.seconds, first.limit)
+            first = max(long, key=lambda wait: wait.seconds)
+            inner = [wait for wait in self._waits.values() if wait.thread == first.thread][-1]
+        self._on_wait(inner.what, first.seconds, first.limit)
 
     def close(self) -> None:
         """Ends the reports."""
@@ -119,3 +126,8 @@ class WaitMonitor:
     def _watch(self) -> None:
         while not self._closed.wait(1.0):
             self.report()
+
+
+def _gap(tries: int) -> float:
+    """Seconds between two tries."""
+    return float(min(0.1 * 2**tries, _LONGEST_PAUSE_S) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret

@@ -5,16 +5,15 @@ A DELETE is the one write that what came meanwhile makes worse: it is sent by `d
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import NOT_SENT, Admin, LostReplyError, Reply
 
-BUSY: Final = frozenset({409, 429, 500, 502, 503, 504})
-TRIES: Final = 6
+CONFLICT: Final = 409
+CONFLICT_S: Final = 8.0  # of two changes at the same time one is over soon; what is in the way for longer stays there
 PATIENCE_S: Final = 10.0
 _Done = Callable[[], bool]
 Look = Callable[[], Mapping[str, str] | None]
@@ -37,33 +36,45 @@ def write(  # noqa: PLR0913  # a request has these parts
     query: dict[str, str] | None = None,
     content_type: str = "application/json",
     final: frozenset[int] = frozenset(),
-    pause: Callable[[float], None] = time.sleep,
 ) -> Reply | None:
     """Sends one write and makes sure of it. Returns the last reply, None when the effect was seen without one.
 
-    `done` reads back whether the effect is there; it is asked after a lost reply or a busy broker, before anything is sent
+    `done` reads back whether the effect is there; it is asked after a lost reply or a transient one, before anything is sent
     again. Statuses in `final` are answers that trying again would not change; one to a request that was sent again may be
-    about what the first of them did, which a broker may show late. Raises WriteFailedError.
+    about what the first of them did, which a broker may show late. Tries for as long as `admin.waits` allows. Raises
+    WriteFailedError.
     """
-    problem = "no answer"
-    for attempt in range(1, TRIES + 1):
-        try:
-            reply = admin.call(method, path, body, query=query, content_type=content_type)
-        except LostReplyError as lost:
-            problem = str(lost)
-        else:
-            if reply.ok:
-                return reply
-            if reply.status in final:
-                return None if attempt > 1 and wait_until(lambda: _seen(done), pause=pause) else reply
-            if reply.status not in BUSY:
-                raise WriteFailedError(f"{reply}")
-            problem = str(reply)
-        if attempt < TRIES:
-            pause(_gap(attempt))
-        if _seen(done):
-            return None
-    raise WriteFailedError(f"{problem}; given up after {TRIES} tries")
+    with admin.waits.during(f"{method} {path}: no answer yet") as wait:
+        sent = 0
+        while True:
+            sent += 1
+            try:
+                reply = admin.call(method, path, body, query=query, content_type=content_type)
+            except LostReplyError as lost:
+                problem, limit = str(lost), None
+            else:
+                if reply.ok:
+                    return reply
+                if reply.status in final and not reply.transient:
+                    pause = admin.waits.pause
+                    return None if sent > 1 and wait_until(lambda: _seen(done), pause=pause) else reply
+                problem, limit = str(reply), limit_of(reply)
+            goes_on = wait.again(problem, limit)
+            if _seen(done):
+                return None
+            if not goes_on:
+                raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
+
+
+def limit_of(reply: Reply) -> float | None:
+    """For how many seconds a write is tried again that got this reply; None: for as long as any. Raises WriteFailedError for one
+    that stays.
+    """
+    if reply.status == CONFLICT:
+        return CONFLICT_S
+    if not reply.transient:
+        raise WriteFailedError(f"{reply}")
+    return None
 
 
 def delete(
@@ -72,7 +83,6 @@ def delete(
     look: Look,
     *,
     final: frozenset[int] = frozenset(),
-    pause: Callable[[float], None] = time.sleep,
 ) -> Reply | None:
     """Looks, then sends one DELETE, as often as a busy broker or a lost reply makes it necessary. Returns the last reply, None
     when a look found it gone.
@@ -81,30 +91,31 @@ def delete(
     deleted, and with which query, is asked anew each time, and nothing is sent where it cannot be asked. Statuses in `final`
     are answers that trying again would not change. Raises WriteFailedError.
     """
-    problem = ""
-    for attempt in range(1, TRIES + 1):
-        try:
-            query = _looked(look, problem)
-        except ClusterError:  # cannot be looked at, so that nothing is sent
-            if not problem:
-                raise
-        else:
-            if query is None:
-                return None
+    problem, limit, sent = "", cast("float | None", None), 0
+    with admin.waits.during(f"DELETE {path}: no answer yet") as wait:
+        while True:
             try:
-                reply = admin.call("DELETE", path, query=dict(query) or None)
-            except LostReplyError as lost:
-                problem = str(lost)
+                query = _looked(look, problem)
+            except ClusterError:  # cannot be looked at, so that nothing is sent
+                if not problem:
+                    raise
             else:
-                if reply.ok or (reply.status in final and not reply.foreign):
-                    return reply
-                if reply.status not in BUSY:
-                    raise WriteFailedError(f"{reply}")
-                problem = str(reply)
-        pause(_gap(attempt))
+                if query is None:
+                    return None
+                sent += 1
+                try:
+                    reply = admin.call("DELETE", path, query=dict(query) or None)
+                except LostReplyError as lost:
+                    problem, limit = str(lost), None
+                else:
+                    if reply.ok or (reply.status in final and not reply.transient and not reply.foreign):
+                        return reply
+                    problem, limit = str(reply), limit_of(reply)
+            if not wait.again(problem, limit):
+                break
     if _seen(lambda: _looked(look, problem) is None):
         return None
-    raise WriteFailedError(f"{problem}; given up after {TRIES} tries")
+    raise WriteFailedError(f"{problem}; given up after {sent} tries in {wait.seconds:.0f} s")
 
 
 def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
@@ -114,10 +125,6 @@ def _looked(look: Look, problem: str) -> Mapping[str, str] | None:
     except WriteFailedError as refusal:
         sent = f"{problem}, and none was sent again" if problem else "no request was sent"
         raise WriteFailedError(f"{refusal}; {sent}") from None
-
-
-def _gap(attempt: int) -> float:
-    return float(min(0.1 * 2**attempt, 3.0) * (0.5 + random.random()))  # noqa: S311  # spreads retries, no secret
 
 
 def _seen(done: _Done) -> bool:

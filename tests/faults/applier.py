@@ -88,7 +88,7 @@ def _watch(steps: _Steps) -> None:
     """Names the steps: every write of the admin API, every entry of a journal, every lease."""
 
     def request(given: tuple[Any, ...]) -> str:
-        _, request, query = given
+        _, request, query, *_ = given
         method, path = request.method, request.path
         return "" if admin_http._only_reads(method, path) else f"{method} {path}{f' {sorted(query)}' if query else ''}"
 

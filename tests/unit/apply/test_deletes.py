@@ -13,11 +13,11 @@ from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_
 from kodoctl.apply.namespaces import revoke_grant, update_namespace
 from kodoctl.apply.topics import mark_topic
 from kodoctl.plan.changes import About, Delete, FieldChange
-from kodoctl.pulsar import writes
+from kodoctl.pulsar import waiting, writes
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lock import Lock, break_lock, lock_token
-from kodoctl.pulsar.writes import TRIES, WriteFailedError
+from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import BacklogQuota
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
@@ -33,7 +33,7 @@ busy = pytest.mark.parametrize("trouble", BUSY, ids=WORDS)
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes, "_gap", lambda _: 0.0)
+    monkeypatch.setattr(waiting, "_gap", lambda _: 0.01)
     monkeypatch.setattr(writes, "PATIENCE_S", 0.0)
 
 
@@ -219,8 +219,8 @@ def test_nothing_is_sent_while_nobody_can_look() -> None:
     def answer(request: Request) -> Answer:
         return Answer(403) if cluster.deletes and request.method == "GET" else cluster(request)
 
-    with serving(answer) as server, pytest.raises(WriteFailedError, match=rf"503.*given up after {TRIES} tries"):
-        _topic(HttpAdmin(Connection(server.url)))
+    with serving(answer) as server, pytest.raises(WriteFailedError, match=r"503.*given up after 1 tries"):
+        _topic(HttpAdmin(Connection(server.url), limit=1.0))
     assert len(cluster.deletes) == 1
 
 

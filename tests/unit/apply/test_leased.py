@@ -16,6 +16,7 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lease import HEARTBEAT_S, Lease
 from kodoctl.pulsar.lock import Lock
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.pulsar.writes import write
 from kodoctl.topology.names import NamespaceName
 from tests.servers import Answer, Request, answer_json, serving
@@ -30,6 +31,7 @@ class Line:
 
     def __init__(self, clock: list[float], slow: float) -> None:
         self.traffic, self.sent, self._clock, self._slow = RequestCount(), [""] * 0, clock, slow
+        self.waits = WaitMonitor(pause=lambda _: None)
 
     def call(self, method: str, path: str, *_: Any, condition: Callable[[], None], **__: Any) -> Reply:
         condition()
@@ -57,7 +59,7 @@ def _leased(slow: float) -> tuple[LeasedAdmin, Line]:
 def test_a_write_that_is_repeated_after_the_lease_was_lost_is_not_sent() -> None:
     admin, line = _leased(HEARTBEAT_S)
     with pytest.raises(LockedError):
-        write(admin, "PUT", "x", done=lambda: False, pause=lambda _: None)
+        write(admin, "PUT", "x", done=lambda: False)
     assert line.sent == ["PUT"]
     assert admin.call("GET", "x").status == 503  # whoever may no longer write may look
     assert line.sent == ["PUT", "GET"]

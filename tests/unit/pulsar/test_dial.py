@@ -163,7 +163,7 @@ def test_an_admin_address_where_another_protocol_is_spoken_is_told_as_that(
     places: dict[str, str], scheme: str, there: str, says: str
 ) -> None:
     host = places[there]
-    admin = HttpAdmin(Connection(f"{scheme}://{host}"), tries=1)
+    admin = HttpAdmin(Connection(f"{scheme}://{host}"), limit=0.0)
     with pytest.raises(ClusterError) as caught:
         admin.call("GET", "clusters")
     assert caught.value.diagnostics[0].code == "K514"
@@ -174,7 +174,7 @@ def test_an_admin_address_where_another_protocol_is_spoken_is_told_as_that(
 def test_an_admin_address_that_fails_for_another_reason_is_told_as_before(
     places: dict[str, str], scheme: str, there: str, code: str
 ) -> None:
-    admin = HttpAdmin(Connection(f"{scheme}://{places[there]}"), tries=1)
+    admin = HttpAdmin(Connection(f"{scheme}://{places[there]}"), limit=0.0)
     with pytest.raises(ClusterError) as caught:
         admin.call("GET", "clusters")
     assert caught.value.diagnostics[0].code == code

@@ -213,7 +213,7 @@ def _properties(request: Request) -> Any:
 
 
 def _admin(url: str) -> HttpAdmin:
-    return HttpAdmin(Connection(url), tries=1)
+    return HttpAdmin(Connection(url), limit=0.0)
 
 
 def _hold(admin: HttpAdmin, url: str) -> None:

@@ -22,6 +22,7 @@ from kodoctl.pulsar.control import read_control
 from kodoctl.pulsar.live import grants_of, list_topics, read_ledgers
 from kodoctl.pulsar.server import read_server, read_version
 from kodoctl.pulsar.stats import parse
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import from_json
@@ -36,6 +37,7 @@ class Book:
     def __init__(self, **answers: Any) -> None:
         self.answers = answers
         self.traffic = RequestCount()
+        self.waits = WaitMonitor()
 
     def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
         answer = self.answers.get(path.replace("/", "_"), 404)

@@ -58,7 +58,7 @@ def test_a_broker_that_takes_three_at_a_time_is_soon_asked_so_and_every_read_suc
         return Answer(429) if many else Answer(200, b"{}")
 
     with serving(answer) as server, ThreadPoolExecutor(CONNECTIONS) as pool:
-        admin = HttpAdmin(Connection(server.url), pause=lambda _: None, tries=50)
+        admin = HttpAdmin(Connection(server.url), pause=lambda _: None, limit=600.0)
         replies = list(pool.map(lambda _: admin.call("GET", "clusters"), range(300)))
         admin.close()
     assert all(reply.ok for reply in replies)

@@ -60,23 +60,23 @@ def test_who_does_not_wait_tries_once() -> None:
     assert clock.pauses == []
 
 
-def test_the_longest_wait_is_reported_once_in_some_seconds() -> None:
+def test_the_longest_wait_is_reported_once_in_some_seconds_by_what_its_thread_does_now() -> None:
     clock = Clock()
     reports: list[tuple[str, float, float]] = []
     monitor = WaitMonitor(lambda *parts: reports.append(parts), clock=clock, pause=clock.pause)
-    with monitor.during("the first", 60.0) as first:
+    with monitor.during("a write", 60.0):
         clock.now += REPORT_AFTER_S - 0.1
-        with monitor.during("the second", 30.0):
-            monitor.report()
-            assert reports == []
+        monitor.report()
+        assert reports == []
+        with monitor.during("a look after the write", 30.0) as look:
             clock.now += 0.2
-            first.what = "the first, which is busy"
+            look.what = "a look after the write: 503"
             monitor.report()
             monitor.report()
-            assert reports == [("the first, which is busy", pytest.approx(5.1), 60.0)]
-            clock.now += REPORT_EVERY_S
-            monitor.report()
-    assert len(reports) == 2
+            assert reports == [("a look after the write: 503", pytest.approx(5.1), 60.0)]
+        clock.now += REPORT_EVERY_S
+        monitor.report()
+    assert reports[1:] == [("a write", pytest.approx(5.1 + REPORT_EVERY_S), 60.0)]
     clock.now += REPORT_EVERY_S
     monitor.report()
     assert len(reports) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ import pytest
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar import writes
 from kodoctl.pulsar.admin import LostReplyError, Reply
-from kodoctl.pulsar.writes import TRIES, WriteFailedError, wait_until, write
+from kodoctl.pulsar.waiting import FAIL_OVER_S, WaitMonitor
+from kodoctl.pulsar.writes import CONFLICT_S, WriteFailedError, wait_until, write
 
 
 class Line:
@@ -21,6 +23,8 @@ class Line:
     def __init__(self, *answers: int | Exception) -> None:
         self.answers = list(answers)
         self.sent = 0
+        self.pauses: list[float] = []
+        self.waits = WaitMonitor(pause=self.pauses.append)
 
     def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
         answer = self.answers[min(self.sent, len(self.answers) - 1)]
@@ -34,8 +38,7 @@ LOST = LostReplyError(error("K515", "no answer to a write", "cut"))
 
 
 def _write(line: Line, done: Callable[[], bool] = lambda: False, **options: Any) -> tuple[Reply | None, list[float]]:
-    pauses: list[float] = []
-    return write(line, "PUT", "x", {}, done=done, pause=pauses.append, **options), pauses
+    return write(line, "PUT", "x", {}, done=done, **options), line.pauses
 
 
 def test_an_accepted_write_is_sent_once_and_not_read_back_here() -> None:
@@ -99,9 +102,45 @@ def test_what_somebody_else_made_meanwhile_stays_a_refusal(monkeypatch: pytest.M
 
 def test_a_broker_that_stays_busy_is_given_up_with_the_last_reason() -> None:
     line = Line(503)
-    with pytest.raises(WriteFailedError, match=rf"answered 503 .* given up after {TRIES} tries"):
+    with pytest.raises(WriteFailedError, match=r"answered 503 .* given up after \d+ tries in 6\d s"):
         _write(line)
-    assert line.sent == TRIES
+    assert FAIL_OVER_S <= sum(line.pauses) < FAIL_OVER_S + 4.5
+    assert line.sent == len(line.pauses) + 1
+
+
+def test_a_change_that_stands_in_the_way_for_longer_than_one_lasts_is_given_up_early() -> None:
+    line = Line(409)
+    with pytest.raises(WriteFailedError, match=r"answered 409 .* given up after"):
+        _write(line)
+    assert CONFLICT_S <= sum(line.pauses) < CONFLICT_S + 4.5
+
+
+class Ownerless(Line):
+    """An admin port that says so often that a topic has no owner now."""
+
+    def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
+        reply = super().call(method, path)
+        return reply if reply.ok else replace(reply, reason=f"{self.words} persistent://t/ns/x-partition-0")
+
+    words = "Can't find owner for topic"
+
+
+@pytest.mark.parametrize("words", ["Can't find owner for topic", "Failed to find ownership for topic:"])
+@pytest.mark.parametrize("final", [frozenset[int](), frozenset({412})])
+def test_a_topic_without_an_owner_is_waited_for(words: str, final: frozenset[int]) -> None:
+    line = Ownerless(412, 412, 204)
+    line.words = words
+    reply, pauses = _write(line, final=final)
+    assert reply is not None
+    assert (reply.status, line.sent, len(pauses)) == (204, 3, 2)
+
+
+def test_a_topic_whose_name_says_the_same_is_no_reason_to_wait() -> None:
+    line = Ownerless(412)
+    line.words = "Topic has active producers/subscriptions: Can't find owner for topic"
+    with pytest.raises(WriteFailedError):
+        _write(line)
+    assert line.sent == 1
 
 
 def test_a_cluster_that_cannot_be_read_either_is_tried_again() -> None:

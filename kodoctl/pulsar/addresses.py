@@ -1,0 +1,100 @@
+"""Addresses of a cluster: one, or several of its brokers with commas, `http://a:8080,b:8080` or `http://a:8080,http://b:8080`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+from typing import Final
+from urllib.parse import SplitResult, urlsplit
+
+from kodoctl.errors import Diagnostic, UsageError, error
+
+ADMIN: Final = ("http", "https")
+BROKER: Final = ("pulsar", "pulsar+ssl")
+_FLAGS: Final = {ADMIN: "--admin-url", BROKER: "--broker-url"}
+
+
+def split(text: str) -> tuple[str, ...]:
+    """Each address of a list, with its scheme; that of the first is everybody's who has none."""
+    scheme, found, _ = text.partition("://")
+    parts = text.split(",")
+    whole = [part if "://" in part or not found else f"{scheme}://{part}" for part in parts]
+    return tuple(dict.fromkeys(part.strip().rstrip("/") for part in whole))
+
+
+def join(addresses: tuple[str, ...]) -> str:
+    """The list as clients of the binary port take it, the scheme once."""
+    first, *others = addresses
+    return ",".join((first, *(other.partition("://")[2] for other in others)))
+
+
+def checked(admin: str | None, broker: str | None) -> tuple[str, str | None]:
+    """Both in their normal form. Raises UsageError (K505) with every fault of both."""
+    found = []
+    faults: list[Diagnostic] = []
+    for text, schemes in ((admin, ADMIN), (broker, BROKER)):
+        faults += _faults(text, schemes) if text else ()
+        found.append(text and join(split(text)))
+    if faults:
+        raise UsageError(*faults)
+    return found[0] or "", found[1]
+
+
+def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[Diagnostic]:
+    addresses = split(text)
+    several = f", one of {len(addresses)} addresses" if len(addresses) > 1 else ""
+    for address in addresses:
+        parts = _parts(address)
+        if parts is None or not _good(parts, schemes):
+            advice = f"write {schemes[0]}://HOST:PORT{_hint(parts, schemes)}"
+            yield error("K505", "not an address", f"{_without_user(address)!r}{several}: {advice}")
+    used = {address.partition("://")[0] for address in addresses}
+    if len(used) > 1 and used <= {*schemes}:
+        detail = (
+            f"{_without_user(text)!r}: the addresses of one cluster begin with the same of {' and '.join(sorted(used))}"
+        )
+        yield error("K505", "not an address", detail)
+
+
+def _parts(address: str) -> SplitResult | None:
+    """None for a port that is no number below 65536."""
+    try:
+        parts = urlsplit(address)
+        parts.port  # noqa: B018  # asking for it is what finds a wrong one
+    except ValueError:
+        return None
+    return parts
+
+
+def _good(parts: SplitResult, schemes: tuple[str, ...]) -> bool:
+    return parts.scheme in schemes and bool(parts.hostname) and not parts.username and parts.port != 0
+
+
+def _hint(parts: SplitResult | None, schemes: tuple[str, ...]) -> str:
+    """What may have been meant by a wrong address."""
+    if parts is None:
+        return "; a port is a number below 65536"
+    if parts.username:
+        return "; a user does not belong into it: tokens are given with --token-file"
+    if parts.scheme in {*ADMIN, *BROKER} - {*schemes}:
+        other = _FLAGS[BROKER if schemes == ADMIN else ADMIN]
+        return f"; an address with {parts.scheme}:// belongs to {other}"
+    return ""
+
+
+def readable_by_all(text: str) -> bool:
+    """Whether what is sent to one of the addresses crosses a network without TLS."""
+    found = [urlsplit(address) for address in split(text)]
+    return any(parts.scheme in (ADMIN[0], BROKER[0]) and not _here(parts.hostname) for parts in found)
+
+
+def _here(host: str | None) -> bool:
+    """Whether a host is this machine."""
+    try:
+        return host == "localhost" or ip_address(host or "").is_loopback
+    except ValueError:
+        return False
+
+
+def _without_user(url: str) -> str:
+    return url.rsplit("@", 1)[-1]
