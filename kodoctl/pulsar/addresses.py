@@ -41,6 +41,11 @@ def checked(admin: str | None, broker: str | None) -> tuple[str, str | None]:
 
 
 def _faults(text: str, schemes: tuple[str, ...]) -> Iterator[Diagnostic]:
+    if "," in text and not all(part.strip() for part in text.split(",")):
+        yield error(
+            "K505", "not an address", f"{_without_user(text)!r}: between two commas, or beside one, there is none"
+        )
+        return
     addresses = split(text)
     several = f", one of {len(addresses)} addresses" if len(addresses) > 1 else ""
     for address in addresses:

@@ -26,6 +26,17 @@ def files(folder: Path) -> None:
     (folder / "fleet.json").write_text(dumps(FLEET), encoding="utf-8")
 
 
+def test_two_contexts_that_share_one_of_several_brokers_are_one_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "lists.toml"
+    file.write_text("[contexts.a]\nadmin_url='http://x:1,y:1'\n[contexts.b]\nadmin_url='http://z:1,y:1'\n")
+    monkeypatch.setenv("KODOCTL_CONFIG", str(file))
+    found = run_main("plan", "--context", "a", "--context", "b")
+    assert (found.code, "K548" in found.err) == (64, True), found.text
+    assert "a and b have the address http://y:1" in " ".join(found.err.split())
+
+
 @pytest.mark.parametrize(
     ("line", "told"),
     [

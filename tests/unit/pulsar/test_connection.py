@@ -12,6 +12,7 @@ from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import (
     Connection,
     Flags,
+    check_context,
     connect,
     project_config,
     read_contexts,
@@ -307,3 +308,57 @@ def test_a_secret_shows_itself_only_when_asked() -> None:
     assert secret == Secret("canary") != Secret("other")
     assert hash(secret) == hash(Secret("canary"))
     assert not hasattr(secret, "__dict__")
+
+
+@pytest.mark.parametrize(
+    "text", ["http://a:8080,b:8080", "http://a:8080,http://b:8080", "http://a:8080/, http://b:8080", "http://a:8080,b:8080,a:8080"]
+)  # fmt: skip
+def test_several_admin_addresses_are_one_list_however_they_are_written(environ: dict[str, str], text: str) -> None:
+    for found in (_connect(environ, admin_url=text), _connect({**environ, "KODOCTL_ADMIN_URL": text})):
+        assert found.admin_url == "http://a:8080,b:8080"
+        assert found.admin_urls == ("http://a:8080", "http://b:8080")
+
+
+def test_a_list_of_binary_ports_is_written_as_the_client_takes_it(environ: dict[str, str]) -> None:
+    found = _connect(environ, admin_url="http://a:1", broker_url="pulsar+ssl://a:6651,pulsar+ssl://b:6651")
+    assert found.broker_url == "pulsar+ssl://a:6651,b:6651"
+
+
+def test_a_context_may_have_lists(environ: dict[str, str], tmp_path: Path) -> None:
+    values = {"admin_url": "http://a:8080,b:8080", "broker_url": "pulsar://a:6650,b:6650"}
+    file = tmp_path / "lists.toml"
+    check_context(file, "three", values, environ)
+    write_context(file, "three", values)
+    found = connect(Flags(context="three"), {"KODOCTL_CONFIG": str(file)}, tmp_path)
+    assert (found.admin_urls, found.broker_url) == (("http://a:8080", "http://b:8080"), "pulsar://a:6650,b:6650")
+
+
+@pytest.mark.parametrize(
+    ("admin", "broker", "faults"),
+    [
+        ("http://a:8080,b:80800", None, ["'http://b:80800', one of 2 addresses: write http://HOST:PORT; a port is a number below 65536"]),
+        ("http://a:8080,", None, ["'http://a:8080,': between two commas, or beside one, there is none"]),
+        ("http://a:8080,https://b:8443", None, ["'http://a:8080,https://b:8443': the addresses of one cluster begin with the same of http and https"]),
+        ("http://a:8080,pulsar://b:6650", None, ["'pulsar://b:6650', one of 2 addresses: write http://HOST:PORT; an address with pulsar:// belongs to --broker-url"]),
+        ("http://a:8080", "pulsar://a:6650,b:x", ["'pulsar://b:x', one of 2 addresses: write pulsar://HOST:PORT; a port is a number below 65536"]),
+        ("http://a:8080,u:secret@b:1", "pulsar://a,http://b:8080", [
+            "'b:1', one of 2 addresses: write http://HOST:PORT; a user does not belong into it: tokens are given with --token-file",
+            "'http://b:8080', one of 2 addresses: write pulsar://HOST:PORT; an address with http:// belongs to --admin-url",
+        ]),
+    ],
+)  # fmt: skip
+def test_every_fault_of_a_list_is_told_at_once_and_nothing_else(
+    environ: dict[str, str], admin: str, broker: str | None, faults: list[str]
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        _connect(environ, admin_url=admin, broker_url=broker)
+    assert [finding.code for finding in caught.value.diagnostics] == ["K505"] * len(faults)
+    assert [finding.detail for finding in caught.value.diagnostics] == faults
+
+
+def test_a_token_that_one_of_several_addresses_shows_to_everybody_is_warned_of(environ: dict[str, str]) -> None:
+    token = Secret("canary")
+    assert readable(Connection("http://127.0.0.1:1,localhost:2", token=token)) is None
+    warned = readable(Connection("http://127.0.0.1:1,far:2", "pulsar+ssl://far:1,further:2", token))
+    assert warned is not None
+    assert warned.detail.startswith("http://127.0.0.1:1,far:2: whoever is on the way")
