@@ -34,8 +34,10 @@ def add(folder: Path, found: dict[str, Any]) -> None:
 def render(campaigns: list[dict[str, Any]]) -> str:
     """The report in Markdown: one line a campaign, then how often each fault was injected in all of them."""
     lines = [
-        "| campaign | minutes | faults | sent, receipt | without | done | dead | lost | effects twice | handled twice (allowed) "
-        "| slowest recovery | applies: exit codes | unclear | re-run failed | second plan not empty | audit |",
+        (
+            "| campaign | minutes | faults | sent, receipt | without | done | dead | lost | effects twice | handled twice (allowed) "
+            "| slowest recovery | applies: exit codes | unclear | re-run failed | second plan not empty | audit |"
+        ),
         "|---|" + "---|" * 15,
     ]
     for number, one in enumerate(campaigns, 1):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator
@@ -127,4 +128,4 @@ def _bundles(campaign: ClusterCampaign) -> list[str]:
     if not answer.ok:
         return []
     edges = answer.json()["boundaries"]
-    return [f"{low}_{high}" for low, high in zip(edges, edges[1:], strict=False)]
+    return [f"{low}_{high}" for low, high in itertools.pairwise(edges)]
