@@ -33,8 +33,10 @@ THREADED := consumer/engine/service.py,consumer/engine/worker.py
 
 SEEDS ?= 20000
 KILLS ?= 1000
+MINUTES ?= 240
+FAULTS ?= 300
 
-.PHONY: help setup demo demo-pipeline test browser test-broker test-cluster pipeline-full simulate faults hostile check format bench docs lock clean
+.PHONY: help setup demo demo-pipeline test browser test-broker test-cluster pipeline-full simulate faults chaos hostile check format bench docs lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +79,9 @@ simulate: $(READY) ## The consumer under simulated faults, SEEDS=20000 of them; 
 faults: $(READY) ## Applies killed at every step; consumers under real faults, for hours; KILLS=100 for a part; report in benchmarks/faults
 	$(BIN)/pytest -q -s -m full tests/faults
 	$(BIN)/python -m tests.faults --kills $(KILLS) --brokers $$(( ($(KILLS) + 49) / 50 ))
+
+chaos: $(READY) ## Faults on a cluster under load, for MINUTES=240 or FAULTS=300; report in benchmarks/faults/cluster.md
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES) --faults $(FAULTS)
 
 hostile: $(READY) ## Ten thousand hostile messages among honest ones, of a new seed each time
 	$(BIN)/pytest -q -s -m full tests/faults/test_hostile.py
