@@ -150,7 +150,8 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """What the broker says of one subscription on one topic, over all partitions.
+    """What the broker says of one subscription on one topic, over all partitions that could be asked; `whole`: all were. Where one
+    could not, sums and times are those of a part and say nothing of the topic; names and properties are the same on any partition.
 
     `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of several
     that have one name: when all are).
@@ -173,6 +174,7 @@ class LaneStats:
     dispatched: int = 0
     permits: int = 0
     partitions: int = 1
+    whole: bool = True
     told_at: int | None = field(default=None, compare=False)
     took: float = field(default=0.0, compare=False)
 

@@ -273,6 +273,10 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
         "K579": Code("Spark has no connector for the store",
                      "Name the connector with --conf, as `docs/how-to/pipeline.md` shows; S3 is s3a://BUCKET/FOLDER."),
     },
+    "Parts of the cluster that do not answer": {
+        "K580": Code("part of a topic cannot be read",
+                     "Nothing was compared or written; try again once the broker's fail-over has ended, in a minute."),
+    },
     "Anything else": {
         "K599": Code("a defect of kodoctl",
                      "Report it with the file it names; after an apply, `kodoctl plan` shows what is left."),

@@ -43,9 +43,9 @@ class StandStill:
         self._in_a_row: Counter[int] = Counter()
 
     def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
-        """What the broker says of a lane now; None: it could not be asked."""
+        """What the broker says of a lane now; None: it could not be asked, and of a part of it nothing follows."""
         index = lane.index
-        if stats is None:
+        if stats is None or not stats.whole:
             self._before.pop(index, None)
             return
         now = self._clock.wall() / 1000

@@ -124,15 +124,19 @@ def largest_now(connection: Connection, topic: str) -> int:
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
-    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up."""
+    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up. Partitions whose owner
+    cannot be asked are left out of the answer (kodoctl.pulsar.left_out).
+    """
     parts = list((answer.get("partitions") or {}).values())
+    count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))
     held = [sub for part in parts if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None]
     if not held:
         return None
     consumers = [consumer for sub in held for consumer in sub.get("consumers") or []]
     oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
     return LaneStats(
-        partitions=len(parts),
+        partitions=count,
+        whole=len(parts) == count,
         workers=frozenset(consumer["consumerName"] for consumer in consumers),
         blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
         backlog=_sum(held, "msgBacklog"),

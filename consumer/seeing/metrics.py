@@ -35,9 +35,14 @@ def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
     return values
 
 
-def _stats(sight: Sight) -> list[tuple[Lane, LaneStats]]:
+def _read(sight: Sight) -> list[tuple[Lane, LaneStats]]:
     last = dict(sight.service.stats.last) if sight.service.stats else {}
     return [(lane, last[lane.index]) for lane, _ in sight.lanes if lane.index in last]
+
+
+def _stats(sight: Sight) -> list[tuple[Lane, LaneStats]]:
+    """Of lanes whose partitions all could be asked: a part of a sum would be taken for all of it."""
+    return [(lane, stats) for lane, stats in _read(sight) if stats.whole]
 
 
 def _counted(what: str) -> Read:
@@ -78,7 +83,7 @@ def _lag(sight: Sight) -> float | None:
 
 
 def _workers(sight: Sight) -> float | None:
-    return next((float(len(one.workers)) for lane, one in _stats(sight) if lane.index == 0), None)
+    return next((float(len(one.workers)) for lane, one in _read(sight) if lane.index == 0), None)
 
 
 def _fairness(read: Callable[[Any], float]) -> Read:

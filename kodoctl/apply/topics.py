@@ -13,7 +13,7 @@ from typing import Any, Final
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
-from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, subscription_path, topic_path
+from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, Reply, must, schema_path, subscription_path, topic_path
 from kodoctl.pulsar.live import read_schema
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
 from kodoctl.pulsar.stats import SubscriptionReading, read_topic
@@ -213,7 +213,11 @@ def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: s
     if owner is not None:
         wanted[OWNER_PROPERTY] = owner
     if wanted != properties:
-        write(admin, "PUT", path, wanted, done=lambda: (admin.call("GET", path).data or {}) == wanted)
+        write(admin, "PUT", path, wanted, done=lambda: _shows(admin.call("GET", path), wanted))
+
+
+def _shows(reply: Reply, wanted: Mapping[str, str]) -> bool:
+    return reply.ok and (reply.data or {}) == wanted
 
 
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:

@@ -17,7 +17,7 @@ from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.decoding import as_they_are, content, schema_version
 from kodoctl.pulsar.dial import PortError
-from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.names import NamespaceName, whole_topic
 
 SYSTEM_TOPIC: Final = "__change_events"
 READ_TIMEOUT_MS: Final = 10_000
@@ -64,10 +64,20 @@ def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> B
     if not client.available:
         raise BulkUnavailableError("the broker's binary port is not known")
     schemas = _writer_schemas(admin, namespace)
-    if not schemas:
+    if not schemas and not _is_listed(admin, namespace):
         return BulkPolicies(there=False)
     last = _last_events(client, namespace)
     return _decode(schemas, last)
+
+
+def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
+    """Whether the system topic is there by the namespace's list, which is read from metadata: schemas are told by the owner of the
+    topic alone. It may be there without an event, and then without a schema: any topic that is loaded makes it.
+    """
+    reply = admin.call("GET", f"persistent/{namespace}", query={"includeSystemTopic": "true"})
+    if not reply.ok or not isinstance(reply.data, list):
+        raise BulkUnavailableError(f"{reply}")
+    return any(whole_topic(name).rpartition("/")[2] == SYSTEM_TOPIC for name in reply.data)
 
 
 def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:

@@ -7,11 +7,13 @@ backlog, last publish).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.compare import validates
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
@@ -20,6 +22,7 @@ from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import read_control
+from kodoctl.pulsar.left_out import UnknownPartitionsError
 from kodoctl.pulsar.policies import read_delayed_delivery, read_namespace_policies
 from kodoctl.pulsar.server import Server, read_bookies, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
@@ -80,7 +83,7 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope) -> Live:
     """Raises ClusterError when something that a full plan needs cannot be read: an unknown is never taken for absent."""
     server = read_server(admin)
     reading = _Reading()
-    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
+    with _pool() as pool:
         namespaces = set(scope.namespaces)
         for tenant in sorted({namespace.tenant for namespace in scope.namespaces} | scope.tenants):
             index = _read_tenant(admin, tenant, scope, reading)
@@ -106,6 +109,17 @@ def read_live(admin: Admin, client: BrokerClient, scope: Scope) -> Live:
         unseen=frozenset(reading.unseen),
         policies_read=" and ".join(sorted(reading.how)) or "none",
     )
+
+
+@contextmanager
+def _pool() -> Iterator[ThreadPoolExecutor]:
+    """Whose requests that wait for a thread are not sent once one has failed: each might wait for a broker that is gone."""
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="read") as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +159,9 @@ def _read_tenant(admin: Admin, tenant: str, scope: Scope, reading: _Reading) -> 
         reading.absent_tenants.add(tenant)
         reading.uuids[tenant] = None
         return {}
-    if reply.ok:
-        clusters, roles = reply.data.get("allowedClusters") or [], reply.data.get("adminRoles") or []
+    if not reply.forbidden:
+        found = must(reply, f"reading the Pulsar tenant {tenant}")
+        clusters, roles = found.get("allowedClusters") or [], found.get("adminRoles") or []
         _add(reading, [Found(TenantResource(tenant, frozenset(clusters), frozenset(roles)))])
     try:
         control = read_control(admin, tenant)
@@ -217,9 +232,19 @@ def _read_topics(reader: _Reader, namespace: NamespaceName, scope: Scope, readin
     )
     if wanted:
         reading.how.add(policies.how)
-    for found in (answer.result() for answer in asked):
-        if found is not None:
+    for found in _all_known(asked):
+        if found is not None and found.name not in policies.gone:
             _add_topic(reading, found, policies.of(found.name), stalls=found.name.full in policies.delayed)
+
+
+def _all_known(asked: Sequence[Future[TopicReading | None]]) -> list[TopicReading | None]:
+    """The readings, where each topic is known. Raises one error for all of which that is not so by the time of the first."""
+    try:
+        return [answer.result() for answer in asked]
+    except UnknownPartitionsError:
+        unknown = [answer for answer in asked if not answer.cancel() and answer.exception() is not None]
+        found = [problem for answer in unknown if isinstance(problem := answer.exception(), UnknownPartitionsError)]
+        raise ClusterError(*(one for problem in found for one in problem.diagnostics)) from None
 
 
 def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[Address]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.admin import Admin, must
+from kodoctl.pulsar.admin import Admin, Reply, must
 from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, InactiveTopic, Persistence, Policies, Retention
 from kodoctl.topology.units import UNLIMITED, Duration, Size
 
@@ -31,7 +31,8 @@ def read_server(admin: Admin) -> Server:
             error("K523", "this is not Pulsar's admin API", "it answers, but does not know its clusters")
         )
     runtime = admin.call("GET", "brokers/configuration/runtime")
-    configuration = runtime.data if runtime.ok and isinstance(runtime.data, dict) else {}
+    told = _allowed(runtime, "reading the broker's configuration")
+    configuration = told if isinstance(told, dict) else {}
     version = read_version(admin)
     return Server(
         _local_cluster(clusters, configuration),
@@ -43,16 +44,23 @@ def read_server(admin: Admin) -> Server:
 
 
 def read_bookies(admin: Admin) -> int | None:
-    """How many bookies there are to write to; None: only super-users may ask."""
-    reply = admin.call("GET", "bookies/all")
-    found = reply.data.get("bookies") if reply.ok and isinstance(reply.data, dict) else None
+    """How many bookies there are to write to; None: only super-users may ask. Raises AdminError."""
+    told = _allowed(admin.call("GET", "bookies/all"), "counting bookies")
+    found = told.get("bookies") if isinstance(told, dict) else None
     return len(found) if isinstance(found, list) else None
 
 
+def _allowed(reply: Reply, doing: str) -> Any:
+    """What a broker says to some roles only, and a proxy may not pass on: None. Raises AdminError where it has no time, or has
+    ended: what it says to this role is then unknown, and not nothing.
+    """
+    return None if reply.forbidden or reply.status == 404 else must(reply, doing)
+
+
 def read_version(admin: Admin) -> tuple[int, ...]:
-    """`4.2.4` -> (4, 2, 4); () when the broker does not say."""
-    reply = admin.call("GET", "brokers/version")
-    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(reply.data or "")) if reply.ok else None
+    """`4.2.4` -> (4, 2, 4); () when the broker does not say. Raises AdminError."""
+    told = _allowed(admin.call("GET", "brokers/version"), "reading the broker's version")
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", str(told or ""))
     return tuple(int(part) for part in match.groups(default="0")) if match else ()
 
 

@@ -1,7 +1,8 @@
 """One GET a topic: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
 
 `partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union and
-hides a subscription that some partitions lack (more-measured).
+hides a subscription that some partitions lack (more-measured). It leaves out partitions whose owner cannot be asked: those are
+asked one by one (kodoctl.pulsar.left_out), so that what is read here is complete, or refused.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kodoctl.errors import ClusterError, error
 from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
 from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.pulsar.left_out import ask_each
 from kodoctl.topology.control import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.topology.names import TopicName
 
@@ -41,28 +44,39 @@ class TopicReading:
     marker: str | None
     facts: TopicFacts
     subscriptions: tuple[SubscriptionReading, ...]
-    missing: tuple[int, ...] = ()  # partitions that the metadata counts and that are not there
+    missing: tuple[int, ...] = ()  # partitions that the metadata counts and that surely are not there
 
 
 def read_topic(admin: Admin, topic: TopicName) -> TopicReading | None:
-    """None: no such partitioned topic."""
+    """None: no such partitioned topic. Raises ClusterError where anything of it is unknown."""
     stats = read_stats(admin, topic)
     return None if stats is None else parse(topic, stats)
 
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
-    """The raw answer; None: no such partitioned topic. `query` adds to the question."""
+    """The raw answer, complete; None: no such partitioned topic. `query` adds to the question. Raises UnknownPartitionsError where
+    a partition that the metadata counts neither answers nor is absent: its messages, subscriptions and clients are unknown.
+    """
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:
         return None
     found: Stats = must(reply, f"reading {topic}")
-    return found
+    if not isinstance(found, dict):
+        raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} and says nothing of it"))
+    told = {name: part for name, part in (found.get("partitions") or {}).items() if isinstance(part, dict)}
+    known = {_index(name) for name in told}
+    lacking = [index for index in range(_count(found)) if index not in known]
+    alone = ask_each(admin, topic, lacking, "stats", **query) if lacking else {}
+    return {**found, "partitions": told | {topic.partition(index): part for index, part in alone.items()}}
+
+
+def _count(stats: Stats) -> int:
+    return int((stats.get("metadata") or {}).get("partitions") or len(stats.get("partitions") or {}))
 
 
 def parse(topic: TopicName, stats: Stats) -> TopicReading:
-    """The answer in our types."""
-    metadata = stats.get("metadata") or {}
-    count = int(metadata.get("partitions") or len(stats.get("partitions") or {}))
+    """A complete answer (read_stats) in our types: a partition that it lacks is missing."""
+    metadata, count = stats.get("metadata") or {}, _count(stats)
     by_index = {
         index: part for name, part in (stats.get("partitions") or {}).items() if (index := _index(name)) is not None
     }

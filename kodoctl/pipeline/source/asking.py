@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.source.ranges import Place, Stored, nothing_deleted, stored
 from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
+from kodoctl.pulsar.left_out import ask_each
 from kodoctl.topology.names import TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster
@@ -46,7 +47,7 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
     """By partition; -1 for a topic that has none; None: there is no such topic. Of the partitions that it has by its metadata
-    those that are there. Raises AdminError where a partition gives no answer: unasked is not absent.
+    those that are there. Raises ClusterError where a partition gives no answer: unasked is not absent.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
@@ -55,16 +56,9 @@ def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
         return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
     found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
     parts = found.get("partitions") or {}
-    each = {number: parts.get(topic.partition(number)) or _alone(admin, topic, number) for number in range(count)}
-    return {number: stats for number, stats in each.items() if stats is not None}
-
-
-def _alone(admin: Admin, topic: TopicName, number: int) -> Any:
-    """Of one partition, None: it is not there. Where some fail, as all do while they are moved to another broker, the answer
-    for all is 200 without them.
-    """
-    reply = admin.call("GET", f"{partition_path(topic, number)}/internalStats")
-    return None if reply.missing else must(reply, f"looking at {topic.partition(number)}")
+    told = {number: stats for number in range(count) if (stats := parts.get(topic.partition(number)))}
+    lacking = [number for number in range(count) if number not in told]  # as all do that are moved to another broker
+    return dict(sorted({**told, **ask_each(admin, topic, lacking, "internalStats")}.items()))
 
 
 def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, History]:

@@ -15,13 +15,14 @@ from kodoctl.apply.topics import (
     upload_schema,
 )
 from kodoctl.plan.compare import Levels
+from kodoctl.pulsar import writes
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
-from tests.servers import Answer, Request, answer_json, serving
+from tests.servers import Answer, Request, answer_html, answer_json, serving
 
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
 
@@ -85,6 +86,18 @@ def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
     assert _marked({**orders, OWNER_PROPERTY: "trade"}, None, "trade") == [orders]
     assert _marked({OWNER_PROPERTY: "bank"}, "trade", "bank") == [{OWNER_PROPERTY: "trade"}]
     assert _marked({OWNER_PROPERTY: "trade"}, "trade", None) == []
+
+
+def test_a_marker_is_not_taken_for_gone_where_nobody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What stands before a broker answers with a page, which has no properties either."""
+    monkeypatch.setattr(writes, "_gap", lambda _: 0.0, raising=False)
+    page, first = answer_html("<html>busy</html>", 503), answer_json({OWNER_PROPERTY: "trade"})
+
+    def answer(request: Request) -> Answer:
+        return first if request.number == 1 else page
+
+    with serving(answer) as server, pytest.raises(WriteFailedError, match="given up"):
+        mark_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, None, "trade")
 
 
 @pytest.mark.parametrize("owner", ["trade", None])

@@ -9,7 +9,9 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan.ledger import Ledger
+from kodoctl.pulsar import topic_policies
 from kodoctl.pulsar.admin import (
+    AdminError,
     Reply,
     RequestCount,
     must,
@@ -18,9 +20,11 @@ from kodoctl.pulsar.admin import (
     subscription_path,
     topic_path,
 )
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.control import read_control
-from kodoctl.pulsar.live import grants_of, list_topics, read_ledgers
-from kodoctl.pulsar.server import read_server, read_version
+from kodoctl.pulsar.live import Scope, grants_of, list_topics, read_ledgers, read_live
+from kodoctl.pulsar.server import read_bookies, read_server, read_version
 from kodoctl.pulsar.stats import parse
 from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.topology.control import LEDGER_PREFIX
@@ -32,15 +36,15 @@ J = TopicName(HERE, "J")
 
 
 class Book:
-    """An admin port that answers GETs from a table; anything else is 404."""
+    """An admin port that answers GETs from a table; anything else is 404, or `otherwise`."""
 
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
+    def __init__(self, otherwise: int = 404, **answers: Any) -> None:
+        self.answers, self.otherwise = answers, otherwise
         self.traffic = RequestCount()
         self.waits = WaitMonitor()
 
     def call(self, method: str, path: str, *_: Any, **__: Any) -> Reply:
-        answer = self.answers.get(path.replace("/", "_"), 404)
+        answer = self.answers.get(path.replace("/", "_"), self.otherwise)
         return Reply(method, path, answer, None, "no") if isinstance(answer, int) else Reply(method, path, 200, answer)
 
 
@@ -257,3 +261,49 @@ def test_grants_stand_on_namespaces_and_on_persistent_topics() -> None:
 def test_a_refused_request_says_what_it_was_for() -> None:
     with pytest.raises(ClusterError, match=r"listing topics: GET x answered 500 \(no\)"):
         must(Reply("GET", "x", 500, None, "no"), "listing topics")
+
+
+@pytest.mark.parametrize("status", [412, 500, 503])
+def test_a_broker_without_time_has_not_said_that_nothing_is_configured(status: int) -> None:
+    for path in ("brokers_configuration_runtime", "brokers_version"):
+        with pytest.raises(AdminError, match=f"answered {status}"):
+            read_server(Book(clusters=["x"], **{path: status}))
+    with pytest.raises(AdminError, match=f"answered {status}"):
+        read_bookies(Book(bookies_all=status))
+    assert (read_bookies(Book(bookies_all=403)), read_bookies(Book(bookies_all={"bookies": [{}]}))) == (None, 1)
+
+
+# --- the live side as a whole
+
+
+def _live(**answers: Any) -> Book:
+    """A namespace with topics J and K of two partitions each, as far as `answers` say nothing else."""
+    parts = [f"persistent://acme/ns/{name}-partition-{number}" for name in "JK" for number in (0, 1)]
+    return Book(
+        204,
+        **{
+            "clusters": ["x"],
+            "tenants_acme": {"allowedClusters": ["x"]},
+            "namespaces_acme_ns": {"bundles": {}},
+            "persistent_acme_ns_partitioned": [f"persistent://acme/ns/{name}" for name in "JK"],
+            "persistent_acme_ns": parts,
+            **{f"persistent_acme_ns_{name}_partitioned-stats": _stats(_part(), None) for name in "JK"},
+            "namespaces_acme_kodoctl": 404,
+            **answers,
+        },
+    )
+
+
+def test_topics_of_which_a_part_is_unknown_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_policies, "_APART_S", 0.0)
+    book = _live(**{f"persistent_acme_ns_{name}-partition-1_stats": 412 for name in "JK"})
+    with pytest.raises(ClusterError) as caught:
+        read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), Scope((HERE,)))
+    told = [(finding.code, finding.detail.partition(":")[2][:20]) for finding in caught.value.diagnostics]
+    assert sorted(told) == [("K580", "//acme/ns/J: nothing"), ("K580", "//acme/ns/K: nothing")]
+
+
+@pytest.mark.parametrize("status", [412, 500, 503])
+def test_a_tenant_that_cannot_be_read_is_not_one_without_roles(status: int) -> None:
+    with pytest.raises(AdminError, match=f"answered {status}"):
+        read_live(_live(tenants_acme=status), BrokerClient(Connection("http://127.0.0.1:1")), Scope((HERE,)))

@@ -155,3 +155,10 @@ def test_dues_are_remembered_by_the_second_forgotten_when_past_and_bounded() -> 
     assert not dues.any_between("t", start - 9, start)
     assert dues.any_between("t", start + 2_000, start + 2_001)
     assert len(dues._of["t"]) == 4_096 - 2_000 + 300
+
+
+def test_nothing_follows_from_sums_of_a_part(watch: Watch) -> None:
+    watch.reads(*[replace(PAUSED, whole=False)] * 8)
+    assert (watch.still.lanes, watch.left) == (set(), [])
+    watch.reads(PAUSED, replace(PAUSED, whole=False), PAUSED, PAUSED)
+    assert watch.left == []

@@ -111,3 +111,12 @@ def test_the_answer_of_all_partitions_is_one_reading() -> None:
     assert lane_stats({}, "s") is None
     quiet = lane_stats({"partitions": {"p-0": {"subscriptions": {"s": {"msgBacklog": 0}}}}}, "s")
     assert quiet == LaneStats()
+
+
+def test_of_partitions_that_could_not_be_asked_a_reading_knows() -> None:
+    """What is the same on all of them is known by one; sums are not."""
+    sub = {"msgBacklog": 3, "consumers": [{"consumerName": "a"}], "subscriptionProperties": {"kodo-steer": "{}"}}
+    found = lane_stats({"metadata": {"partitions": 3}, "partitions": {"p-0": {"subscriptions": {"s": sub}}}}, "s")
+    assert found is not None
+    assert (found.whole, found.partitions, found.workers) == (False, 3, {"a"})
+    assert found.properties == {"kodo-steer": "{}"}
