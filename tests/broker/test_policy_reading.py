@@ -104,7 +104,8 @@ class Place:
         client = self.bulk if in_bulk else BrokerClient(Connection(self.broker.admin_url))
         there = self.broker.admin("GET", f"persistent/{self.namespace}/partitioned").json()
         topics = sorted(TopicName.parse(name) for name in there)
-        found = PolicyReader(self.admin, client, self.pool).read(self.namespace, topics, validates=False)
+        reader = PolicyReader(self.admin, client, self.pool, pause=lambda _: None)
+        found = reader.read(self.namespace, topics, validates=False)
         assert found.how.startswith("in bulk" if in_bulk else "one by one"), found.how
         return {topic.local: found.of(topic) for topic in topics}, found.delayed
 

@@ -6,14 +6,17 @@ import json
 
 import pytest
 
+from kodoctl.apply import topics
 from kodoctl.apply.topics import (
     create_subscription,
     create_topic,
     mark_subscription,
     mark_topic,
     put_subscription,
+    update_topic,
     upload_schema,
 )
+from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels
 from kodoctl.pulsar import writes
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -21,9 +24,12 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import Retention
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
+from kodoctl.topology.units import Duration, Size
 from tests.servers import Answer, Request, answer_html, answer_json, serving
 
+SIZE = Size(1 << 20)
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
 
 
@@ -208,3 +214,25 @@ def test_a_schema_that_the_broker_refuses_is_no_success(status: int) -> None:
         pytest.raises(WriteFailedError, match="the broker refuses the schema: Incompatible schema"),
     ):
         upload_schema(HttpAdmin(Connection(server.url)), _schema('"long"'), None)
+
+
+def test_a_policy_that_one_answer_alone_calls_unset_has_not_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a broker answers that is shut down."""
+    monkeypatch.setattr(topics, "_MOMENT_S", 0.5)
+    topic, old, new = (
+        SUB.topic,
+        Retention(time=Duration(60_000), size=SIZE),
+        Retention(time=Duration(120_000), size=SIZE),
+    )
+    before, after = (TopicResource(topic, 1, {"retention": value}) for value in (old, new))
+    change = (FieldChange("policies.retention", old, new),)
+    shown = answer_json({"retentionTimeInMinutes": 1, "retentionSizeInMB": 1})
+
+    def answer(request: Request) -> Answer:
+        return Answer(204) if request.is_write or request.number == 1 else shown
+
+    with serving(answer) as server:
+        update_topic(HttpAdmin(Connection(server.url)), before, after, change, Levels({}, {}, {}))
+    assert [request.method for request in server.requests].count("POST") == 1
+    with serving(lambda _: Answer(204)) as server, pytest.raises(WriteFailedError, match="changed since the plan"):
+        update_topic(HttpAdmin(Connection(server.url)), before, after, change, Levels({}, {}, {}))
