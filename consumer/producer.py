@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from consumer.broker import Broker, Lost, Publisher, Receipt, Stored
-from consumer.engine.publications import SEND_TIMEOUT
+from consumer.engine.publications import HANGS
 from consumer.envelope import ID, Level, Outgoing
 from consumer.form import Form
 from consumer.numbers.numbering import Numbering, Router
@@ -26,7 +26,7 @@ from consumer.routes import outlet_of
 from consumer.settings import read_settings
 from consumer.threads import begin, log_end
 from consumer.traces.opening import Wanted, sends_of
-from consumer.unsent import OnStored, Sent, not_stored
+from consumer.unsent import OnStored, Sent, Unsent, not_stored
 from consumer.wiring import Place, Surroundings, reach_outlet
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.pulsar.connection import Connection
@@ -38,9 +38,7 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 log = logging.getLogger("kodo.producer")
-_MOST_OUT: Final = 20_000  # messages without receipt, before posting waits for some
-_RECEIPT_TIMEOUT: Final = 60.0  # seconds; a send is given up long before
-_HANGS: Final = 2 * SEND_TIMEOUT  # seconds without a receipt after which the client itself is given up
+_RECEIPT_TIMEOUT: Final = 90.0  # seconds; a send is given up before
 _LOOK: Final = 1.0  # seconds between two looks at what hangs
 _MARK_EVERY: Final = 60.0  # seconds
 _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for: longer than the client waits
@@ -74,7 +72,7 @@ class Producer:
         self._broker = broker
         self._lock = threading.Condition()
         self._next = 0
-        self._out: dict[int, Sent] = {}
+        self._out = Unsent()
         self._lost: list[str] = []
         self._receiving = 0  # the thread that calls back: it would wait for itself
         self._partitions = list(broker.partitions(topic))
@@ -177,7 +175,7 @@ class Producer:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 loop.call_soon_threadsafe(_resolve, arrived, receipt)
 
-        if self._has_room():
+        if self._has_room(key):
             name, ticket, size = self._post(payload, on_receipt, key, properties, event_time, id)
         else:  # waiting for room must not stop the loop
             post = partial(self._post, payload, on_receipt, key, properties, event_time, id)
@@ -202,7 +200,8 @@ class Producer:
         id: str | None = None,  # noqa: A002
     ) -> str:
         """Sends without waiting for the receipt; `on_receipt` is called with it on another thread. Without one, `flush`
-        raises what went wrong. While 20,000 receipts are out it waits for some; ClusterError when none come.
+        raises what went wrong. While 20,000 receipts are out, or a partition's part of so many, it waits for some;
+        ClusterError when none come.
         """
         return self._post(payload, on_receipt or self._remember, key, properties, event_time, id)[0]
 
@@ -259,19 +258,22 @@ class Producer:
         span: Span | None,
     ) -> int:
         with self._lock:
-            if threading.get_ident() != self._receiving and not self._lock.wait_for(self._has_room, _RECEIPT_TIMEOUT):
-                detail = f"{self.topic}: {len(self._out)} are out already; it was not sent"
-                raise ClusterError(error("K715", "message without receipt", detail))
             now = time.monotonic()
             partition = self._router.choose(key, now)
+            to = self._partitions[partition]
+            if threading.get_ident() != self._receiving and not self._lock.wait_for(
+                lambda: self._out.has_room([to], len(self._partitions)), _RECEIPT_TIMEOUT
+            ):
+                detail = f"{to}: {self._out.of(to)} are out already; it was not sent"
+                raise ClusterError(error("K715", "message without receipt", detail))
             number = None
             if self._numbering is not None:
                 number = self._numbering.next(partition)
                 given[SEQ] = str(number)
             if self._watcher is None:
                 self._watcher = begin(self._watch, "kodo-marks", log_end, over=self._over.is_set)
-            message = Outgoing(self._partitions[partition], data, self._signed(data, given), key, event_time=event_time)
-            sent = Sent(on_receipt, number, now, span, message.topic)
+            message = Outgoing(to, data, self._signed(data, given), key, event_time=event_time)
+            sent = Sent(on_receipt, number, time.monotonic(), span, to)
             if (problem := self._form.too_large(message)) is not None:
                 self._void(sent)
                 raise problem
@@ -283,14 +285,14 @@ class Producer:
     def _publish(self, message: Outgoing, sent: Sent) -> int:
         """With the lock held, so that numbers go out in their order."""
         self._next += 1
-        self._out[self._next] = sent
+        self._out.add(self._next, sent)
         self._publisher.publish([(self._next, message)])
         return self._next
 
     def _give_up(self, ticket: int) -> None:
         """Nobody waits for this receipt any more."""
         with self._lock:
-            sent = self._out.pop(ticket, None)
+            sent = self._out.take(ticket)
             self._void(sent)
             self._lock.notify_all()
         self._told(sent, Lost("no receipt in time"))
@@ -319,8 +321,8 @@ class Producer:
     def _let_go_of_what_hangs(self) -> None:
         """Of a message that is larger than a limit this role may not ask for, the client tells nothing, ever, nor of those behind it."""
         with self._lock:
-            oldest = next(iter(self._out.values()), None)
-            if oldest is None or time.monotonic() - oldest.at < _HANGS:
+            oldest = self._out.oldest
+            if oldest is None or time.monotonic() - oldest.at < HANGS:
                 return
             hanging = list(self._out)
             self._publisher.renew()
@@ -342,7 +344,7 @@ class Producer:
             for mark in self._numbering.marks(end=end):
                 properties = self._signed(b"", {SEQ: str(mark), FOR: NOBODY})
                 message = Outgoing(self._partitions[mark.partition], b"", properties)
-                self._publish(message, Sent(partial(self._marked, mark), None, time.monotonic()))
+                self._publish(message, Sent(partial(self._marked, mark), None, time.monotonic(), topic=message.topic))
 
     def _marked(self, mark: Mark, receipt: Receipt) -> None:
         with self._lock:
@@ -352,8 +354,8 @@ class Producer:
     def _end(self, timeout: float) -> None:
         """What has no receipt by now is given up, and the last marks say so."""
         with self._lock:
-            for ticket in list(self._out):
-                sent = self._out.pop(ticket)
+            for ticket in self._out:
+                sent = self._out.take(ticket)
                 self._void(sent)
                 self._told(sent, Lost("no receipt in time"))
         self._mark(end=True)
@@ -368,7 +370,7 @@ class Producer:
     def _hand_out(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         for ticket, receipt in receipts:
             with self._lock:
-                sent = self._out.pop(ticket, None)
+                sent = self._out.take(ticket)
                 if not isinstance(receipt, Stored):
                     self._void(sent)
             self._told(sent, receipt)
@@ -380,8 +382,10 @@ class Producer:
         with self._lock:
             self._lock.notify_all()
 
-    def _has_room(self) -> bool:
-        return len(self._out) < _MOST_OUT
+    def _has_room(self, key: str) -> bool:
+        """Wherever a message of this key may go."""
+        to = [self._partitions[self._router.choose(key, 0.0)]] if key else self._partitions
+        return self._out.has_room(to, len(self._partitions))
 
     def _remember(self, receipt: Receipt) -> None:
         if not isinstance(receipt, Stored):

@@ -122,7 +122,7 @@ class Settings:
     outbox_url: Secret | None = None
     outbox_backoff: Mapping[str, tuple[int, ...]] | None = None
     outbox_attempts: int = 10
-    outbox_claim: int = 60_000
+    outbox_claim: int = 150_000
     outbox_keep: int = 7 * 86_400_000
     store: StorePlace | None = None
     on_store_down: OnStoreDown = "pause"

@@ -20,7 +20,14 @@ from consumer.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from consumer.scheduling.held import Held, Place
 from consumer.soften import without
 
-SEND_TIMEOUT: Final = 15.0  # seconds after which the client itself gives a send up
+SEND_TIMEOUT: Final = 60.0
+"""Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
+has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
+"""
+HANGS: Final = (
+    SEND_TIMEOUT + 15.0
+)  # seconds after which a send without a receipt hangs: even the client tells nothing of it
+_MOST_PATIENCE: Final = 600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,6 +74,7 @@ class Publications:
         self._owner, self._parking, self._set_timer, self._clock, self._rng = owner, parking, set_timer, clock, rng
         self._next = 0
         self._out: dict[int, Sending] = {}  # oldest first
+        self._patience = HANGS  # doubled by each new client that brings no receipt either
         self.waiting = 0  # messages with a receipt to come, now or after a backoff
 
     def recorder(self, acknowledge: Callable[[Held, float], None]) -> Recorder | None:
@@ -121,6 +129,7 @@ class Publications:
             return
         match receipt:
             case Stored(token):
+                self._patience = HANGS
                 self._stored(sending, token, now)
             case NeverTaken(reason) if isinstance(sending, Publication):
                 self.waiting -= 1
@@ -147,13 +156,16 @@ class Publications:
 
     @property
     def hanging_from(self) -> float:
-        """When the oldest send will have been without a receipt for twice its time-out; infinite when none is out."""
+        """When the oldest send will have been without a receipt for too long; infinite when none is out."""
         oldest = next(iter(self._out.values()), None)
-        return oldest.sent_at + 2 * SEND_TIMEOUT if oldest else float("inf")
+        return oldest.sent_at + self._patience if oldest else float("inf")
 
     def renew(self, now: float) -> None:
-        """Sends hang: everything that is out goes out again, by a new client."""
+        """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without enough bookies to
+        write, the next one comes later: each may leave a copy of a message with a broker that stores it in the end.
+        """
         effects = self._owner.effects
+        self._patience = min(_MOST_PATIENCE, 2 * self._patience)
         effects.alarm("hanging", "sends are without receipts for too long: publishing starts afresh")
         effects.renew_publishing = True
         # What nobody has fetched yet is not out at all: with the rest sent again, it would be stored twice.

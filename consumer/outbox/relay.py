@@ -37,12 +37,12 @@ _MAX_ERROR: Final = 500  # characters of last_error
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
     """`window`: rows that are claimed and not settled, at most; `batch`: rows claimed at once; `claim`: ms that a claim
-    lasts, `keep`: ms that sent rows are kept.
+    lasts: rows go out in its first half, and the second is as long as a receipt may take; `keep`: ms that sent rows are kept.
     """
 
     window: int = 2_000
     batch: int = 500
-    claim: int = 60_000
+    claim: int = 150_000
     keep: int = 7 * 86_400_000
     backoff: Backoff = field(default_factory=Backoff)
 

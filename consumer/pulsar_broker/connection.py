@@ -11,11 +11,12 @@ import pulsar
 
 from consumer.broker import LaneRequest, LaneSink, OnReceipts
 from consumer.effects import Alarm
+from consumer.pulsar_broker.closing import close_client
 from consumer.pulsar_broker.lanes import PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
 from consumer.pulsar_broker.spread import SpreadLane, may_need_several
-from consumer.threads import begin, leave, log_end
+from consumer.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
@@ -23,7 +24,7 @@ from kodoctl.pulsar.thrown_away import client_log
 from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
-_LEAVE_WITHIN: Final = 5.0  # seconds: a call that closes may never return
+_LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
 _LOG_EVERY: Final = 1.0  # seconds
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
@@ -92,16 +93,9 @@ class PulsarBroker:
         """See Broker."""
         self._over.set()
         self._wake.set()
-        if leave({"client": self._leave}, _LEAVE_WITHIN):
-            log.error("the client of the binary port does not close within %.0f s and is left behind", _LEAVE_WITHIN)
-
-    def _leave(self) -> None:
         if self._watcher is not None:
-            self._watcher.join()
-        try:
-            self._client.close()
-        except pulsar.PulsarException as problem:
-            log.debug("closing the client: %s", problem)
+            self._watcher.join(_LEAVE_WITHIN)
+        close_client(self._client, "the client of the binary port")
         self._tell_thrown_away()
 
     def _broke(self, problem: BaseException) -> None:

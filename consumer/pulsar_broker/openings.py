@@ -1,4 +1,4 @@
-"""Opening producers beside the sending: a topic whose producer cannot be opened holds up its own messages, and no others.
+"""Opening producers, and asking for partitions, beside the sending: a topic that is away holds up its own messages, and no others.
 
 Opening asks the broker, and where a topic has schemas the admin API; for a topic that is away it takes as long as the client waits.
 The client library's way to open one without waiting for it is not public, so each opening has a thread.
@@ -11,28 +11,28 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pulsar
 
 from consumer.envelope import Outgoing
-from consumer.pulsar_broker.schemas import Key
 from consumer.threads import Broke, begin
 from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S
 
 log = logging.getLogger("kodo.consumer")
 OPEN_WITHIN: Final = OPERATION_TIMEOUT_S + 5.0  # seconds: later than the client itself gives up
-MOST_AT_ONCE: Final = 8  # threads
+MOST_AT_ONCE: Final = 64  # threads, which wait: partitions of a broker that is away must leave some to others
+K = TypeVar("K")
 
 
 class OpeningTimeoutError(Exception):
     """The client did not answer in time."""
 
 
-class Opened(NamedTuple):
-    """A producer, or why there is none, and the messages that waited for it, in order."""
+class Opened(NamedTuple, Generic[K]):
+    """A producer, or what else was asked for, or why there is none, and the messages that waited for it, in order."""
 
-    key: Key
+    key: K
     producer: Any
     problem: Exception | None
     messages: Collection[tuple[int, Outgoing]]
@@ -49,16 +49,16 @@ class _Opening:
         self.messages: deque[tuple[int, Outgoing]] = deque()
 
 
-class Openings:
+class Openings(Generic[K]):
     """Called by one thread only, but for `forget`. `create` opens a producer; `wake`: called on any thread when `ended` has more."""
 
-    def __init__(self, create: Callable[[Key], Any], wake: Callable[[], object], on_broken: Broke) -> None:
+    def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
         self._create, self._wake, self._on_broken = create, wake, on_broken
-        self._awaited: dict[Key, _Opening] = {}
-        self._results: deque[tuple[_Opening, Opened]] = deque()
+        self._awaited: dict[K, _Opening] = {}
+        self._results: deque[tuple[_Opening, Opened[K]]] = deque()
         self._threads = 0  # at work, those among them whose openings were given up
 
-    def __contains__(self, key: Key) -> bool:
+    def __contains__(self, key: K) -> bool:
         return key in self._awaited
 
     @property
@@ -77,14 +77,18 @@ class Openings:
         began = [opening.since for opening in self._awaited.values() if opening.since is not None]
         return max(0.0, min(began) + OPEN_WITHIN - time.monotonic()) if began else None
 
-    def add(self, key: Key, ticket: int, message: Outgoing, old: Any = None) -> None:
+    def add(self, key: K, ticket: int, message: Outgoing, old: Any = None) -> None:
         """A message that needs a producer; `old` is closed before, if there is one."""
+        self.open(key, old)
+        self._awaited[key].messages.append((ticket, message))
+
+    def open(self, key: K, old: Any = None) -> None:
+        """Opens a producer that no message waits for yet."""
         if key not in self._awaited:
             self._awaited[key] = _Opening(old)
             self._begin()
-        self._awaited[key].messages.append((ticket, message))
 
-    def ended(self) -> list[Opened]:
+    def ended(self) -> list[Opened[K]]:
         """What has ended, well or not, since the last call."""
         found = []
         while self._results:
@@ -117,7 +121,7 @@ class Openings:
                 self._threads += 1
                 begin(partial(self._open, key, opening), "kodo-open", self._on_broken)
 
-    def _open(self, key: Key, opening: _Opening) -> None:
+    def _open(self, key: K, opening: _Opening) -> None:
         producer, problem = None, None
         try:
             if opening.old is not None:

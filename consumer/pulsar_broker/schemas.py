@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulsar
 from pulsar.schema import Schema
 
 from kodoctl.topology.names import whole_topic
 
-Key = str | tuple[str, str]
-"""A producer: its topic, and where it publishes with a schema the version of that (empty: the declared one)."""
+
+class Key(NamedTuple):
+    """A producer: its topic, a partition as a rule. `version`: of the schema that its messages have, "": the declared one, None: they
+    have none. `delayed`: its messages have a due time and go out one by one. A batch that waits for more beside them would go out
+    after messages with higher numbers, and the broker drops such a batch where it deduplicates. `again`: for messages that the broker
+    called duplicates of what another producer had sent; that one goes on.
+    """
+
+    topic: str
+    version: str | None = None
+    delayed: bool = False
+    again: bool = False
 
 
 class PassThrough(Schema):  # type: ignore[misc]  # the client library has no types
@@ -42,17 +52,16 @@ class Outlets:
     ) -> None:
         self._versioned, self._declared, self._definition = versioned, declared, definition
 
-    def key(self, topic: str, version: str) -> Key:
-        """The producer for a message."""
+    def version(self, topic: str, version: str) -> str | None:
+        """`Key.version` for a message that came with this version, "" where it has none."""
         base = whole_topic(topic)
         if version and base in self._versioned:
-            return topic, version
-        return (topic, "") if base in self._declared else topic
+            return version
+        return "" if base in self._declared else None
 
     def schema(self, key: Key) -> PassThrough | None:
         """What the producer says of its messages. Raises ClusterError when a version cannot be read."""
-        if isinstance(key, str):
+        if key.version is None:
             return None
-        topic, version = key
-        definition = self._definition(version) if version else self._declared[whole_topic(topic)]
+        definition = self._definition(key.version) if key.version else self._declared[whole_topic(key.topic)]
         return None if definition is None else PassThrough(definition)

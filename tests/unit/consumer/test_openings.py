@@ -6,6 +6,7 @@ import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any
 
 import pulsar
@@ -13,9 +14,26 @@ import pytest
 
 from consumer.broker import Lost, NeverTaken, Receipt, Stored
 from consumer.envelope import Outgoing
+from consumer.numbers.numbering import key_hash
 from consumer.pulsar_broker import openings
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from tests.support import eventually
+
+
+class Position:
+    """Where a message is stored; a negative ledger: nowhere that the broker would name."""
+
+    def __init__(self, ledger: int = 7) -> None:
+        self._ledger = ledger
+
+    def ledger_id(self) -> int:
+        return self._ledger
+
+    def entry_id(self) -> int:
+        return 3
+
+    def batch_index(self) -> int:
+        return -1
 
 
 class Producer:
@@ -23,13 +41,11 @@ class Producer:
 
     def __init__(self, client: Client, topic: str) -> None:
         self.client, self.topic, self.closed = client, topic, False
-        self.result = pulsar.Result.Ok
+        self.result, self.ledger = pulsar.Result.Ok, client.ledgers.pop(0) if client.ledgers else 7
 
     def send_async(self, payload: bytes, callback: Callable[[Any, Any], None], **_: Any) -> None:
         self.client.sent[self.topic].append(payload)
-        callback(self.result, "position")
-
-    def flush(self) -> None: ...
+        callback(self.result, Position(self.ledger))
 
     def close(self) -> None:
         self.client.wait(f"closing {self.topic}")
@@ -46,13 +62,22 @@ class Client:
         self.made: defaultdict[str, list[Producer]] = defaultdict(list)
         self.opening: Counter[str] = Counter()
         self.closed = threading.Event()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.ledgers: list[int] = []  # what the next producers tell of what they are sent
+        self.partitions: defaultdict[str, int] = defaultdict(int)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        self.wait(f"counting {topic}")
+        count = self.partitions[topic]
+        return [f"{topic}-partition-{number}" for number in range(count)] or [topic]
 
     def wait(self, name: str) -> None:
         if (gate := self.away.get(name)) is not None:
             gate.wait(30)
 
-    def create_producer(self, topic: str, **_: Any) -> Producer:
+    def create_producer(self, topic: str, **given: Any) -> Producer:
         self.opening[topic] += 1
+        self.asked.append((topic, given))
         problem = self.problems.get(topic)
         self.wait(topic)
         if problem is not None:
@@ -61,6 +86,10 @@ class Client:
         return self.made[topic][-1]
 
     def close(self) -> None:
+        self.wait("closing")
+        self.closed.set()
+
+    def shutdown(self) -> None:
         self.closed.set()
 
 
@@ -179,7 +208,7 @@ def test_of_two_openings_of_a_topic_the_first_to_end_is_used_and_the_other_close
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openings, "OPEN_WITHIN", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.publisher._CREATE_AGAIN", 0.0)
+    monkeypatch.setattr("consumer.pulsar_broker.producers._CREATE_AGAIN", 0.0)
     gate, client = setting.goes_away("bad"), setting.clients[0]
     setting.send("bad", 1)
     eventually(lambda: 1 in setting.receipts)
@@ -196,7 +225,7 @@ def test_of_two_openings_of_a_topic_the_first_to_end_is_used_and_the_other_close
 
 def test_a_late_failure_says_nothing_of_the_try_after_it(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openings, "OPEN_WITHIN", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.publisher._CREATE_AGAIN", 0.0)
+    monkeypatch.setattr("consumer.pulsar_broker.producers._CREATE_AGAIN", 0.0)
     first, client = setting.goes_away("bad"), setting.clients[0]
     client.problems["bad"] = pulsar.AuthorizationError("no")
     setting.send("bad", 1)
@@ -258,7 +287,7 @@ def test_closing_while_a_producer_opens_sends_what_waits_for_it() -> None:
 
 
 def test_closing_ends_although_a_producer_never_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.publisher._LEAVE_WITHIN", 0.2)
+    monkeypatch.setattr("consumer.pulsar_broker.producers._LEAVE_WITHIN", 0.2)
     with _publishing() as setting:
         setting.goes_away("bad")
         setting.send("bad", 1)
@@ -276,4 +305,120 @@ def test_what_waits_for_a_producer_of_an_old_client_is_sent_by_the_new_one_only(
     eventually(lambda: setting.stored(1, 2))
     gate.set()
     assert old.closed.wait(20)
+    assert old.sent == {}
+
+
+def test_an_answer_that_names_no_place_is_no_receipt_the_message_goes_out_again_by_another_producer(
+    setting: Setting,
+) -> None:
+    client = setting.clients[0]
+    client.ledgers = [-1, 7]
+    setting.send("bad", 1, 2)
+    eventually(lambda: setting.stored(1, 2))
+    first, second = client.made["bad"]
+    assert not first.closed, "what else it has on the way is well"
+    assert not second.closed
+    assert Counter(client.sent["bad"]) == {b"1": 2, b"2": 2}
+    assert [receipt.position.topic for receipt in setting.receipts.values()] == ["bad", "bad"]  # type: ignore[union-attr]
+
+
+def test_a_message_that_never_has_a_place_is_lost_and_not_stored(setting: Setting) -> None:
+    client = setting.clients[0]
+    client.ledgers = [-1] * 10
+    setting.send("bad", 1)
+    eventually(lambda: 1 in setting.receipts)
+    assert setting.receipts[1] == Lost("the broker calls it a duplicate and does not say where it is stored")
+    assert client.sent["bad"] == [b"1"] * 3
+    client.ledgers = []
+    setting.send("bad", 1)
+    eventually(lambda: setting.stored(1))
+
+
+def test_numbers_do_not_depend_on_what_the_broker_says_of_its_last_one(setting: Setting) -> None:
+    """0 is taken for none by the library; without one it takes the broker's, again with each connection until a receipt came."""
+    assert [given["initial_sequence_id"] for _, given in setting.clients[0].asked] == [1]
+
+
+def test_messages_with_a_due_time_have_a_producer_of_their_own_where_others_wait_for_a_batch(setting: Setting) -> None:
+    setting.publisher.publish([(1, Outgoing("good", b"1", {})), (2, Outgoing("good", b"2", {}, deliver_at=5))])
+    eventually(lambda: setting.stored(1, 2))
+    assert [given["batching_enabled"] for topic, given in setting.clients[0].asked] == [True, False]
+
+
+def test_each_partition_has_its_producer_and_one_that_is_away_holds_up_no_other(setting: Setting) -> None:
+    client, keys = setting.clients[0], [f"key {number}" for number in range(40)]
+    client.partitions["t"] = 4
+    gate = setting.goes_away("t-partition-1")
+    setting.publisher.publish([(ticket, Outgoing("t", b"x", {}, key=key)) for ticket, key in enumerate(keys)])
+    fine = [ticket for ticket, key in enumerate(keys) if key_hash(key) % 4 != 1]
+    eventually(lambda: setting.stored(*fine))
+    assert len(setting.receipts) == len(fine) < len(keys)
+    gate.set()
+    eventually(lambda: setting.stored(*range(len(keys))))
+    positions = [str(setting.receipts[ticket].position) for ticket in range(len(keys))]  # type: ignore[union-attr]
+    assert positions == [f"(7,3,{key_hash(key) % 4},-1)" for key in keys]
+
+
+def test_a_topic_that_tells_no_number_of_partitions_holds_up_its_own_messages_only(setting: Setting) -> None:
+    gate = setting.goes_away("counting bad")
+    setting.send("bad", 1, 2)
+    setting.send("good", 3)
+    eventually(lambda: setting.stored(3))
+    assert not setting.receipts.keys() & {1, 2}
+    gate.set()
+    eventually(lambda: setting.stored(1, 2))
+    assert setting.clients[0].sent["bad"] == [b"1", b"2"]
+
+
+def test_a_topic_that_is_not_there_is_told_to_all_that_wait_and_asked_for_again_later(
+    setting: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, asked = setting.clients[0], list[str]()
+
+    def missing(topic: str) -> list[str]:
+        asked.append(topic)
+        raise pulsar.TopicNotFound("no")
+
+    monkeypatch.setattr(client, "get_topic_partitions", missing)
+    setting.send("bad", 1)
+    eventually(lambda: setting.receipts.get(1) == Lost("TopicNotFound"))
+    setting.send("bad", 2)
+    eventually(lambda: setting.receipts.get(2) == Lost("its producer could not be opened"))
+    assert asked == ["bad"]
+
+
+def test_partitions_that_a_topic_gets_later_are_sent_to(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.producers._COUNT_AGAIN", 0.0)
+    client = setting.clients[0]
+    client.partitions["t"] = 1
+    setting.publisher.publish([(1, Outgoing("t", b"", {}, key="a"))])
+    eventually(lambda: setting.stored(1))
+    client.partitions["t"] = 3
+    tickets = iter(range(10, 1_000))
+
+    def all_used() -> bool:
+        setting.publisher.publish([(ticket, Outgoing("t", b"", {}, key=f"k{ticket}")) for ticket in islice(tickets, 5)])
+        return {f"t-partition-{number}" for number in range(3)} <= client.sent.keys()
+
+    eventually(all_used)
+
+
+def test_the_partitions_of_a_topic_are_opened_before_anything_is_sent(setting: Setting) -> None:
+    client = Client()
+    client.partitions["t"] = 3
+    publisher = PulsarPublisher(lambda: client, ["t"], setting._receive, on_broken=setting.broken.append)
+    eventually(lambda: client.opening == Counter({f"t-partition-{number}": 1 for number in range(3)}))
+    publisher.close()
+
+
+def test_a_new_client_sends_nothing_before_the_old_one_is_closed(setting: Setting) -> None:
+    old = setting.clients[0]
+    gate = setting.goes_away("closing")
+    setting.publisher.renew()
+    setting.send("good", 1)
+    eventually(lambda: len(setting.clients) == 2)
+    assert 1 not in setting.receipts
+    gate.set()
+    eventually(lambda: setting.stored(1))
+    assert old.closed.is_set()
     assert old.sent == {}

@@ -120,7 +120,7 @@ def test_what_is_larger_than_the_topic_takes_is_refused_before_it_is_sent_and_it
 def test_what_hangs_is_given_up_and_sending_starts_afresh(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.producer._HANGS", 0.05)
+    monkeypatch.setattr("consumer.producer.HANGS", 0.05)
     monkeypatch.setattr("consumer.producer._LOOK", 0.01)
     broker.hold_receipts = True
     receipts: list[Receipt] = []

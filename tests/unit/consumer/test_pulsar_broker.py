@@ -133,11 +133,15 @@ class Client:
         self.sending.set()
         self.gate.wait(20)
         self.sent.append(payload)
-        callback(pulsar.Result.Ok, "position")
+        callback(pulsar.Result.Ok, Id())
 
-    def flush(self) -> None: ...
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return [topic]
 
     def close(self) -> None:
+        self.closed.set()
+
+    def shutdown(self) -> None:
         self.closed.set()
 
 
@@ -221,20 +225,24 @@ def test_a_client_that_cannot_be_closed_orderly_is_left_all_the_same(monkeypatch
     PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()
 
 
-def test_a_publisher_whose_client_never_gets_done_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.publisher._LEAVE_WITHIN", 0.05)
-    hung, over = threading.Event(), threading.Event()
+def test_a_publisher_whose_broker_gives_no_answer_closes_its_client_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.producers._LEAVE_WITHIN", 0.05)
+    monkeypatch.setattr("consumer.pulsar_broker.closing._ORDERLY_WITHIN", 0.05)
+    over = threading.Event()
 
-    class Hanging:
-        def flush(self) -> None:
-            hung.set()
+    class Hanging(Client):
+        def send_async(self, *_: Any, **__: Any) -> None: ...
+
+        def close(self) -> None:
             over.wait(30)
 
-    client = Client()
-    monkeypatch.setattr(client, "create_producer", lambda *_, **__: Hanging())
-    PulsarPublisher(lambda: client, ["t"], lambda receipts: None, by_key=()).close()
-    assert hung.is_set()
-    over.set()
+        def shutdown(self) -> None:
+            over.set()
+
+    publisher = PulsarPublisher(Hanging, ["t"], lambda receipts: None, by_key=())
+    publisher.publish([(1, Outgoing("t", b"", {}))])
+    publisher.close()
+    assert over.is_set(), "no thread waits in the client any more"
 
 
 def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_place() -> None:
@@ -253,8 +261,6 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
         def close(self) -> None:
             for callback in self.callbacks:
                 callback(pulsar.Result.AlreadyClosed, None)
-
-        def flush(self) -> None: ...
 
     client = Client()
     client.create_producer = lambda *_, **__: Stuck()  # type: ignore[method-assign]
@@ -343,12 +349,15 @@ def test_a_lane_whose_client_never_answers_is_left_behind(
 def test_a_client_that_never_closes_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.connection._LEAVE_WITHIN", 0.05)
+    monkeypatch.setattr("consumer.pulsar_broker.closing._ORDERLY_WITHIN", 0.05)
+    monkeypatch.setattr("consumer.pulsar_broker.closing._AT_ONCE_WITHIN", 0.05)
     over = threading.Event()
 
     class Hanging(Client):
         def close(self) -> None:
             over.wait(30)
+
+        shutdown = close
 
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Hanging())
     PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()

@@ -9,6 +9,7 @@ import pytest
 from consumer import Consumer, Dead, Discard, Message, MoveTo, Transfer
 from consumer.broker import Lost, NeverTaken, Stored
 from consumer.engine.audit import BUNDLE
+from consumer.engine.publications import HANGS
 from consumer.outcomes import DONE
 from consumer.policy import AuditTo
 from consumer.scheduling.held import Place
@@ -106,7 +107,7 @@ def test_hanging_records_are_sent_by_a_new_client() -> None:
     finish_all(on)
     on.later(0.05)
     on.published()
-    on.later(31)
+    on.later(HANGS + 1)
     assert on.engine.effects.renew_publishing
     assert len(on.published()) == 1
 

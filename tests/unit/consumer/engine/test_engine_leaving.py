@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from consumer.broker import Lost, NeverTaken, Stored
+from consumer.engine.publications import HANGS
 from consumer.envelope import Delivery, State
 from consumer.outcomes import DONE, DependencyDown, Died, Discarded, MoveAsked, RetryAsked, StateAsked, TransferAsked
 from consumer.testing.clock import START_WALL
@@ -106,7 +109,7 @@ def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     bench.give(delivery(1))
     bench.engine.finish(*bench.take_all(), FAILED)
     ((old, _),) = bench.published()
-    bench.later(29)
+    bench.later(HANGS - 1)
     assert not bench.engine.effects.renew_publishing
     bench.later(2)
     assert bench.engine.effects.renew_publishing
@@ -118,13 +121,33 @@ def test_hanging_sends_go_out_again_by_a_new_client() -> None:
     assert bench.acknowledged() == [1]
 
 
+def test_new_clients_come_ever_later_while_none_of_them_brings_a_receipt() -> None:
+    bench = Bench(policy(in_place=()))
+    bench.give(delivery(1), delivery(2))
+    first, second = bench.take_all()
+    bench.engine.finish(first, FAILED)
+    moments = [0]
+    for second_of_the_outage in range(1, 3_600):
+        bench.later(1)
+        if bench.engine.effects.renew_publishing:
+            bench.engine.effects.renew_publishing = False
+            moments.append(second_of_the_outage)
+            ((ticket, _),) = bench.published()[-1:]
+    gaps = [later - before for before, later in pairwise(moments)]
+    assert gaps == [HANGS, 2 * HANGS, 4 * HANGS, *[600] * (len(gaps) - 3)]
+    bench.engine.receipt(ticket, Stored("x"))
+    bench.engine.finish(second, FAILED)
+    bench.later(HANGS + 1)
+    assert bench.engine.effects.renew_publishing, "there was a receipt: the next send that hangs is soon seen"
+
+
 def test_a_message_that_nobody_has_fetched_when_publishing_starts_afresh_is_sent_once() -> None:
     bench = Bench(policy(in_place=()))
     bench.give(delivery(1), delivery(2))
     first, second = bench.take_all()
     bench.engine.finish(first, FAILED)
     ((old, _),) = bench.published()
-    bench.clock.advance(31)
+    bench.clock.advance(HANGS + 1)
     bench.engine.finish(second, FAILED)
     bench.engine.tick()
     assert bench.engine.effects.renew_publishing

@@ -93,10 +93,10 @@ def test_what_was_given_up_or_never_went_out_ends_its_span_too(
     broker.hold_receipts = True
     with pytest.raises(ClusterError):
         producer.send(b"x")
-    monkeypatch.setattr("consumer.producer._MOST_OUT", 0)
+    monkeypatch.setattr("consumer.unsent.MOST", 0)
     with pytest.raises(ClusterError):
         producer.send(b"y")
-    monkeypatch.setattr("consumer.producer._MOST_OUT", 9)
+    monkeypatch.setattr("consumer.unsent.MOST", 9)
     producer.post(b"z")
     with pytest.raises(ClusterError):
         producer.close(0.01)
@@ -112,7 +112,7 @@ def test_senders_on_an_event_loop_are_in_their_own_span_also_when_they_wait_for_
             await asyncio.sleep(0)
             await asyncio.gather(first, producer.send_async(b"y"))
 
-    monkeypatch.setattr("consumer.producer._MOST_OUT", 1)
+    monkeypatch.setattr("consumer.unsent.MOST", 1)
     with Producer(TOPIC, broker) as producer:
         asyncio.run(send(producer))
     assert spans.traces == 1
