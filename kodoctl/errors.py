@@ -113,5 +113,11 @@ class LockedError(KodoctlError):
     exit_code = ExitCode.LOCKED
 
 
+class StoppedError(KodoctlError):
+    """Interrupted before anything was written (exit 130)."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+
 class ClusterError(KodoctlError):
     """The cluster could not be reached, or answered in a way that makes going on impossible."""

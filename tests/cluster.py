@@ -14,11 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 from urllib.parse import quote
 
 import pulsar
 import pytest
 
+from kodoctl.cli import console
 from kodoctl.cli.main import main
 from tests.servers import Proxy
 
@@ -66,7 +68,11 @@ def run_main(*arguments: str, defect: bool = False) -> Run:
     before = sys.argv
     sys.argv = ["kodoctl", *arguments]
     try:
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        with (
+            contextlib.redirect_stdout(out),
+            contextlib.redirect_stderr(err),
+            mock.patch.object(console, "end_process", sys.exit),  # this process goes on, whatever was left behind
+        ):
             main()
     except SystemExit as end:
         code = end.code

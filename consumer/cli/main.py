@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
-import os
-import sys
-
 import typer
 
 from consumer.cli import dashboard_commands, outbox_commands, steer_commands, why_command, worker_commands
 from consumer.threads import any_left_behind
-from kodoctl.cli.console import run_application
+from kodoctl.cli.console import end_process, run_application
 
 app = typer.Typer(
     name="kodo-consumer",
@@ -29,14 +25,11 @@ dashboard_commands.register(app)
 
 def main() -> None:
     """Entry point of the script. Where a thread was left behind the process ends as it is asked to, but without the interpreter's
-    own end, which that thread would turn into SIGABRT: what is registered for the end is called, what was written is flushed.
+    own end, which that thread would turn into SIGABRT.
     """
     try:
         run_application(app)
     except SystemExit as end:
         if any_left_behind():
-            atexit._run_exitfuncs()  # noqa: SLF001  # nothing public does it; logging and users' own functions are among them
-            for stream in (sys.stdout, sys.stderr):
-                stream.flush()
-            os._exit(end.code if isinstance(end.code, int) else 1)
+            end_process(end.code if isinstance(end.code, int) else 1, at_once=True)
         raise

@@ -69,7 +69,8 @@ def why(
     places = _places(policy)
     search = Search(message, places)
     moment = _moment(since)
-    with closing(HttpAdmin(connection, waits=WaitMonitor(tell_wait))) as admin, BrokerClient(connection) as client:
+    waits = WaitMonitor(tell_wait)
+    with closing(HttpAdmin(connection, waits=waits)) as admin, BrokerClient(connection, waits) as client:
         unread = Unread(admin, client)
         for _ in range(_PASSES):
             search.grew = False

@@ -37,7 +37,9 @@ from kodoctl.topology.resources import (
     TopicResource,
 )
 
+_LOST: Final = "the lease was lost"
 _UNWRITTEN: Final = "the ledger was not written: the lease was lost; the next plan shows what is left"
+_UNSURE: Final = "the lease was lost before it was made sure of: whether it was done is not known"
 
 
 class Executor:
@@ -99,6 +101,8 @@ class Executor:
         outcomes = self._outcomes()
         complete = all(outcome.status is Status.DONE for outcome in outcomes)
         self._bookkeeping(lambda: self._book.close(complete=complete), notes)
+        if self._lost is not None:
+            notes.insert(0, _words(self._lost))
         return ApplyReport(
             tuple(outcomes),
             tuple(dict.fromkeys([*notes, *self._listen.notes])),
@@ -152,7 +156,7 @@ class Executor:
                 return True
         except LockedError as lost:
             self._lost = lost
-        reason = "interrupted" if self._stop.is_set() else "the lease was lost"
+        reason = "interrupted" if self._stop.is_set() else _LOST
         for step in steps:
             self._end(step, Status.NOT_STARTED, reason)
         return False
@@ -179,15 +183,19 @@ class Executor:
             return
         announce = self._journal.along if self._comes_along(step.change) else self._journal.before
         if not self._note(lambda: announce(step.change, step.part.value)):
-            self._end(step, Status.NOT_STARTED, "the lease was lost")
+            self._end(step, Status.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
             return
         self._journaled.add(step.key)
         self._listen(Event("started", step.change, self._over, len(self._plan.changes)))
+        sent = self._admin.sent_here
         try:
             self._do(step)
         except LockedError as lost:
             self._lost = lost
-            self._end(step, Status.FAILED, "the lease was lost before it was made sure of")
+            if self._admin.sent_here > sent:
+                self._end(step, Status.FAILED, _UNSURE)
+            else:
+                self._end(step, Status.NOT_STARTED, "interrupted" if self._stop.is_set() else _LOST)
         except WriteFailedError as problem:
             self._end(step, Status.FAILED, str(problem))
         except ClusterError as problem:
@@ -352,6 +360,11 @@ class Executor:
                 topics.mark_subscription(self._admin, resource, owner, planned)
             case _:
                 pass  # namespaces and grants are held in the ledger alone
+
+
+def _words(problem: LockedError) -> str:
+    finding = problem.diagnostics[0]
+    return f"{finding.summary} [{finding.code}]: {finding.detail}"
 
 
 def _is_namespace(change: Change) -> bool:

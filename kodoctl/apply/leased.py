@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -17,11 +18,18 @@ class LeasedAdmin:
 
     def __init__(self, admin: Admin, check: Callable[[], None]) -> None:
         self._admin, self._check = admin, check
+        self._sent = threading.local()
 
     @property
     def traffic(self) -> RequestCount:
         """See Admin.traffic."""
         return self._admin.traffic
+
+    @property
+    def sent_here(self) -> int:
+        """Requests that change something which this thread has sent so far, or was about to send."""
+        found: int = getattr(self._sent, "count", 0)
+        return found
 
     @property
     def waits(self) -> WaitMonitor:
@@ -44,5 +52,6 @@ class LeasedAdmin:
             condition()
             if method != "GET":
                 self._check()
+                self._sent.count = self.sent_here + 1
 
         return self._admin.call(method, path, body, query=query, content_type=content_type, condition=held)

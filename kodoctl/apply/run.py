@@ -57,7 +57,7 @@ def run(
     seat: Seat = ALONE,
 ) -> ApplyReport:
     """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another apply
-    runs, ClusterError when the groundwork fails. Once writing has begun, failures are in the report. `seat`: where this
+    runs, StoppedError when it is interrupted while it waits for that one, ClusterError when the groundwork fails. Once writing has begun, failures are in the report. `seat`: where this
     apply waits for those of other clusters.
     """
     refuse_reduced(plan)
@@ -66,7 +66,13 @@ def run(
         _check_identity(session, plan)
     _groundwork(session, plan)
     with hold(
-        session.admin, session.client, spaces, who=options.who, plan=plan.digest[:12], timeout=options.lock_timeout
+        session.admin,
+        session.client,
+        spaces,
+        who=options.who,
+        plan=plan.digest[:12],
+        timeout=options.lock_timeout,
+        stop=stop,
     ) as lease:
         tell("holding the lease, reading the cluster again")
         live = read_live(session.admin, session.client, scope_of_plan(plan))
@@ -78,8 +84,7 @@ def run(
         journal = Journal(lease, spaces)
         executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
-        report = executor.run(seat)
-        report = _ended(journal, report)
+        report = _ended(journal, executor.run(seat))
         return _less_index(leased, plan, report) if report.complete else report
 
 
@@ -92,7 +97,12 @@ def _ended(journal: Journal, report: ApplyReport) -> ApplyReport:
     """The journal's last entry, and the name under which the apply is found there."""
     with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
         journal.end(complete=report.complete)
-    return replace(report, id=journal.id)
+    notes = report.notes
+    if journal.lease.ever_lost:
+        shows = " and ".join(f"`kodoctl history {namespace} --id {journal.id}`" for namespace in journal.namespaces)
+        told = "shows what is written down of this apply; what is unknown there may have been done: a plan finds out"
+        notes = (*notes, f"{shows} {told}")
+    return replace(report, id=journal.id, notes=notes)
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import io
@@ -234,7 +235,22 @@ def run_application(app: typer.Typer) -> NoReturn:
         if getattr(problem, "ctx", None) is None:  # those that do not know their command
             tell(f"Try '{app.info.name} -h' or the command's own -h for help.")
         code = ExitCode.USAGE
-    sys.exit(code if isinstance(code, int) else ExitCode.OK)
+    end_process(code if isinstance(code, int) else ExitCode.OK)
+
+
+def end_process(code: int, *, at_once: bool = False) -> NoReturn:
+    """Ends the process with an exit code. Where a call into the client library was left behind (or `at_once`), without the
+    interpreter's own end, which that call would turn into SIGABRT: what is registered for the end is called, what was written is
+    flushed.
+    """
+    deadlines = sys.modules.get("kodoctl.pulsar.deadlines")  # loaded by whoever made such a call
+    if not at_once and (deadlines is None or not deadlines.any_left_behind()):
+        sys.exit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001  # nothing public does it; logging and users' own functions are among them
+    for stream in (sys.stdout, sys.stderr):
+        with printing(stream):
+            stream.flush()
+    os._exit(code)
 
 
 def write_output(text: str, file: str | None) -> None:

@@ -6,7 +6,6 @@ from "false". The schema list is asked first, so that a plan creates nothing: op
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 from collections.abc import Mapping
@@ -15,12 +14,13 @@ from typing import Any, Final
 
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.decoding import as_they_are, content, schema_version
+from kodoctl.pulsar.deadlines import UnansweredError
+from kodoctl.pulsar.decoding import content, schema_version
 from kodoctl.pulsar.dial import PortError
 from kodoctl.topology.names import NamespaceName, whole_topic
 
 SYSTEM_TOPIC: Final = "__change_events"
-READ_TIMEOUT_MS: Final = 10_000
+_READ_S: Final = 10.0
 _GLOBAL: Final = "__G__"  # key prefix of policies that hold in every cluster
 _RENAMED: Final = {
     "autoSubscriptionCreationOverride": "autoSubscriptionCreation",
@@ -108,18 +108,20 @@ def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tu
     topic = f"persistent://{namespace}/{SYSTEM_TOPIC}"
     last: dict[str, tuple[int, bytes]] = {}
     try:
-        for part in client.get().get_topic_partitions(topic):
-            reader = client.get().create_reader(
-                part, pulsar.MessageId.earliest, is_read_compacted=True, receiver_queue_size=1000, **as_they_are()
-            )
-            with contextlib.closing(reader):
-                while reader.has_message_available():
-                    message = reader.read_next(READ_TIMEOUT_MS)
-                    payload, _, key, *_ = content(message, alone=message.message_id().batch_index() < 0)
-                    last[key] = (max(0, schema_version(message)), payload or b"")
+        for part in client.partitions(topic, limit=0):
+            start = pulsar.MessageId.earliest
+            with client.reader(part, start, f"the policies in {part}", limit=0, is_read_compacted=True) as reader:
+                while (found := reader.take(_READ_S)) is not None:
+                    if not found:
+                        raise BulkUnavailableError(
+                            f"{part}: no event came within {_READ_S:.0f} s, though there are more"
+                        )
+                    for message in found:
+                        payload, _, key, *_ = content(message, alone=message.message_id().batch_index() < 0)
+                        last[key] = (max(0, schema_version(message)), payload or b"")
     except pulsar.PulsarException as problem:
         raise BulkUnavailableError(f"{topic}: {problem}") from None
-    except PortError:
+    except (PortError, UnansweredError):
         raise BulkUnavailableError("the broker's binary port does not answer") from None
     return last
 

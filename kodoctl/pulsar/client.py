@@ -1,23 +1,37 @@
-"""A connection to the broker's binary port, made when first needed: for bulk reads and the lease."""
+"""A connection to the broker's binary port, made when first needed: for bulk reads, the journal and the lease. Every wait has a
+limit (kodoctl.pulsar.deadlines).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self, TypeVar
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.dial import PortError, knock, new_client
+from kodoctl.pulsar.deadlines import Patience
+from kodoctl.pulsar.decoding import as_they_are
+from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S, PortError, knock, new_client
+from kodoctl.pulsar.waiting import FAIL_OVER_S, WaitMonitor
+
+T = TypeVar("T")
+CALL_S: Final = OPERATION_TIMEOUT_S + 5.0  # of a call that has the client library's own time-out
+CLOSE_S: Final = 5.0
+_CHUNK: Final = 64  # messages taken at once
 
 
 class BrokerClient:
     """Holds at most one client; closing twice is fine. The client library's own log goes nowhere: errors are ours to tell."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, waits: WaitMonitor | None = None) -> None:
         self._connection = connection
         self._client: Any = None
         self._lock = threading.Lock()
+        self.patience = Patience(waits or WaitMonitor())
         self.problem: PortError | None = (
             None  # why nobody answered when a client was first needed: nobody is asked again
         )
@@ -42,19 +56,68 @@ class BrokerClient:
                 raise self.problem
             if self._client is None:
                 try:
-                    knock(self._connection)
+                    with self.patience.waits.during(f"an answer of {self._connection.broker_url}"):
+                        knock(self._connection)
                 except PortError as problem:
                     self.problem = problem
                     raise
                 self._client = new_client(self._connection)
             return self._client
 
+    def ask(
+        self,
+        work: Callable[[Any], T],
+        what: str,
+        *,
+        limit: float = FAIL_OVER_S,
+        late: Callable[[T], object] = lambda _: None,
+        patience: Patience | None = None,
+    ) -> T:
+        """What `work` makes of the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker to another or
+        cannot be opened, 0: once. Raises what the library raises in the end, UnansweredError where a call does not return, and as
+        `get`.
+        """
+        client = self.get()
+        waiting = patience or self.patience
+        with waiting.waits.during(what, limit or CALL_S) as wait:
+            while True:
+                try:
+                    return waiting.call(partial(work, client), what, CALL_S, late)
+                except _transient() as problem:
+                    if not limit or not wait.again(f"{what}: {problem}"):
+                        raise
+
+    @contextlib.contextmanager
+    def reader(
+        self, topic: str, start: Any, what: str, *, limit: float = FAIL_OVER_S, **options: Any
+    ) -> Iterator[BoundedReader]:
+        """A reader from a message id on. `what`: is read, for who waits. `limit`: as `ask`. Raises as `ask`."""
+        options = {"receiver_queue_size": 1000, **as_they_are(), **options}
+        opened = self.ask(
+            lambda client: client.create_reader(topic, start, **options),
+            f"a reader of {what}",
+            limit=limit,
+            late=_close,
+        )
+        try:
+            yield BoundedReader(opened, self.patience, what, limit)
+        finally:
+            with contextlib.suppress(Exception):
+                self.patience.call(opened.close, f"the end of the reader of {what}", CLOSE_S)
+
+    def partitions(self, topic: str, *, limit: float = FAIL_OVER_S) -> list[str]:
+        """Full names of the parts of a topic. Raises as `ask`."""
+        found: list[str] = self.ask(
+            lambda client: client.get_topic_partitions(topic), f"the partitions of {topic}", limit=limit
+        )
+        return found
+
     def probe(self) -> None:
         """Asks the broker for something that does not exist: an answer is an answer. Raises ClusterError."""
         import pulsar
 
         try:
-            self.get().get_topic_partitions("persistent://public/default/kodoctl-probe")
+            self.partitions("persistent://public/default/kodoctl-probe", limit=0)
         except (pulsar.TopicNotFound, pulsar.AuthorizationError):  # of somebody who may not look there, but is known
             pass
         except pulsar.PulsarException as problem:
@@ -62,7 +125,71 @@ class BrokerClient:
             raise ClusterError(error("K518", "the broker's binary port does not answer", detail)) from None
 
     def close(self) -> None:
-        """Closes the connection, if there is one."""
+        """Closes the connection, if there is one; one that does not close in time is left behind."""
         if self._client is not None:
             client, self._client = self._client, None
-            client.close()
+            with contextlib.suppress(Exception):  # it ends with the process in any case
+                self.patience.call(client.close, "the end of the connection to the broker", CLOSE_S)
+
+
+class BoundedReader:
+    """A reader of the client library whose waits have limits."""
+
+    def __init__(self, reader: Any, patience: Patience, what: str, limit: float) -> None:
+        self._reader, self._patience, self._what, self._limit = reader, patience, what, limit
+
+    def take(self, seconds: float) -> list[Any] | None:
+        """The next messages, some at once; none where none came within so many seconds, None at the end of what is stored. The client
+        says that there are more also where it gives out nothing of them. Raises as BrokerClient.ask.
+        """
+        what = f"messages of {self._what}"
+        with self._patience.waits.during(what, self._limit or CALL_S) as wait:
+            while True:
+                try:
+                    return self._patience.call(partial(_take, self._reader, seconds), what, CALL_S + seconds)
+                except _transient() as problem:
+                    if not self._limit or not wait.again(f"{what}: {problem}"):
+                        raise
+
+    def next(self, seconds: float) -> Any:
+        """The next message, stored already or not. Raises pulsar.Timeout after so many seconds, UnansweredError."""
+        what = f"messages of {self._what}"
+        return self._patience.call(lambda: self._reader.read_next(int(seconds * 1000)), what, CALL_S + seconds)
+
+    def seek(self, since: int) -> None:
+        """Goes on at a publish time, ms since the epoch. Raises as BrokerClient.ask."""
+        self._patience.call(lambda: self._reader.seek(since), f"a place in {self._what}", CALL_S)
+
+
+def _take(reader: Any, seconds: float) -> list[Any] | None:
+    import pulsar
+
+    if not reader.has_message_available():
+        return None
+    found: list[Any] = []
+    with contextlib.suppress(pulsar.Timeout):
+        found.append(reader.read_next(int(seconds * 1000)))
+        while len(found) < _CHUNK and reader.has_message_available():
+            found.append(reader.read_next(1))
+    return found
+
+
+def _close(opened: Any) -> None:
+    with contextlib.suppress(Exception):
+        opened.close()
+
+
+def _transient() -> tuple[type[Exception], ...]:
+    """What the client library raises while a topic moves, and while its broker cannot open it."""
+    import pulsar
+
+    return (
+        pulsar.Timeout,
+        pulsar.ConnectError,
+        pulsar.NotConnected,
+        pulsar.ServiceUnitNotReady,
+        pulsar.BrokerPersistenceError,
+        pulsar.BrokerMetadataError,
+        pulsar.LookupError,
+        pulsar.TooManyLookupRequestException,
+    )

@@ -6,7 +6,6 @@ while others begin, and is stored, like all of them, before the ledger says anyt
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,12 +21,11 @@ from kodoctl.plan.ownership import namespace_of
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import control_namespace, lease_topic
-from kodoctl.pulsar.decoding import as_they_are
 from kodoctl.pulsar.lease import Lease
 from kodoctl.topology.names import NamespaceName
 
 Json = dict[str, Any]
-_READ_TIMEOUT_MS = 15_000
+_READ_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Journal:
 
     def __init__(self, lease: Lease, namespaces: Iterable[NamespaceName]) -> None:
         self.lease = lease
-        self._namespaces = tuple(sorted(namespaces))
+        self.namespaces = tuple(sorted(namespaces))
         self.id = secrets.token_hex(4)
 
     def begin(self, heading: Heading, ledgers: Mapping[str, str | None]) -> None:
@@ -86,7 +84,7 @@ class Journal:
         self._everywhere("end", {"complete": complete})
 
     def _everywhere(self, kind: str, entry: Json) -> None:
-        for namespace in self._namespaces:
+        for namespace in self.namespaces:
             self.lease.write(namespace, {**self._entry(kind), **entry})
 
     def _before(self, change: Change, part: str) -> Json:
@@ -98,7 +96,7 @@ class Journal:
         """The namespace in whose journal a change is told of."""
         resource = resource_of(change)
         place = namespace_of(resource) if resource is not None else None
-        return place if place in self._namespaces else self._namespaces[0]
+        return place if place in self.namespaces else self.namespaces[0]
 
     def _entry(self, kind: str) -> Json:
         return {"kind": kind, "apply": self.id, "at": int(time.time() * 1000)}
@@ -113,9 +111,11 @@ def read_journal(admin: Admin, client: BrokerClient, namespace: NamespaceName) -
     if admin.call("GET", f"persistent/{control_namespace(namespace.tenant)}/{local}/stats").missing:
         return  # a reader would have it created where that is automatic
     try:
-        reader = client.get().create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1000, **as_they_are())
-        with contextlib.closing(reader):
-            while reader.has_message_available():
-                yield history.parse(reader.read_next(_READ_TIMEOUT_MS).data())
+        with client.reader(topic, pulsar.MessageId.earliest, f"the journal of {namespace}") as reader:
+            while (found := reader.take(_READ_S)) is not None:
+                if not found:
+                    detail = f"{topic}: no entry came within {_READ_S:.0f} s, though there are more"
+                    raise ClusterError(error("K561", "messages cannot be read", detail))
+                yield from (history.parse(message.data()) for message in found)
     except pulsar.PulsarException as problem:
         raise ClusterError(error("K561", "messages cannot be read", f"{topic}: {problem}")) from None

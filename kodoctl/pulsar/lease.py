@@ -1,30 +1,33 @@
-"""One apply at a time: an exclusive producer on a namespace's lease topic.
+"""One apply at a time: an exclusive producer on a namespace's lease topic (kodoctl.pulsar.exclusive).
 
 Freed within 0.1 s of the holder's death; a frozen holder is fenced after 60 s and learns it at its next heartbeat
-(pulsar-measured §4). Nothing to forget, nothing to clean up. Where the broker's binary port is not known a lock topic stands
-in (kodoctl.pulsar.lock); each kind takes its own first and then looks for the other, so that never both are held.
+(pulsar-measured §4). Nothing to forget, nothing to clean up. While a broker fails over the holder waits, and writes nothing,
+until the broker that comes after it says that the lease is still its own. Where the broker's binary port is not known a lock
+topic stands in (kodoctl.pulsar.lock); each kind takes its own first and then looks for the other, so that never both are held.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.errors import ClusterError, LockedError, StoppedError, error
 from kodoctl.pulsar.admin import Admin, must
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import ensure_lease_topic, lease_topic
+from kodoctl.pulsar.deadlines import Patience, UnansweredError
+from kodoctl.pulsar.exclusive import ExclusiveProducer, UnconfirmedError, unconfirmed
 from kodoctl.pulsar.lock import Holder, break_lock, lock_holder, lock_token, take_lock
 from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
 _RETRY_S: Final = 0.25
 _QUESTIONS: Final = 3  # in a row, to a broker whose answers come too late
-_Heard = Callable[[LockedError | None], None]
+_PENDING: Final = 100_000  # entries without a receipt: more than an apply has, so that it never waits for room
 
 
 class Hold(Protocol):
@@ -46,49 +49,6 @@ class Hold(Protocol):
         """Gives it back."""
 
 
-class _Exclusive:
-    """The exclusive producer."""
-
-    def __init__(self, namespace: NamespaceName, producer: Any) -> None:
-        self._namespace, self._producer = namespace, producer
-        self._changed = threading.Condition()
-        self._under_way = 0
-        self._failed: LockedError | None = None
-
-    def beat(self) -> None:
-        self.write({"kind": "lease"})
-
-    def write(self, entry: Mapping[str, Any]) -> None:
-        if self._failed:  # a producer that is connected again does not say who wrote meanwhile
-            raise self._failed
-        try:
-            _send(self._producer, self._namespace, entry)
-        except LockedError as lost:
-            self._failed = lost
-            raise
-
-    def note(self, entry: Mapping[str, Any]) -> None:
-        with self._changed:
-            self._under_way += 1
-        _send_on(self._producer, self._namespace, entry, self._heard)
-
-    def _heard(self, problem: LockedError | None) -> None:
-        with self._changed:
-            self._under_way -= 1
-            self._failed = self._failed or problem
-            self._changed.notify_all()
-
-    def settle(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: not self._under_way)
-            if self._failed:
-                raise self._failed
-
-    def close(self) -> None:
-        with contextlib.suppress(Exception):  # it ends with the connection in any case
-            self._producer.close()
-
-
 def _now() -> float:
     """Seconds that go on while the process is stopped or the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
@@ -107,12 +67,16 @@ class Lease:
         self._clock = clock
         self._lock = threading.Lock()
         self._confirmed = clock() if since is None else since
+        self._lost: LockedError | None = None
+        self.ever_lost = False  # for whoever reports
 
     def check(self) -> None:
         """Returns where every lease was ours at most HEARTBEAT_S seconds ago, as the broker said; asks it where that is longer
-        ago. Raises LockedError also where there is no answer, or only old ones: not to know it is to have lost it.
+        ago, and waits for its answer while it fails over. Raises LockedError also where there is no answer, or only old ones: not
+        to know it is to have lost it, for all that check after that.
         """
-        with self._lock:
+        with self._lock, self._noticing():
+            self._raise_lost()
             for _ in range(_QUESTIONS):
                 if self._clock() - self._confirmed < HEARTBEAT_S:
                     return
@@ -125,17 +89,19 @@ class Lease:
             if (took := self._clock() - self._confirmed) >= HEARTBEAT_S:
                 where = ", ".join(str(namespace) for namespace in self._holds)
                 detail = f"{where}: the broker needs {took:.1f} s to say whether it is ours, nothing is written on answers older than {HEARTBEAT_S:.0f} s"
-                raise LockedError(error("K541", "the lease was lost", detail))
+                raise UnconfirmedError(error("K541", "the lease could not be confirmed", detail))
 
     def ask(self) -> None:
         """As `check`, but asks in any case: for who could not be told before, and must know now."""
         with self._lock:
-            self._confirmed = float("-inf")
+            self._confirmed, self._lost = float("-inf"), None
         self.check()
 
     def write(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
         """An entry of the namespace's journal; returns with its receipt. Raises LockedError."""
-        self._holds[namespace].write(entry)
+        self._raise_lost()
+        with self._noticing():
+            self._holds[namespace].write(entry)
 
     def note(self, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
         """An entry of the namespace's journal; `settle` waits for its receipt."""
@@ -143,8 +109,23 @@ class Lease:
 
     def settle(self) -> None:
         """Returns when every entry has its receipt. Raises LockedError when one has none."""
-        for held in self._holds.values():
-            held.settle()
+        self._raise_lost()
+        with self._noticing():
+            for held in self._holds.values():
+                held.settle()
+
+    def _raise_lost(self) -> None:
+        """Who waits for what somebody else has waited for in vain waits for nothing."""
+        if self._lost is not None:
+            raise self._lost
+
+    @contextlib.contextmanager
+    def _noticing(self) -> Iterator[None]:
+        try:
+            yield
+        except LockedError as problem:
+            self._lost, self.ever_lost = problem, True
+            raise
 
 
 def _beat(namespace: NamespaceName, hold: Hold) -> None:
@@ -152,72 +133,119 @@ def _beat(namespace: NamespaceName, hold: Hold) -> None:
     try:
         hold.beat()
     except ClusterError as problem:
-        detail = f"{namespace}: whether it is still held could not be asked: {problem.diagnostics[0].detail}; what was done so far is reported"
-        raise LockedError(error("K541", "the lease was lost", detail)) from None
-
-
-def _send(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any]) -> None:
-    import pulsar
-
-    try:
-        producer.send(json.dumps(entry).encode())
-    except pulsar.PulsarException as problem:
-        raise _lost(namespace, str(problem)) from None
-
-
-def _send_on(producer: Any, namespace: NamespaceName, entry: Mapping[str, Any], heard: _Heard) -> None:
-    """Sends without waiting; `heard` is called with the receipt, or with why there is none (after 15 s at the latest)."""
-    import pulsar
-
-    def told(result: Any, _: Any) -> None:
-        heard(None if result == pulsar.Result.Ok else _lost(namespace, str(result)))
-
-    try:
-        producer.send_async(json.dumps(entry).encode(), told)
-    except pulsar.PulsarException as problem:
-        heard(_lost(namespace, str(problem)))
-
-
-def _lost(namespace: NamespaceName, problem: str) -> LockedError:
-    detail = (
-        f"{namespace}: {problem}: another apply took over, or the broker was away; what was done so far is reported"
-    )
-    return LockedError(error("K541", "the lease was lost", detail))
+        raise unconfirmed(namespace, f"it could not be asked for: {problem.diagnostics[0].detail}") from None
 
 
 @contextlib.contextmanager
 def hold(
-    admin: Admin, client: BrokerClient, namespaces: Sequence[NamespaceName], *, who: str, plan: str, timeout: float
+    admin: Admin,
+    client: BrokerClient,
+    namespaces: Sequence[NamespaceName],
+    *,
+    who: str,
+    plan: str,
+    timeout: float,
+    stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
     """Holds the lease of each namespace, taken in sorted order so that two commands never wait for each other.
 
-    `timeout` in seconds, 0 = refuse at once. Raises LockedError naming the holder.
+    `timeout` in seconds, 0 = refuse at once. `stop`: set when the user interrupts, waits then end soon. Raises LockedError naming the
+    holder, StoppedError, ClusterError where it cannot be taken.
     """
     holds: dict[NamespaceName, Hold] = {}
     since = _now()
-    deadline = since + timeout
+    taking = _Taking(
+        admin, client, who, since + timeout, Patience(client.patience.waits, stop), stop or threading.Event()
+    )
     try:
         for namespace in sorted(namespaces):
-            holds[namespace] = held = _acquire(admin, client, namespace, who, deadline)
-            held.write({"kind": "lease", "who": who, "plan": plan})
+            holds[namespace] = held = taking.acquire(namespace)
+            _write_first(namespace, held, {"kind": "lease", "who": who, "plan": plan})
         yield Lease(holds, since=since)
     finally:
         for held in holds.values():
             held.close()
 
 
-def _acquire(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str, deadline: float) -> Hold:
-    """Asks until it is given or time is up."""
-    topic = ensure_lease_topic(admin, namespace)
-    while True:
-        held = _try(admin, client, namespace, topic, who)
-        if held is not None:
-            return held
-        if _now() >= deadline:
-            holder = _named(admin, namespace)
-            detail = f"{namespace} is being applied by {holder}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
-            raise LockedError(error("K540", "another apply is running", detail))
-        time.sleep(_RETRY_S)
+def _write_first(namespace: NamespaceName, held: Hold, entry: Mapping[str, Any]) -> None:
+    """Nothing is written so far: where this entry is not stored the lease was never ours."""
+    try:
+        held.write(entry)
+    except UnconfirmedError as problem:
+        raise _not_taken(namespace, problem.diagnostics[0].detail.partition(": ")[2]) from None
+
+
+def _not_taken(namespace: NamespaceName, problem: object) -> ClusterError:
+    return ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Taking:
+    """Leases being taken: for whom, until when (by _now), and who interrupts it."""
+
+    admin: Admin
+    client: BrokerClient
+    who: str
+    deadline: float
+    patience: Patience
+    stop: threading.Event
+
+    def acquire(self, namespace: NamespaceName) -> Hold:
+        """Asks until it is given or time is up."""
+        topic = ensure_lease_topic(self.admin, namespace)
+        with self.patience.waits.during(f"the lease of {namespace}", self.deadline - _now()) as wait:
+            while True:
+                held = self._try(namespace, topic)
+                if held is not None:
+                    return held
+                if _now() >= self.deadline:
+                    detail = f"{namespace} is being applied by {_named(self.admin, namespace)}; wait for it with --lock-timeout 10m; if it hangs or has died: kodoctl unlock {namespace}"
+                    raise LockedError(error("K540", "another apply is running", detail))
+                wait.what = f"the lease of {namespace}, which another apply has"
+                if self.stop.wait(_RETRY_S):
+                    detail = f"while it waited for the lease of {namespace}; nothing of the plan was written"
+                    raise StoppedError(error("K538", "interrupted", detail))
+
+    def _try(self, namespace: NamespaceName, topic: str) -> Hold | None:
+        """Its own kind first, then a look for the other: of two who do so at once at least one sees the other."""
+        ours = self.client.available
+        held = self._exclusive(namespace, topic) if ours else take_lock(self.admin, namespace, self.who)
+        if held is None:
+            return None
+        other: object = "unknown"
+        try:
+            other = lock_holder(self.admin, namespace) if ours else _publisher(self.admin, topic)
+        finally:
+            if other is not None:
+                held.close()
+        return held if other is None else None
+
+    def _exclusive(self, namespace: NamespaceName, topic: str) -> ExclusiveProducer | None:
+        import pulsar
+
+        since = time.strftime("%Y-%m-%d %H:%M:%S %z")
+        options = {
+            "access_mode": pulsar.ProducerAccessMode.Exclusive,
+            "properties": {"holder": self.who, "since": since},
+            "send_timeout_millis": 0,  # an entry stays in its order until its broker is back: limits are ours
+            "max_pending_messages": _PENDING,
+            "batching_enabled": True,  # of entries that are sent while others are on their way
+            "batching_max_publish_delay_ms": 1,
+        }
+        try:
+            producer = self.client.ask(
+                lambda client: client.create_producer(topic, **options),
+                f"the lease of {namespace}",
+                late=lambda made: made.close(),
+                patience=self.patience,
+            )
+        except (pulsar.ProducerFenced, pulsar.ProducerBusy):
+            return None
+        except pulsar.PulsarException as problem:
+            raise _not_taken(namespace, problem) from None
+        except UnansweredError as silence:
+            raise _not_taken(namespace, silence.diagnostics[0].detail) from None
+        return ExclusiveProducer(namespace, producer, self.patience, lambda: lock_holder(self.admin, namespace))
 
 
 def _named(admin: Admin, namespace: NamespaceName) -> str:
@@ -226,40 +254,6 @@ def _named(admin: Admin, namespace: NamespaceName) -> str:
         return str(held_by(admin, namespace) or "somebody who has just ended")
     except ClusterError as problem:
         return f"somebody (who it is cannot be read: {problem.diagnostics[0].detail})"
-
-
-def _try(admin: Admin, client: BrokerClient, namespace: NamespaceName, topic: str, who: str) -> Hold | None:
-    """Its own kind first, then a look for the other: of two who do so at once at least one sees the other."""
-    held = _exclusive(client, namespace, topic, who) if client.available else take_lock(admin, namespace, who)
-    if held is None:
-        return None
-    other: object = "unknown"
-    try:
-        other = lock_holder(admin, namespace) if client.available else _publisher(admin, topic)
-    finally:
-        if other is not None:
-            held.close()
-    return held if other is None else None
-
-
-def _exclusive(client: BrokerClient, namespace: NamespaceName, topic: str, who: str) -> _Exclusive | None:
-    import pulsar
-
-    try:
-        since = time.strftime("%Y-%m-%d %H:%M:%S %z")
-        producer = client.get().create_producer(
-            topic,
-            access_mode=pulsar.ProducerAccessMode.Exclusive,
-            properties={"holder": who, "since": since},
-            send_timeout_millis=15_000,
-            block_if_queue_full=True,
-            batching_enabled=True,  # of entries that nobody waits for; one that is waited for goes at once, and takes them along
-        )
-    except (pulsar.ProducerFenced, pulsar.ProducerBusy):
-        return None
-    except pulsar.PulsarException as problem:
-        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
-    return _Exclusive(namespace, producer)
 
 
 def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, who: str) -> Holder | None:
@@ -276,11 +270,18 @@ def break_lease(admin: Admin, client: BrokerClient, namespace: NamespaceName, wh
     import pulsar
 
     try:
-        producer = client.get().create_producer(topic, access_mode=pulsar.ProducerAccessMode.ExclusiveWithFencing)
-        with contextlib.closing(producer):
-            producer.send(json.dumps({"kind": "unlock", "who": who, "from": str(holder)}).encode())
+        producer = client.ask(
+            lambda opened: opened.create_producer(
+                topic, access_mode=pulsar.ProducerAccessMode.ExclusiveWithFencing, send_timeout_millis=0
+            ),
+            f"the lease of {namespace}",
+            late=lambda made: made.close(),
+        )
     except pulsar.PulsarException as problem:
-        raise ClusterError(error("K542", "the lease could not be taken", f"{namespace}: {problem}")) from None
+        raise _not_taken(namespace, problem) from None
+    taken = ExclusiveProducer(namespace, producer, client.patience)
+    with contextlib.closing(taken):
+        _write_first(namespace, taken, {"kind": "unlock", "who": who, "from": str(holder)})
     return holder
 
 

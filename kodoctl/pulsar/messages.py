@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
-from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.decoding import as_they_are, content
+from kodoctl.pulsar.client import BoundedReader, BrokerClient
+from kodoctl.pulsar.decoding import content
 from kodoctl.pulsar.unread import (
     QUIET_MS,
     Expected,
@@ -26,6 +25,7 @@ from kodoctl.topology.names import TopicName
 
 READ_TIMEOUT_MS: Final = 15_000
 _REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
+_LONG_S: Final = (READ_TIMEOUT_MS - QUIET_MS) / 1000
 _RANGE: Final = re.compile(r"([\[(])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([\])])")
 Place = tuple[int, int]
 """(ledger, entry)."""
@@ -230,8 +230,7 @@ def _read(
     number = number_of(part)
     start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
     try:
-        reader = client.get().create_reader(part, start, receiver_queue_size=1000, **as_they_are())
-        with contextlib.closing(reader):
+        with client.reader(part, start, part) as reader:
             if since is not None:
                 reader.seek(since)
             for message, token in _messages(reader, part, until, watch):
@@ -242,29 +241,30 @@ def _read(
         raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
 
 
-def _messages(reader: Any, part: str, until: Place, watch: tuple[Unread, Expected] | None) -> Iterator[tuple[Any, Any]]:
+def _messages(
+    reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
+) -> Iterator[tuple[Any, Any]]:
     """With their ids. The client says that there are more also where it gives out nothing of them."""
-    import pulsar
-
-    reached, quiet = False, 0
-    while reader.has_message_available():
-        try:
-            message = reader.read_next(_REST_MS if reached else QUIET_MS)
-        except pulsar.Timeout:
-            quiet += QUIET_MS
-            if reached or (watch and quiet == QUIET_MS and watch[0].silent(part, watch[1].rest())):
+    reached, quiet = False, False
+    while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
+        if not found:
+            if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
                 return
-            if quiet >= READ_TIMEOUT_MS:
-                raise
+            if quiet:
+                detail = f"{part}: no message came within {READ_TIMEOUT_MS // 1000} s, though there are more"
+                raise ClusterError(error("K561", "messages cannot be read", detail))
+            quiet = True
             continue
-        token, quiet = message.message_id(), 0
-        place = token.ledger_id(), token.entry_id()
-        if watch:
-            watch[1].met(place, message)
-        if place > until:
-            return
-        reached = place == until
-        yield message, token
+        quiet = False
+        for message in found:
+            token = message.message_id()
+            place = token.ledger_id(), token.entry_id()
+            if watch:
+                watch[1].met(place, message)
+            if place > until:
+                return
+            reached = place == until
+            yield message, token
 
 
 def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:

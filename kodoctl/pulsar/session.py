@@ -21,7 +21,7 @@ class Session:
         self.waits = WaitMonitor(on_wait)
         self._http = HttpAdmin(connection, waits=self.waits)
         self.admin: Admin = self._http
-        self.client = BrokerClient(connection)
+        self.client = BrokerClient(connection, self.waits)
         self._opened = time.monotonic()
 
     @property

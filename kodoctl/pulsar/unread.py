@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.decoding import as_they_are
 
 UNREAD: Final = "the client library gives out no message of it: it is damaged, a marker, or part of a chunked message"
 QUIET_MS: Final = 2_000  # without a message, after which it is asked whether one can come
@@ -90,13 +89,13 @@ def without_message(
 
     for begin in dict.fromkeys(_before(run, count, ledgers) for count in _BEFORE):
         start = pulsar.MessageId(number, *begin, -1)
-        reader = client.get().create_reader(
-            part, start, start_message_id_inclusive=True, receiver_queue_size=1000, **as_they_are()
-        )
         came = False
-        with contextlib.closing(reader), contextlib.suppress(pulsar.Timeout):
+        with (
+            client.reader(part, start, part, start_message_id_inclusive=True) as reader,
+            contextlib.suppress(pulsar.Timeout),
+        ):
             while True:
-                token = reader.read_next(timeout).message_id()
+                token = reader.next(timeout / 1000).message_id()
                 place = token.ledger_id(), token.entry_id()
                 if place > (run.ledger, run.last):
                     return True

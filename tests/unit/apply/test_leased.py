@@ -162,3 +162,22 @@ def test_a_question_that_is_a_request_itself_needs_no_room_of_its_own() -> None:
         with ThreadPoolExecutor() as pool:
             assert pool.submit(LeasedAdmin(admin, lease.check).call, "PUT", "x", {}).result(20).ok
     assert [request.method for request in server.requests] == ["GET", "PUT"]
+
+
+def test_whether_a_thread_has_sent_anything_that_changes_something_is_known() -> None:
+    clock, checks = [0.0], [""] * 0
+
+    def check() -> None:
+        checks.append("")
+        if len(checks) > 1:
+            raise LockedError(error("K541", "the lease was lost"))
+
+    admin = LeasedAdmin(Line(clock, 0.0), check)
+    admin.call("GET", "x")
+    assert admin.sent_here == 0
+    admin.call("PUT", "x")
+    with pytest.raises(LockedError):
+        admin.call("PUT", "y")
+    assert admin.sent_here == 1
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(lambda: admin.sent_here).result() == 0

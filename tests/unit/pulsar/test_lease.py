@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import pulsar
 import pytest
 
 from kodoctl.errors import ClusterError, LockedError, error
@@ -15,6 +13,7 @@ from kodoctl.pulsar import lease as leases
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.exclusive import UnconfirmedError
 from kodoctl.pulsar.lease import HEARTBEAT_S, Lease, break_lease, held_by, hold
 from kodoctl.pulsar.lock import lock_holder
 from kodoctl.topology.names import NamespaceName
@@ -97,8 +96,32 @@ def test_a_lease_whose_question_nobody_answers_counts_as_lost() -> None:
 
     held.answer = away
     clock[0] += HEARTBEAT_S
-    with pytest.raises(LockedError, match=r"K541.*could not be asked: Connection refused; what was done"):
+    with pytest.raises(
+        LockedError,
+        match=r"could not be confirmed.*it could not be asked for: Connection refused; nothing was written meanwhile",
+    ):
         lease.check()
+
+
+def test_after_one_check_in_vain_nobody_else_waits_and_who_asks_at_the_end_may_still_be_told() -> None:
+    lease, held, clock = _lease(0.1)
+
+    def away() -> None:
+        raise ClusterError(error("K514", "no broker answers", "Connection refused"))
+
+    held.answer = away
+    clock[0] += HEARTBEAT_S
+    for _ in range(3):
+        with pytest.raises(UnconfirmedError):
+            lease.check()
+    for waits in (lease.settle, lambda: lease.write(HERE, {})):
+        with pytest.raises(UnconfirmedError):
+            waits()
+    assert len(held.asked) == 1
+    assert lease.ever_lost
+    held.answer = lambda: None
+    lease.ask()
+    lease.check()
 
 
 def test_waiting_for_a_second_lease_does_not_make_the_first_one_fresh() -> None:
@@ -113,74 +136,6 @@ def test_who_must_know_now_asks_in_any_case() -> None:
     assert held.asked == []
     lease.ask()
     assert held.asked == [1000.0]
-
-
-class Producer:
-    """An exclusive producer whose connection was away for a moment."""
-
-    def __init__(self, *problems: Exception) -> None:
-        self.problems, self.sent = list(problems), 0
-
-    def send(self, _: bytes) -> None:
-        self.sent += 1
-        if self.problems:
-            raise self.problems.pop(0)
-
-
-def test_a_producer_that_failed_once_is_not_believed_again() -> None:
-    """Connected anew it would be taken, and would not say who wrote in between."""
-    exclusive = leases._Exclusive(HERE, producer := Producer(pulsar.Timeout(pulsar._pulsar.Result.Timeout)))
-    with pytest.raises(LockedError):
-        exclusive.beat()
-    with pytest.raises(LockedError):
-        exclusive.beat()
-    assert producer.sent == 1
-
-
-class Journal:
-    """An exclusive producer whose receipts come when they are given."""
-
-    def __init__(self) -> None:
-        self.waiting: list[Callable[[Any, Any], None]] = []
-
-    def send_async(self, _: bytes, told: Callable[[Any, Any], None]) -> None:
-        self.waiting.append(told)
-
-
-def test_an_entry_of_the_journal_without_a_receipt_is_a_lost_lease() -> None:
-    exclusive = leases._Exclusive(HERE, journal := Journal())
-    for result in (pulsar.Result.Ok, pulsar.Result.Timeout, pulsar.Result.Ok):
-        exclusive.note({"kind": "end"})
-        journal.waiting.pop()(result, None)
-    with pytest.raises(LockedError, match=r"K541.*acme/ns: Result\.Timeout: another apply"):
-        Lease({HERE: exclusive}, lambda: 0.0).settle()
-    with pytest.raises(LockedError, match="K541"):
-        exclusive.beat()
-
-
-def test_settling_waits_for_every_receipt() -> None:
-    exclusive = leases._Exclusive(HERE, journal := Journal())
-    exclusive.note({"kind": "end"})
-    exclusive.note({"kind": "end"})
-
-    def receipts() -> None:
-        while journal.waiting:
-            journal.waiting.pop()(pulsar.Result.Ok, None)
-
-    threading.Timer(0.05, receipts).start()
-    exclusive.settle()
-    assert not journal.waiting
-
-
-def test_an_entry_that_cannot_even_be_sent_is_a_lost_lease() -> None:
-    class Closed(Journal):
-        def send_async(self, _: bytes, told: Callable[[Any, Any], None]) -> None:
-            raise pulsar.AlreadyClosed(pulsar._pulsar.Result.AlreadyClosed)
-
-    exclusive = leases._Exclusive(HERE, Closed())
-    exclusive.note({"kind": "end"})
-    with pytest.raises(LockedError, match="K541"):
-        exclusive.settle()
 
 
 # --- who holds it
