@@ -204,7 +204,7 @@ class ClusterEngine:
         started = process.start_detached(command, folder=folder.path, output=console, environ=self.environ)
         nodes.write_process(folder, started)
         if started is None:
-            raise self._not_up(instance, node, "K608", "it ended at once")
+            raise self._died(instance, node, "it ended at once")
 
     def _settings(self, instance: Instance, node: Node, folder: Folder) -> str:
         ports = _ports(instance)
@@ -223,9 +223,10 @@ class ClusterEngine:
         deadline = time.monotonic() + _LISTENING
         while not _listens(node.port):
             if not self._runs(instance, node):
-                raise self._not_up(instance, node, "K608", "it ended before it listened")
+                raise self._died(instance, node, "it ended before it listened")
             if time.monotonic() > deadline:
-                raise self._not_up(instance, node, "K609", f"it does not listen after {_LISTENING:.0f} s")
+                why = self._why(instance, node, f"it does not listen after {_LISTENING:.0f} s")
+                raise failure("K609", "broker not ready", *why)
             time.sleep(_BETWEEN)
 
     def _set_up(self, instance: Instance, tools: _Tools, tell: Tell) -> None:
@@ -270,13 +271,16 @@ class ClusterEngine:
             raise failure("K608", "broker died before it was ready", f"the cluster's metadata: {problem}{reasons}")
         done.touch()
 
-    def _not_up(self, instance: Instance, node: Node, code: str, problem: str) -> Exception:
+    def _died(self, instance: Instance, node: Node, problem: str) -> Exception:
+        return failure("K608", "broker died before it was ready", *self._why(instance, node, problem))
+
+    def _why(self, instance: Instance, node: Node, problem: str) -> tuple[str, Path]:
+        """What a node's log says of its end, and where it is."""
         lines = self.node_lines(instance, node, 2_000)
         reasons = "".join(f"\n| {line}" for line in logs.reasons(lines)) or "\n(its log is empty)"
         advice = logs.hint(lines, instance.name)
         detail = f"{node.name}: {problem}" + (f"; {advice}" if advice else "") + reasons
-        summary = "broker died before it was ready" if code == "K608" else "broker not ready"
-        return failure(code, summary, detail, self.folder(instance, node).logs / node.log)
+        return detail, self.folder(instance, node).logs / node.log
 
     def _stop_nodes(self, instance: Instance, group: Iterable[Node], patience: float) -> None:
         folders = [self.folder(instance, node) for node in group]

@@ -32,6 +32,7 @@ class Wait:
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
         self.what, self.limit = what, limit
+        self.limit_now = limit  # of the reason for which the last try failed
         self._clock, self._pause = clock, pause
         self._since = clock()
         self._paused = 0.0
@@ -53,8 +54,8 @@ class Wait:
         the last one failed. `limit`: of this reason, where it is another one. One try that took longer than the limit is
         repeated once, for a broker that hangs answers nothing until its bundles have moved. No second try where the limit is 0.
         """
-        self.what = what
-        left = (self.limit if limit is None else min(limit, self.limit)) - self.seconds
+        self.what, self.limit_now = what, self.limit if limit is None else min(limit, self.limit)
+        left = self.limit_now - self.seconds
         if left <= 0 and (self._tries > 1 or self.limit <= 0):
             return False
         gap = _gap(self._tries)
@@ -112,7 +113,7 @@ class WaitMonitor:
             self._reported = now
             first = max(long, key=lambda wait: wait.seconds)
             inner = [wait for wait in self._waits.values() if wait.thread == first.thread][-1]
-        self._on_wait(inner.what, first.seconds, first.limit)
+        self._on_wait(inner.what, first.seconds, first.limit_now)
 
     def close(self) -> None:
         """Ends the reports."""
