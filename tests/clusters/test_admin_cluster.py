@@ -16,7 +16,8 @@ from tests.clusters.conftest import Cluster, fresh_namespace
 
 ALL = (1, 2, 3)
 TOPICS = "\n".join(
-    f"t{n}: {{partitions: 3, policies: {{ttl: {n + 1}h}}, subscriptions: {{s: {{}}}}}}" for n in range(6)
+    f"t{n}: {{partitions: 3, policies: {{ttl: {n + 1}h}}, subscriptions: {{s: {{states: [], dead_letter: false}}}}}}"
+    for n in range(6)
 )
 WORKED = "J: {partitions: 3, subscriptions: {s: {workers: [billing-worker], in_place: [], retrying: {delays: [1s]}}}}"
 DEAD = "http://127.0.0.1:1"
