@@ -29,7 +29,7 @@ def knock(connection: Connection) -> None:
     """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S seconds
     of silence at each it is said not to.
 
-    Raises PortError that says what is there instead, and where the address comes from.
+    Raises PortError that says what is there instead, at each address, and where the addresses come from.
     """
     if connection.broker_url is None:
         return  # new_client says so
@@ -42,7 +42,7 @@ def knock(connection: Connection) -> None:
             told.append(problem)
         else:
             return
-    raise told[0]
+    raise PortError(*(finding for problem in told for finding in problem.diagnostics))
 
 
 def _knock_at(connection: Connection, scheme: str, host: str) -> None:

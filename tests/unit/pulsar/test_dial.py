@@ -87,6 +87,15 @@ def test_a_broker_is_let_be(places: dict[str, str], certificates: Path, scheme: 
     knock(Connection("http://127.0.0.1:1"))
 
 
+def test_where_none_of_several_answers_each_is_told(places: dict[str, str], certificates: Path) -> None:
+    with pytest.raises(PortError) as caught:
+        knock(_connection(f"pulsar://127.0.0.1:1,{places['web']}", certificates))
+    assert [finding.detail.split(":")[0:3] for finding in caught.value.diagnostics] == [
+        ["pulsar", "//127.0.0.1", "1 (KODOCTL_BROKER_URL)"],
+        ["pulsar", "//127.0.0.1", f"{places['web'].partition(':')[2]} (KODOCTL_BROKER_URL)"],
+    ]
+
+
 def test_a_broker_that_asks_for_a_certificate_is_shown_ours_and_left_to_say_what_it_thinks_of_none(
     places: dict[str, str], certificates: Path
 ) -> None:
