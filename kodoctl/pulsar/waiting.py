@@ -26,13 +26,12 @@ OnWait = Callable[[str, float, float], object]
 
 
 class Wait:
-    """One wait of one thread: what for, since when, at most how many seconds. A block that only blocks sets `what`; one that
-    tries again calls `again`.
+    """One wait of one thread: what for, since when, at most how many seconds, and at most how many for its present reason
+    (`limit_now`). A block that only blocks sets `what`; one that tries again calls `again`.
     """
 
     def __init__(self, what: str, limit: float, clock: Callable[[], float], pause: Callable[[float], None]) -> None:
-        self.what, self.limit = what, limit
-        self.limit_now = limit  # of the reason for which the last try failed
+        self.what, self.limit, self.limit_now = what, limit, limit
         self._clock, self._pause = clock, pause
         self._since = clock()
         self._paused = 0.0
@@ -56,7 +55,7 @@ class Wait:
         """
         self.what, self.limit_now = what, self.limit if limit is None else min(limit, self.limit)
         left = self.limit_now - self.seconds
-        if left <= 0 and (self._tries > 1 or self.limit <= 0):
+        if left <= 0 and (self._tries > 1 or self.limit_now <= 0):
             return False
         gap = _gap(self._tries)
         self._tries += 1

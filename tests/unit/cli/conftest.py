@@ -20,5 +20,5 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def one_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cluster that never answered is not waited for."""
+    """A broker that never answered is not tried again."""
     monkeypatch.setattr(admin_http, "FIRST_S", 0.0)

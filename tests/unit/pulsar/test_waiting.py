@@ -44,6 +44,18 @@ def test_a_reason_with_a_limit_of_its_own_is_given_up_earlier() -> None:
     assert 10.0 <= sum(clock.pauses) < 14.5
 
 
+def test_the_limit_that_is_reported_is_that_of_the_present_reason() -> None:
+    clock = Clock()
+    reports: list[tuple[str, float, float]] = []
+    monitor = WaitMonitor(lambda *parts: reports.append(parts), clock=clock, pause=clock.pause)
+    with monitor.during("a write") as wait:
+        while wait.again("409", 8.0):
+            pass
+        monitor.report()
+    assert [(what, limit) for what, _, limit in reports] == [("409", 8.0)]
+    monitor.close()
+
+
 def test_one_try_that_took_longer_than_the_limit_is_repeated_once() -> None:
     clock = Clock()
     with WaitMonitor(clock=clock, pause=clock.pause).during("a broker") as wait:
