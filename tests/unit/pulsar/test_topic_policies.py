@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kodoctl.errors import ClusterError
 from kodoctl.pulsar import bulk, topic_policies
 from kodoctl.pulsar.admin import AdminError, Reply, RequestCount
 from kodoctl.pulsar.bulk import BulkPolicies, BulkUnavailableError
@@ -100,14 +101,27 @@ def in_bulk(monkeypatch: pytest.MonkeyPatch) -> Callable[[BulkPolicies], None]:
     return gives
 
 
-def test_single_answers_that_disagree_for_a_moment_do_not_make_the_bulk_doubtful(
-    in_bulk: Callable[[BulkPolicies], None],
-) -> None:
+def test_what_is_set_in_bulk_is_not_believed_to_be_unset(in_bulk: Callable[[BulkPolicies], None]) -> None:
+    """A broker that is shut down says so for a moment, or for longer where it has to wait itself."""
     in_bulk(BulkPolicies({J.full: {"retention": SET}}))
-    found, pauses = read(Broker(retention=[None, SET]))
-    assert (found.how, len(pauses)) == ("in bulk", 1)
-    found, _ = read(Broker(retention=[{**SET, "retentionSizeInMB": 99}]))
+    for lies in (1, 5):
+        found, pauses = read(Broker(retention=[*[None] * lies, SET]))
+        assert (found.how, len(pauses)) == ("in bulk", lies)
+    for version in ((4, 2, 4), ()):
+        with pytest.raises(
+            ClusterError, match=r"retention of .*J is set in bulk and unset in a single read; .* try again"
+        ):
+            read(Broker(), version)
+    assert read(Broker(), (5, 0))[0].how.startswith("one by one (retention of "), "which may keep policies elsewhere"
+
+
+def test_another_value_than_in_bulk_is_believed_at_the_second_look(in_bulk: Callable[[BulkPolicies], None]) -> None:
+    in_bulk(BulkPolicies({J.full: {"retention": SET}}))
+    found, [_, *more] = read(Broker(retention=[{**SET, "retentionSizeInMB": 99}]))
     assert found.how.startswith("one by one (retention of ")
+    assert len(more) == 1
+    in_bulk(BulkPolicies())
+    assert read(Broker(messageTTL=[77, None]))[0].how == "in bulk"
 
 
 class _Events:
