@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.against import Against
@@ -17,7 +18,7 @@ from kodoctl.plan.order import resource_of
 from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.reduced import reduced, unseen_finding
 from kodoctl.plan.selection import Selection, choose
-from kodoctl.pulsar.admin import Admin, schema_path
+from kodoctl.pulsar.admin import Admin, must, schema_path
 from kodoctl.pulsar.evidence import read_evidence
 from kodoctl.pulsar.live import Scope, read_live
 from kodoctl.pulsar.session import Session
@@ -32,6 +33,8 @@ from kodoctl.topology.resources import (
     TenantResource,
     TopicResource,
 )
+
+_INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +170,8 @@ def _incompatible_schemas(admin: Admin, plan: Plan) -> Iterable[Diagnostic]:
             topic = change.after.topic
             body = {"type": change.after.type, "schema": change.after.definition, "properties": {}}
             reply = admin.call("POST", f"{schema_path(topic)}/compatibility", body)
+            if reply.transient and _INCOMPATIBLE not in str(reply.data):
+                must(reply, f"asking whether the schema of {topic} is compatible")
             compatible = reply.ok and bool((reply.data or {}).get("compatibility"))
             if not compatible:
                 detail = (

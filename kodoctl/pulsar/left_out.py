@@ -2,7 +2,7 @@
 
 The broker that is asked for a whole topic asks each partition's owner, and answers 200 without those that gave no answer.
 Measured on 3 brokers, Pulsar 4.2.4: from a broker's death until its ZooKeeper session ends (0 to 30 s) `partitioned-stats` lacks
-all partitions that it owned, and in an unload, a split or a move those on their way: 362 of 1,860 answers. A partition itself
+all partitions that it owned, and in an unload, a split or a move those on their way: 372 of 1,880 answers. A partition itself
 is then answered with 412 or 500, or redirected to the dead broker. Never seen there in 20,000 answers: a 404 of a partition that
 exists; a subscription or a backlog that lacks in what is told of a partition; a namespace's topic lists, partition counts
 and policies without some of it (they are read from metadata by whichever broker is asked).

@@ -12,7 +12,7 @@ from kodoctl.pipeline.lanes import NAMELESS, mode_of
 from kodoctl.pipeline.schema import CURSORS
 from kodoctl.pipeline.source.asking import History, histories, internal_stats
 from kodoctl.pipeline.source.ranges import part_name
-from kodoctl.pulsar.admin import Admin, topic_path
+from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.messages import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
@@ -107,6 +107,7 @@ def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[
 
 
 def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
+    """Milliseconds; None: none, or this role may not ask. Raises AdminError: without it what expired would count as lost."""
     reply = admin.call("GET", f"{topic_path(topic.name)}/messageTTL", query={"applied": "true"})
-    seconds = reply.data if reply.ok and isinstance(reply.data, int) else 0
-    return seconds * 1000 or None
+    told = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")
+    return told * 1000 or None if isinstance(told, int) else None

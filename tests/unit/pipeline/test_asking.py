@@ -13,6 +13,7 @@ from kodoctl.pipeline.jobs.ingest import Request as Ingest
 from kodoctl.pipeline.jobs.ingest import present
 from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.source.asking import internal_stats, read_stored
+from kodoctl.pulsar.admin import AdminError
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.left_out import UnknownPartitionsError
@@ -100,6 +101,29 @@ def test_each_partition_that_is_there_has_a_look_whoever_subscribes_to_it(expans
     assert looks == [
         ("orders", "", 7, 4), ("orders", "billing", 7, 2), (retrying, "", 7, -1), (audit, "", 7, 3),
     ], "records last: they tell of all that is acknowledged elsewhere"  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "ttl"), [(404, None), (403, None), (0, None), (60, 60_000), (412, ...)])
+def test_a_ttl_that_nobody_tells_is_not_taken_for_none(expansion: Any, said: int, ttl: object) -> None:
+    """It tells what expired from what was lost. A role that may not ask never knew it."""
+    parts = {"persistent://kodo/trade/orders-partition-0": stats(billing="7:2")}
+    value = answer_json({"reason": "told so"}, said) if said > 100 else answer_json(said)
+
+    def answer(request: Request) -> Answer:
+        name = request.path.partition("?")[0].removeprefix("/admin/v2/persistent/kodo/trade/")
+        found = {"orders/partitions": {"partitions": 1}, "orders/partitioned-internalStats": {"partitions": parts}}
+        if name == "orders/messageTTL":
+            return value
+        return answer_json(found[name]) if name in found else answer_json({"reason": "not found"}, 404)
+
+    with serving(answer) as server:
+        admin = HttpAdmin(Connection(server.url), pause=lambda _: None)
+        if ttl is ...:
+            with pytest.raises(AdminError, match=r"reading the TTL of .*orders"):
+                read_cursors(admin, expansion, "r1", 0)
+        else:
+            assert {row["ttl_ms"] for row in read_cursors(admin, expansion, "r1", 0)} == {ttl}
+        admin.close()
 
 
 def test_a_topic_none_of_whose_partitions_is_there_is_absent(expansion: Any, tmp_path: Any) -> None:
