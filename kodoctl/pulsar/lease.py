@@ -22,6 +22,7 @@ from kodoctl.pulsar.control import ensure_lease_topic, lease_topic
 from kodoctl.pulsar.deadlines import Patience, UnansweredError
 from kodoctl.pulsar.exclusive import ExclusiveProducer, UnconfirmedError, unconfirmed
 from kodoctl.pulsar.lock import Holder, break_lock, lock_holder, lock_token, take_lock
+from kodoctl.pulsar.waiting import FAIL_OVER_S
 from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking
@@ -193,7 +194,8 @@ class _Taking:
     def acquire(self, namespace: NamespaceName) -> Hold:
         """Asks until it is given or time is up."""
         topic = ensure_lease_topic(self.admin, namespace)
-        with self.patience.waits.during(f"the lease of {namespace}", self.deadline - _now()) as wait:
+        limit = max(self.deadline - _now(), FAIL_OVER_S)  # one try lasts as long as a fail-over
+        with self.patience.waits.during(f"the lease of {namespace}", limit) as wait:
             while True:
                 held = self._try(namespace, topic)
                 if held is not None:

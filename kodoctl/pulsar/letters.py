@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
-from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.client import CLOSE_S, BrokerClient
 from kodoctl.pulsar.decoding import as_they_are
 from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of, place_of, read_stored
 from kodoctl.topology.names import whole_topic
@@ -125,10 +125,8 @@ class Holder:
 
     def close(self) -> None:
         """Sends what was gathered; frees the subscription."""
-        import pulsar
-
-        with contextlib.suppress(pulsar.PulsarException, ValueError):
-            self._consumer.close()
+        with contextlib.suppress(Exception):  # it ends with the connection in any case
+            self._client.patience.call(self._consumer.close, f"the end of the consumer of {self._part}", CLOSE_S)
 
 
 def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
@@ -137,14 +135,18 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
     deadline = time.monotonic() + _LOCK_WAIT
     while True:
         try:
-            return client.get().subscribe(
-                part,
-                subscription,
-                pulsar.ConsumerType.Exclusive,
-                receiver_queue_size=1000,
-                initial_position=pulsar.InitialPosition.Earliest,
-                batch_index_ack_enabled=True,
-                **as_they_are(),
+            return client.ask(
+                lambda opened: opened.subscribe(
+                    part,
+                    subscription,
+                    pulsar.ConsumerType.Exclusive,
+                    receiver_queue_size=1000,
+                    initial_position=pulsar.InitialPosition.Earliest,
+                    batch_index_ack_enabled=True,
+                    **as_they_are(),
+                ),
+                f"{subscription} of {part}",
+                late=lambda made: made.close(),
             )
         except pulsar.ConsumerBusy:
             if time.monotonic() >= deadline:
@@ -166,7 +168,7 @@ class LaneSender:
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:
         self.part = part
-        self._name, self._largest = name, largest
+        self._client, self._name, self._largest = client, name, largest
         self._producer = _producer(client, part, name)
 
     @property
@@ -207,10 +209,8 @@ class LaneSender:
 
     def close(self) -> None:
         """Frees the name."""
-        import pulsar
-
-        with contextlib.suppress(pulsar.PulsarException, ValueError):
-            self._producer.close()
+        with contextlib.suppress(Exception):  # it ends with the connection in any case
+            self._client.patience.call(self._producer.close, f"the end of the producer of {self.part}", CLOSE_S)
 
 
 def _producer(client: BrokerClient, part: str, name: str) -> Any:
@@ -219,13 +219,17 @@ def _producer(client: BrokerClient, part: str, name: str) -> Any:
     deadline = time.monotonic() + _LOCK_WAIT
     while True:
         try:
-            return client.get().create_producer(
-                part,
-                producer_name=name,
-                send_timeout_millis=0,
-                batching_enabled=False,
-                block_if_queue_full=True,
-                max_pending_messages=_PENDING,
+            return client.ask(
+                lambda opened: opened.create_producer(
+                    part,
+                    producer_name=name,
+                    send_timeout_millis=0,
+                    batching_enabled=False,
+                    block_if_queue_full=True,
+                    max_pending_messages=_PENDING,
+                ),
+                f"a producer of {part}",
+                late=lambda made: made.close(),
             )
         except pulsar.ProducerBusy:
             if time.monotonic() >= deadline:

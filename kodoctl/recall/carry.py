@@ -75,7 +75,7 @@ class Carrier:
         self._lanes: dict[int, LaneSender] = {}
         self._begins: dict[int, str] = {}
         self._passed: dict[int, int] = {}  # lane -> numbers up to here are the broker's: none of them can be new
-        self._receipts = Receipts(orders.stop)
+        self._receipts = Receipts(orders.stop, waits=cluster.waits)
         self._done = 0
         self._met: set[Position] = set()
         self._told: set[Position] = set()

@@ -20,6 +20,7 @@ from kodoctl.pulsar.messages import (
 )
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.sizes import largest_message
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.recall.letter import Letter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
@@ -68,6 +69,11 @@ class Cluster:
         self._session, self._declared = session, declared or {}
         self.unread = Unread(session.admin, session.client)
         self._largest: dict[str, int] = {}  # by topic; 0: no limit that is known
+
+    @property
+    def waits(self) -> WaitMonitor:
+        """Where long waits are reported."""
+        return self._session.waits
 
     def identity(self, tenant: str) -> str | None:
         """The UUID that kodoctl's first apply left in a Pulsar tenant; None: none, or not for this role to see."""

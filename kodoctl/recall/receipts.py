@@ -7,21 +7,30 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from kodoctl.pulsar.exclusive import RECEIPT_S
 from kodoctl.pulsar.letters import Receipt
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.recall.ledger import Event
 from kodoctl.recall.parcels import Bundle, Parcel
 
 PATIENCE: Final = 5.0  # seconds without any receipt, after somebody said stop
+SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then
 _LOOK: Final = 0.5  # seconds between two looks whether somebody did
 
 
 class Receipts:
-    """Of all bundles of one attempt. `clock` in seconds."""
+    """Of all bundles of one attempt. `clock` in seconds; `waits` reports long waits."""
 
-    def __init__(self, stop: threading.Event, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stop, self._clock = stop, clock
+    def __init__(
+        self,
+        stop: threading.Event,
+        clock: Callable[[], float] = time.monotonic,
+        waits: WaitMonitor | None = None,
+    ) -> None:
+        self._stop, self._clock, self._waits = stop, clock, waits or WaitMonitor()
         self._changed = threading.Condition()
-        self._quiet_since: float | None = None
+        self._quiet_since: float | None = None  # after a stop
+        self._silent_since: float | None = None
 
     def expect(self, bundle: Bundle) -> None:
         """One more, before it is sent."""
@@ -37,18 +46,24 @@ class Receipts:
             stored = not receipt.problem
             parcel.outcome = Event.SENT if stored else Event.REFUSED if receipt.never else Event.UNCLEAR
             bundle.on_their_way -= 1
-            self._quiet_since = None
+            self._quiet_since = self._silent_since = None
             self._changed.notify_all()
 
     def wait(self, bundle: Bundle) -> None:
-        """Until every parcel has its own. Once somebody said stop, only as long as any come: a connection that is gone may
-        never come back. Parcels without one keep no outcome, and the bundle is `left`.
+        """Until every parcel has its own. Only as long as any come, for SILENCE seconds, and for PATIENCE once somebody said stop: a
+        connection that is gone may never come back. Parcels without one keep no outcome, the bundle is `left`, and nothing
+        more is to be sent, which `stop` says.
         """
-        with self._changed:
+        with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:
+            self._silent_since = None
             while bundle.on_their_way and not bundle.left:
+                now = self._clock()
+                self._silent_since = now if self._silent_since is None else self._silent_since
+                bundle.left = now - self._silent_since >= SILENCE
                 if self._stop.is_set():
-                    now = self._clock()
                     self._quiet_since = now if self._quiet_since is None else self._quiet_since
-                    bundle.left = now - self._quiet_since >= PATIENCE
+                    bundle.left |= now - self._quiet_since >= PATIENCE
                 if not bundle.left:
                     self._changed.wait(_LOOK)
+            if bundle.left:
+                self._stop.set()

@@ -12,7 +12,7 @@ from kodoctl.recall.ledger import Event
 from kodoctl.recall.letter import Position
 from kodoctl.recall.parcels import Bundle, Parcel
 from kodoctl.recall.plan import Chosen
-from kodoctl.recall.receipts import PATIENCE, Receipts
+from kodoctl.recall.receipts import PATIENCE, SILENCE, Receipts
 from tests.unit.recall.making import NOW, letter
 
 
@@ -50,7 +50,7 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
     bundle = _bundle(here, 3)
     waiting = _waiting(here, bundle)
     here.take(bundle.parcels[0], bundle, Receipt("1:1"))
-    now[0] += 10 * PATIENCE
+    now[0] += SILENCE - 1
     waiting.join(0.1)
     assert waiting.is_alive(), "nobody said stop: it may take a broker a while to come back"
     stop.set()
@@ -68,3 +68,23 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
     assert (bundle.left, bundle.on_their_way) == (True, 1)
     here.take(bundle.parcels[2], bundle, Receipt("", "AlreadyClosed"))
     assert bundle.parcels[2].outcome is None, "what comes when the client closes says nothing of it"
+
+
+def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(receipts, "_LOOK", 0.005)
+    now, stop = [100.0], threading.Event()
+    here = Receipts(stop, lambda: now[0])
+    bundle = _bundle(here, 2)
+    waiting = _waiting(here, bundle)
+    waiting.join(0.1)
+    now[0] += SILENCE - 1
+    here.take(bundle.parcels[0], bundle, Receipt("1:1"))
+    waiting.join(0.1)
+    now[0] += SILENCE - 1
+    waiting.join(0.1)
+    assert waiting.is_alive(), "a receipt came in between"
+    now[0] += 2
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert (bundle.left, bundle.on_their_way, stop.is_set()) == (True, 1, True)
+    assert bundle.parcels[1].outcome is None
