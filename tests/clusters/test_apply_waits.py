@@ -155,6 +155,32 @@ def test_the_death_of_the_broker_that_serves_the_lease_does_not_end_the_apply(
 
 
 @pytest.mark.full
+def test_an_apply_whose_lease_another_took_during_the_fail_over_writes_nothing_more(
+    cluster: Cluster, workspace: Workspace
+) -> None:
+    _everywhere(cluster, workspace)
+    other = workspace.topology(f"first: {SMALL}", name="first")
+    workspace.apply(str(other))
+    owner = cluster.broker_of(f"persistent://{workspace.tenant}/kodoctl/journal-ns")
+    _everywhere(cluster, workspace, 1 if owner != "broker-1" else 2)
+    _topology(workspace, 40)
+    apply = Apply(workspace, "topologies/trade.yaml")
+    apply.created(5)
+    cluster.kill(owner)
+    workspace.topology(f"first: {SMALL}\nsecond: {SMALL}", name="first")
+    taken = workspace.apply(str(other), "--lock-timeout", "60s")  # connects before the one that waits
+    assert "Applied: 2 done" in taken.out
+    partitioned = f"persistent/{workspace.namespace}/partitioned"
+    topics = cluster.admin("GET", partitioned).json()
+    assert apply.end(150) == 1, apply.text
+    assert "the lease was lost [K541]" in apply.text
+    assert "another apply, or `kodoctl unlock`, took it over" in apply.text
+    assert cluster.admin("GET", partitioned).json() == topics
+    workspace.apply("topologies/trade.yaml")
+    workspace.assert_settled("topologies/trade.yaml")
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("command", [("history",), ("plan",), ("status", "--exact")])
 def test_commands_that_read_end_in_time_without_a_quorum(
     cluster: Cluster, workspace: Workspace, command: tuple[str, ...]

@@ -20,9 +20,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from kodoctl.cli import console
 from kodoctl.cli.main import main
 from kodoctl.dev.instance import STANDALONE
 from tests.cluster import Workspace, normalised
@@ -89,7 +91,8 @@ def _exit_code(words: list[str]) -> int:
     before = sys.argv
     sys.argv = ["kodoctl", *words]
     try:
-        main()
+        with mock.patch.object(console, "end_process", sys.exit):  # this process goes on, whatever was left behind
+            main()
     except SystemExit as end:
         return int(end.code or 0)
     finally:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
-from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.errors import ClusterError, LockedError, StoppedError, error
 from kodoctl.pulsar import lease as leases
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
@@ -210,6 +212,24 @@ def test_who_holds_it_is_named_and_where_that_cannot_be_read_it_is_still_held() 
     with serving(_stats(answer_json({"reason": "no rights"}, 403))) as server:
         named = leases._named(_admin(server.url), HERE)
     assert named.startswith("somebody (who it is cannot be read:")
+
+
+def test_an_interruption_ends_the_wait_for_somebody_elses_lease_before_anything_is_written() -> None:
+    producer = {"metadata": {"holder": "anna", "since": "now"}, "address": "/10.0.0.1:5"}
+    stop = threading.Event()
+    with serving(_stats(answer_json({"publishers": [producer]}))) as server:
+        client = BrokerClient(Connection(server.url))
+        threading.Timer(0.5, stop.set).start()
+        began = time.monotonic()
+        with (
+            pytest.raises(
+                StoppedError, match=r"K538.*while it waited for the lease of acme/ns; nothing of the plan"
+            ) as found,
+            hold(_admin(server.url), client, [HERE], who="me", plan="p", timeout=600.0, stop=stop),
+        ):
+            pytest.fail("taken, though anna has it")
+    assert time.monotonic() - began < 10
+    assert found.value.exit_code == 130
 
 
 def test_a_lock_without_properties_is_somebodys() -> None:
