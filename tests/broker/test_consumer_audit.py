@@ -22,7 +22,7 @@ import os, signal, time
 from itertools import count
 
 from consumer.engine.audit import Recorder
-from consumer.pulsar_broker import lanes, publisher
+from consumer.pulsar_broker import lanes, producers
 
 STEP = os.environ.get("KILL_AT", "")
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -44,12 +44,12 @@ def around(owner, name, step, nth, concerns=lambda *arguments: True):
     setattr(owner, name, patched)
 
 
-def of_records(line, ticket, message):
+def of_records(line, ticket, message, key):
     return message.topic.endswith("-AUDIT")
 
 
 around(Recorder, "flush", "gathered", 3)  # handled, no record is on its way
-around(publisher._Line, "_send", "sent.", 3, of_records)  # on its way, without receipt
+around(producers.Producers, "_send", "sent.", 3, of_records)  # on its way, without receipt
 around(Recorder, "stored", "recorded", 3)  # the record is stored, its messages are not acknowledged
 
 

@@ -20,7 +20,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from consumer.pulsar_broker import lanes, publisher
+from consumer.pulsar_broker import lanes, producers
 from consumer.engine.worker import Worker
 
 STEP = os.environ.get("KILL_AT", "")
@@ -48,7 +48,7 @@ def around(owner, name, step, nth):
     setattr(owner, name, patched)
 
 
-around(publisher._Line, "send", "published.", 15)  # on its way, without receipt
+around(producers.Producers, "send", "published.", 15)  # on its way, without receipt
 around(Worker, "receipts", "stored", 15)  # the target has it, it is not acknowledged
 around(lanes.PulsarLane, "acknowledge", "acknowledged.", 15)  # gathered by the client, not sent
 around(Worker, "drain", "draining.", 1)  # handlers run, nothing new is started

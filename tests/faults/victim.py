@@ -21,7 +21,7 @@ from consumer import Dead, Message
 from consumer.clock import SystemClock
 from consumer.dedup import create_tables
 from consumer.engine.worker import Worker
-from consumer.pulsar_broker import lanes, publisher
+from consumer.pulsar_broker import lanes, producers
 from consumer.stores.sql import SqlStore
 
 _step = os.environ.get("KILL_AT", "")
@@ -53,7 +53,7 @@ def _around(owner: Any, name: str, step: str, *, before: bool = False, calls: in
     setattr(owner, name, patched)
 
 
-_around(publisher._Line, "send", "published")
+_around(producers.Producers, "send", "published")
 _around(Worker, "receipts", "stored", before=True)
 _around(SqlStore, "exchange", "marked")
 _around(lanes.PulsarLane, "acknowledge", "acknowledged")
