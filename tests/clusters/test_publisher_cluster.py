@@ -1,0 +1,356 @@
+"""Sending to a cluster whose nodes fail: a receipt is a stored message, and nothing is sent after it was given up."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pulsar
+import pytest
+
+from consumer.broker import Receipt, Stored
+from consumer.envelope import Outgoing
+from consumer.numbers.numbering import key_hash
+from consumer.producer import Producer
+from consumer.pulsar_broker.connection import PulsarBroker
+from consumer.pulsar_broker.producers import Position
+from consumer.pulsar_broker.publisher import PulsarPublisher
+from kodoctl.errors import ClusterError
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.dial import new_client
+from tests.clusters.conftest import Cluster
+from tests.support import eventually
+
+PARTITIONS = 6
+NUMBER = "number"
+_PATIENCE = 150.0  # seconds that everything sent is stored within
+
+
+class Moves:
+    """Moves messages as a worker does: what has no receipt goes out again, until it has one."""
+
+    def __init__(
+        self, cluster: Cluster, namespace: str, *, deduplication: bool = True, partitions: int = PARTITIONS
+    ) -> None:
+        self.cluster, self.topic, self.partitions = cluster, f"persistent://{namespace}/moves", partitions
+        self.path = self.topic.replace("://", "/")
+        assert cluster.admin(
+            "POST", f"namespaces/{namespace}/retention", {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        ).ok
+        assert cluster.admin("PUT", f"{self.path}/partitions", partitions).ok
+        if deduplication:
+            assert cluster.admin("POST", f"{self.path}/deduplicationEnabled", True).ok
+            eventually(lambda: cluster.admin("GET", f"{self.path}/deduplicationEnabled").text == "true")
+        self.receipts: dict[int, list[Position]] = {}
+        self.clients = 0
+        self._ticket = 0
+        self._numbers: dict[int, int] = {}
+        self._again: list[tuple[float, int]] = []
+        self.publisher = PulsarPublisher(self._connect, [self.topic], self._receive)
+
+    def _connect(self) -> Any:
+        self.clients += 1
+        return new_client(Connection(self.cluster.admin_urls[0], self.cluster.broker_url))
+
+    def _receive(self, receipts: Any) -> None:
+        for ticket, receipt in receipts:
+            number = self._numbers.pop(ticket, None)
+            if number is None:
+                continue  # of a client that was given up
+            if isinstance(receipt, Stored):
+                assert isinstance(receipt.position, Position)
+                self.receipts.setdefault(number, []).append(receipt.position)
+            else:
+                self._again.append((time.monotonic() + random.uniform(0.2, 1.0), number))
+
+    def send(self, number: int, *, delayed: bool = False) -> None:
+        due = round(time.time() * 1000) + 500 if delayed else None
+        message = Outgoing(self.topic, b"", {NUMBER: str(number)}, key=f"k{number}", deliver_at=due)
+        self._ticket += 1
+        self._numbers[self._ticket] = number
+        self.publisher.publish([(self._ticket, message)])
+
+    def send_again(self) -> None:
+        """What has no receipt and has waited."""
+        due = [one for one in self._again if one[0] <= time.monotonic()]
+        for one in due:
+            self._again.remove(one)
+            self.send(one[1])
+
+    def renew(self) -> None:
+        """As a worker does when sends hang."""
+        self.publisher.renew()
+        hanging = list(self._numbers.values())
+        self._numbers.clear()
+        for number in hanging:
+            self.send(number)
+
+    def finish(self, numbers: int, within: float = _PATIENCE) -> None:
+        """Waits until each of so many has a receipt, and leaves."""
+        latest = time.monotonic() + within
+        while len(self.receipts) < numbers and time.monotonic() < latest:
+            self.send_again()
+            time.sleep(0.05)
+        self.publisher.close()
+        assert len(self.receipts) == numbers
+
+    def unload(self) -> None:
+        for number in range(self.partitions):
+            self.cluster.admin("PUT", f"{self.path}-partition-{number}/unload")
+
+    def stored(self) -> dict[tuple[str, int, int, int], int]:
+        """Numbers of all messages that can be read, by their places."""
+        client, found = self._connect(), {}
+        try:
+            for number in range(self.partitions):
+                part = f"{self.topic}-partition-{number}"
+                reader = client.create_reader(part, pulsar.MessageId.earliest)
+                while reader.has_message_available():
+                    message = reader.read_next(10_000)
+                    place = message.message_id()
+                    found[part, place.ledger_id(), place.entry_id(), place.batch_index()] = int(
+                        message.properties()[NUMBER]
+                    )
+        finally:
+            client.close()
+        return found
+
+    def copies(self) -> Counter[int]:
+        """How often each number is stored. Each receipt's place has been looked up before."""
+        stored = self.stored()
+        for number, positions in self.receipts.items():
+            for topic, token in positions:
+                place = (topic, token.ledger_id(), token.entry_id(), token.batch_index())
+                assert stored.get(place) == number, f"{number} has a receipt for {place}, where {stored.get(place)} is"
+        return Counter(stored.values())
+
+
+@contextmanager
+def _meanwhile(work: Callable[[], object]) -> Iterator[None]:
+    """Does something again and again beside the test."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(0.5):
+            work()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _without_quorum(cluster: Cluster, moves: Moves, seconds: float) -> None:
+    """Two bookies are away while the partitions move: what was sent has no receipt when its producer connects again."""
+    cluster.pause("bookie-1")
+    cluster.pause("bookie-2")
+    try:
+        unloading = threading.Thread(target=moves.unload)
+        unloading.start()
+        time.sleep(seconds)
+    finally:
+        cluster.resume("bookie-1")
+        cluster.resume("bookie-2")
+    unloading.join()
+
+
+def test_what_is_sent_before_and_after_a_reconnection_without_receipts_is_all_stored(
+    cluster: Cluster, namespace: str
+) -> None:
+    """The client used to give the numbers of the first ones to the others as well, and the broker dropped these as duplicates."""
+    moves = Moves(cluster, namespace, partitions=1)
+    cluster.pause("bookie-1")
+    cluster.pause("bookie-2")
+    try:
+        for number in range(3):
+            moves.send(number)
+        time.sleep(1)
+        unloading = threading.Thread(target=moves.unload)
+        unloading.start()
+        time.sleep(1.5)
+        for number in range(3, 8):
+            moves.send(number)
+        time.sleep(0.5)
+    finally:
+        cluster.resume("bookie-1")
+        cluster.resume("bookie-2")
+    unloading.join()
+    moves.finish(8)
+    copies = moves.copies()
+    assert copies.keys() == set(range(8))
+    assert max(copies.values()) <= 2
+
+
+def test_a_message_with_a_due_time_that_overtakes_a_batch_costs_no_message(cluster: Cluster, namespace: str) -> None:
+    moves = Moves(cluster, namespace, partitions=1)
+    for number in range(200):
+        moves.send(number, delayed=number % 2 == 1)
+        if number % 2:
+            time.sleep(0.01)
+    moves.finish(200)
+    assert moves.copies() == Counter(range(200))
+
+
+def test_every_receipt_names_a_stored_message_while_partitions_move_and_bookies_are_away(
+    cluster: Cluster, namespace: str
+) -> None:
+    moves = Moves(cluster, namespace)
+    with _meanwhile(moves.unload):
+        for number in range(400):
+            moves.send(number, delayed=number % 2 == 1)
+            moves.send_again()
+            time.sleep(0.02)
+            if number == 200:
+                _without_quorum(cluster, moves, 4)
+    moves.finish(400)
+    copies = moves.copies()
+    assert copies.keys() == set(range(400))
+    assert max(copies.values()) <= 2
+
+
+@pytest.mark.full
+def test_ten_thousand_moves_with_every_fault_are_all_stored(cluster: Cluster, namespace: str) -> None:
+    moves, faults = Moves(cluster, namespace), random.Random(18)
+
+    def fault() -> None:
+        match faults.randrange(4):
+            case 0:
+                moves.unload()
+            case 1:
+                _without_quorum(cluster, moves, faults.uniform(2, 20))
+            case 2:
+                broker = f"broker-{faults.randint(1, 3)}"
+                cluster.pause(broker)
+                time.sleep(faults.uniform(5, 45))
+                cluster.resume(broker)
+            case _:
+                broker = f"broker-{faults.randint(1, 3)}"
+                cluster.kill(broker)
+                time.sleep(faults.uniform(1, 40))
+                cluster.start(broker)
+        time.sleep(5)
+
+    with _meanwhile(fault):
+        for number in range(10_000):
+            moves.send(number, delayed=number % 2 == 1)
+            moves.send_again()
+            time.sleep(0.03)
+    moves.finish(10_000, within=300)
+    copies = moves.copies()
+    assert copies.keys() == set(range(10_000))
+    assert sum(copies.values()) < 12_000
+
+
+def _receipts_while_a_broker_is_dead(
+    cluster: Cluster, namespace: str, seconds: float, *, flush: bool = False
+) -> tuple[list[tuple[bool, float, Receipt]], int]:
+    """(whether its partition's broker lives, seconds until the receipt, receipt) of what is sent after a broker's death; how much was."""
+    topic = f"persistent://{namespace}/jobs"
+    assert cluster.admin("PUT", f"{topic.replace('://', '/')}/partitions", 9).ok
+    producer = Producer(topic, PulsarBroker(Connection(cluster.admin_urls[0], cluster.broker_url)))
+    owners = [cluster.broker_of(f"{topic}-partition-{number}") for number in range(9)]
+    victim = next(node for node in ("broker-3", "broker-2", "broker-1") if node in owners)
+    found: list[tuple[bool, float, Receipt]] = []
+
+    def post(number: int, key: str) -> None:
+        lives, at = owners[key_hash(key) % 9] != victim, time.monotonic()
+        producer.post(b"%d" % number, lambda receipt: found.append((lives, time.monotonic() - at, receipt)), key=key)
+
+    cluster.kill(victim)
+    end, sent = time.monotonic() + seconds, 0
+    while time.monotonic() < end:
+        post(sent, f"k{sent}")
+        sent += 1
+        time.sleep(0.01)
+    if flush:
+        producer.flush()
+    answered = list(found)
+    with suppress(ClusterError):  # what waits for the dead broker
+        producer.close(timeout=1)
+    return answered, sent
+
+
+def test_a_dead_broker_holds_up_its_own_partitions_only(cluster: Cluster, namespace: str) -> None:
+    found, _ = _receipts_while_a_broker_is_dead(cluster, namespace, 8)
+    healthy = sorted(seconds for lives, seconds, receipt in found if lives and isinstance(receipt, Stored))
+    assert len(healthy) == sum(lives for lives, _, _ in found) > 100
+    assert healthy[len(healthy) * 99 // 100] <= 1.0
+
+
+@pytest.mark.full
+def test_a_fail_over_is_no_failure_of_a_send(cluster: Cluster, namespace: str) -> None:
+    found, sent = _receipts_while_a_broker_is_dead(cluster, namespace, 75, flush=True)
+    assert len(found) == sent, "nobody was left without an answer"
+    healthy = sorted(seconds for lives, seconds, _ in found if lives)
+    assert healthy[len(healthy) * 99 // 100] <= 1.0
+    assert all(isinstance(receipt, Stored) for _, _, receipt in found)
+
+
+@pytest.mark.full
+def test_a_client_that_was_given_up_sends_nothing_when_bookies_are_back(cluster: Cluster, namespace: str) -> None:
+    moves = Moves(cluster, namespace, deduplication=False)
+    for number in range(50):
+        moves.send(number)
+    eventually(lambda: len(moves.receipts) == 50)
+    cluster.kill("bookie-3")
+    before = threading.active_count()
+    for number in range(50, 150):
+        moves.send(number)
+    for _ in range(8):
+        time.sleep(10)
+        moves.send_again()
+        moves.renew()
+    assert threading.active_count() <= before + 20, "no thread was left behind"
+    cluster.start("bookie-3")
+    moves.finish(150)
+    copies = moves.copies()
+    assert copies.keys() == set(range(150))
+    assert max(copies.values()) <= 2
+
+
+def test_a_process_whose_producer_hangs_ends_with_its_own_exit_code(cluster: Cluster, namespace: str) -> None:
+    topic = f"persistent://{namespace}/hangs"
+    assert cluster.admin("PUT", topic.replace("://", "/")).ok
+    program = f"""
+        import sys
+        from consumer.producer import Producer
+        from consumer.pulsar_broker.connection import PulsarBroker
+        from kodoctl.errors import ClusterError
+        from kodoctl.pulsar.connection import Connection
+
+        producer = Producer("{topic}", PulsarBroker(Connection("{cluster.admin_urls[0]}", "{cluster.broker_url}")))
+        producer.send(b"well")
+        print("sent", flush=True)
+        sys.stdin.readline()
+        for _ in range(50):
+            producer.post(b"hangs")
+        try:
+            producer.close(timeout=1)
+        except ClusterError as problem:
+            print(problem)
+            sys.exit(7)
+        """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "sent\n"
+        cluster.pause(cluster.broker_of(topic))
+        out, err = process.communicate("\n", timeout=60)
+    finally:
+        process.kill()
+    assert "K715" in out
+    assert process.returncode == 7, err
