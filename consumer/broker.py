@@ -76,8 +76,10 @@ class LaneSink(Protocol):
     def room(self) -> int:
         """How many more messages may be delivered now; 0: none until `LaneReader.resume`. A batch more does no harm."""
 
-    def disconnected(self) -> None:
-        """Everything unacknowledged will be delivered again, perhaps to another worker."""
+    def disconnected(self, partition: str | None = None) -> None:
+        """Everything unacknowledged will be delivered again, perhaps to another worker: of one partition (its number as a text,
+        see Delivery.partition), or of all.
+        """
 
     def broke(self, problem: BaseException) -> None:
         """Nothing of the lane will come any more: the thread that reads it has ended."""
@@ -88,7 +90,11 @@ class LaneReader(Protocol):
 
     @property
     def connected(self) -> bool:
-        """Whether messages can come now."""
+        """Whether messages of every partition can come now."""
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """Topics, or partitions of them, of which no messages can come now."""
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Queues acknowledgements; they may be lost with the connection, then the messages come again."""
@@ -99,8 +105,10 @@ class LaneReader(Protocol):
     def widen(self) -> None:
         """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
 
-    def reconnect(self, wait: float, away: float) -> None:
-        """Leaves in `wait` seconds and is back `away` seconds later: everything unacknowledged comes again."""
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
+        """Leaves in `wait` seconds and is back `away` seconds later: everything unacknowledged comes again. Of one partition, or of
+        all.
+        """
 
     def stop(self) -> None:
         """Delivers nothing more; acknowledging goes on."""
@@ -131,7 +139,9 @@ class Broker(Protocol):
     on_alarm: Callable[[Alarm], object]
 
     def open(self, request: LaneRequest, sink: LaneSink) -> LaneReader:
-        """Reads a topic from the earliest unacknowledged message on. Raises ClusterError."""
+        """Reads a topic from the earliest unacknowledged message on. Raises ClusterError where the broker refuses; partitions that
+        no broker serves yet are read as soon as one does.
+        """
 
     def publisher(
         self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None

@@ -22,13 +22,13 @@ class Alarm:
 
 @dataclass(slots=True)
 class Effects:
-    """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: lanes that are to reconnect, so that
-    everything unacknowledged comes again. `overdue`: messages whose handler took too long.
+    """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: partitions (lane, number as a text) that are to reconnect, so
+    that everything unacknowledged comes again. `overdue`: messages whose handler took too long.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)
     resume: list[int] = field(default_factory=list)
-    anew: list[int] = field(default_factory=list)
+    anew: list[tuple[int, str]] = field(default_factory=list)
     overdue: list[Message] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)
     renew_publishing: bool = False
@@ -43,9 +43,9 @@ class Effects:
         self.resume.append(lane)
         self.urgent = True
 
-    def read_anew(self, lane: int) -> None:
-        """A lane is to reconnect."""
-        self.anew.append(lane)
+    def read_anew(self, lane: int, partition: str) -> None:
+        """A partition of a lane is to reconnect."""
+        self.anew.append((lane, partition))
         self.urgent = True
 
     def give_up(self, message: Message) -> None:

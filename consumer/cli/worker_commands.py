@@ -127,7 +127,7 @@ def check(
     with closing(AdminCluster(surroundings.connection())) as cluster:
         for ground, name in _subscriptions(loaded, topic, subscription):
             policy = policy_of(loaded, ground, name)
-            findings, _ = missing(policy, cluster)
+            findings = missing(policy, cluster)
             found += findings
             report([*starved(policy, unacked_limits(policy, cluster)), *beyond(policy, allowance(policy, cluster))])
             say(f"{ground} {name}: {f'{len(findings)} missing' if findings else 'complete'}")

@@ -69,7 +69,7 @@ class Engine:
         self.isolation: Isolation = Isolation(self, self._stock, self._publications, self.timers.set, rng)
         self._scheduler.starts, self.isolation.paused = self.isolation.starts, self._scheduler.paused_messages
         self._sole = SoleReader.of(policy, clock.wall(), self.counts)
-        self.handover = HandOver(self, self._scheduler, self._sole, clock)
+        self.handover = HandOver(self, self._scheduler, self._sole, clock, self.timers.set)
         self.starved: dict[LaneState, None] = {}  # told that there is no room; in the order they were told
         self.unsent = 0  # acknowledgements nobody has fetched yet
         self._look_again = float("-inf")
@@ -104,9 +104,9 @@ class Engine:
         if self.isolation.tenants:
             self.isolation.sift(now)
 
-    def disconnected(self, index: int) -> None:
-        """The lane's messages will come again: see HandOver."""
-        self.handover.disconnected(self.lanes[index])
+    def disconnected(self, index: int, partition: str | None = None) -> None:
+        """The messages of a lane, or of one partition, will come again: see HandOver."""
+        self.handover.disconnected(self.lanes[index], partition)
 
     def room(self, index: int) -> int:
         """See LaneSink.room."""

@@ -6,7 +6,8 @@ Reasons: a connection was lost, the worker ends, or the broker named another act
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from consumer.clock import Clock
@@ -40,19 +41,25 @@ class Owner(Protocol):
 class HandOver:
     """Lets go, and takes the broker's answers to who the active consumer is. To be called as the engine is."""
 
-    def __init__(self, owner: Owner, scheduler: Scheduler, sole: SoleReader | None, clock: Clock) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        scheduler: Scheduler,
+        sole: SoleReader | None,
+        clock: Clock,
+        set_timer: Callable[[float, Callable[[float], None]], int],
+    ) -> None:
         self._owner, self._scheduler, self._sole, self._clock = owner, scheduler, sole, clock
+        self._set_timer = set_timer
 
-    def disconnected(self, lane: LaneState) -> None:
-        """The lane's messages will come again.
-
-        With several partitions (or if there may be) nobody knows which one it was: there copies are recognised as they come.
+    def disconnected(self, lane: LaneState, partition: str | None = None) -> None:
+        """The lane's messages will come again: of one partition, or of all. What runs or is being published goes on, and is
+        recognised if it comes to this worker.
         """
         self._others_read()
         if lane.active is not None:
-            lane.active.disconnected()
-        if lane.is_one_topic:
-            self.let_go(lane)
+            lane.active.disconnected(partition)
+        self.let_go(lane, partition)
 
     def let_go(self, lane: LaneState, partition: str | None = None) -> list[Held]:
         """Forgets what has not started, unacknowledged, of one partition or of all: the broker has it still."""
@@ -68,21 +75,26 @@ class HandOver:
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> None:
         """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since `asked`. None: it
-        could not be asked, or did not say. An answer that is late, or leaves out a partition of this worker's, says nothing either.
+        could not be asked. An answer that is late says nothing either, and one that leaves out a partition (of a broker that is
+        away) nothing of that one: the others go on.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None
-        if named is None or asked + VALID <= now or not active.told_by(named, now):
+        self._lapse(lane, now)
+        if named is None or asked + VALID <= now:
             if active.unknown(asked, now):
                 text = f"{topic}: the admin API does not tell who the active consumer is: nothing of it starts until it does"
                 self._owner.effects.alarm("active", text)
             return
         change = active.answered(named, asked, now)
-        if change.anew:
-            log.info("%s: who was active was not known for a time: it is read anew", topic)
-            self.let_go(lane)
-            self._others_read()
-            self._owner.effects.read_anew(lane.lane.index)
+        if active.starts_until < float("inf"):
+            self._set_timer(active.starts_until, partial(self._lapse, lane))
+        if change.untold:
+            what = f"{topic}: the admin API does not tell who the active consumer of {_named(change.untold)} is"
+            self._owner.effects.alarm("active", f"{what}: nothing of it starts until it does; other partitions go on")
+        for partition in change.anew:
+            log.info("%s: who was active for partition %s was not known for a time: it is read anew", topic, partition)
+            self._owner.effects.read_anew(lane.lane.index, partition)
         for partition in change.lost:
             gone = self.let_go(lane, partition)
             active.keep([held.delivery for held in gone if held.received >= asked], now)
@@ -93,6 +105,15 @@ class HandOver:
         self._tell(topic, change)
         self._scheduler.version += 1
         self._owner.effects.ask_for_more(lane.lane.index)
+
+    def _lapse(self, lane: LaneState, now: float) -> None:
+        """Lets go partitions of which no answer is valid any more: another worker may be active, and handle what this one has."""
+        assert lane.active is not None
+        for partition in (lapsed := lane.active.lapse(now)):
+            self.let_go(lane, partition)
+        if lapsed:
+            self._others_read()
+            self._scheduler.version += 1
 
     def _others_read(self) -> None:
         if self._sole is not None:

@@ -31,24 +31,21 @@ _LONGEST_NAP: Final = 5.0
 _LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
 
 
-def missing(policy: Policy, cluster: Cluster) -> tuple[list[Diagnostic], dict[str, int]]:
-    """What the cluster lacks for this subscription, one finding a topic, and how many partitions each topic has that is
-    there. Raises ClusterError when it cannot be read.
+def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
+    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
 
     A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
     """
     found: list[Diagnostic] = []
-    partitions: dict[str, int] = {}
     read = {lane.topic for lane in policy.lanes}
     for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
-        if (count := cluster.partitions(topic)) is None:
+        if cluster.partitions(topic) is None:
             found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
             continue
-        partitions[topic] = count
         if topic in read and policy.subscription not in cluster.subscriptions(topic):
             detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
             found.append(error("K711", "subscription missing", detail))
-    return found, partitions
+    return found
 
 
 class Service:
@@ -76,7 +73,6 @@ class Service:
             self.skew = Skew(worker.clock, worker.alarm)
             self.stats.listeners += [
                 self.skew,
-                self._count_partitions,
                 self._share_limits,
                 self._say_blocked,
                 self._orders,
@@ -88,11 +84,9 @@ class Service:
     def start(self) -> None:
         """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
         if self._cluster is not None:
-            findings, partitions = missing(self._worker.policy, self._cluster)
+            findings = missing(self._worker.policy, self._cluster)
             if findings:
                 raise KodoctlError(*findings)
-            for lane in self._worker.engine.lanes:  # the file's number is not what connections are lost by
-                lane.has_partitions(partitions[lane.lane.topic])
             self._allowed = allowance(self._worker.policy, self._cluster)
             _warn(beyond(self._worker.policy, self._allowed))
             self.adopt(self._worker.policy)
@@ -189,10 +183,6 @@ class Service:
         limits = unacked_limits(policy, self._cluster)
         _warn(starved(policy, limits))
         return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
-
-    def _count_partitions(self, lane: Lane, stats: LaneStats | None) -> None:
-        """A topic may have more partitions than the file says, and get more at any time, also while nobody can be asked."""
-        self._worker.engine.lanes[lane.index].has_partitions(stats.partitions if stats else None)
 
     def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
         """Limits of the subscription are shared by the workers that live."""

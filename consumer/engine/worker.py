@@ -58,8 +58,8 @@ class _Sink:
     def room(self) -> int:
         return self.worker.room(self.index)
 
-    def disconnected(self) -> None:
-        self.worker.disconnected(self.index)
+    def disconnected(self, partition: str | None = None) -> None:
+        self.worker.disconnected(self.index, partition)
 
     def broke(self, problem: BaseException) -> None:
         self.worker.broke(problem)
@@ -135,9 +135,8 @@ class Worker:
 
     @property
     def disconnected_topics(self) -> list[str]:
-        """Topics whose connection is lost at the moment."""
-        lanes = zip(self.policy.lanes, self._readers, strict=False)
-        return [lane.topic for lane, reader in lanes if not reader.connected]
+        """Topics, or partitions of them, whose connection is lost at the moment."""
+        return [topic for reader in self._readers for topic in reader.unconnected]
 
     @property
     def orders(self) -> tuple[Order, ...]:
@@ -192,11 +191,12 @@ class Worker:
                 return self.engine.room(index)
         return 0
 
-    def disconnected(self, index: int) -> None:
+    def disconnected(self, index: int, partition: str | None = None) -> None:
         """See LaneSink."""
-        log.info("%s: connection lost, its messages will come again", self.policy.lanes[index].topic)
+        lost = "" if partition is None else f" (partition {partition})"
+        log.info("%s%s: connection lost, its messages will come again", self.policy.lanes[index].topic, lost)
         with self._or_broken(), self._lock:
-            self.engine.disconnected(index)
+            self.engine.disconnected(index, partition)
 
     def receipts(self, receipts: Sequence[tuple[int, Receipt]]) -> None:
         """See OnReceipts."""
@@ -377,8 +377,8 @@ class Worker:
             self._publisher.renew()
         if effects.publish:
             self._publisher.publish(effects.publish)
-        for index in effects.anew:
-            self._readers[index].reconnect(0.0, 0.0)
+        for index, partition in effects.anew:
+            self._readers[index].reconnect(0.0, 0.0, partition)
         for index in effects.resume:
             self._readers[index].resume()
         for message in effects.overdue:

@@ -12,7 +12,7 @@ import pulsar
 from consumer.broker import LaneRequest, LaneSink, OnReceipts
 from consumer.effects import Alarm
 from consumer.pulsar_broker.closing import close_client
-from consumer.pulsar_broker.lanes import PulsarLane
+from consumer.pulsar_broker.lanes import Patience, PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
 from consumer.pulsar_broker.spread import SpreadLane, may_need_several
@@ -51,6 +51,7 @@ class PulsarBroker:
         self._told, _ = client_log().news(0)
         self._lanes: list[PulsarLane | SpreadLane] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
+        self._patience = Patience()
         self._over, self._wake = threading.Event(), threading.Event()
         self._watcher: threading.Thread | None = None
         self.on_broken: Callable[[BaseException], object] = log_end
@@ -58,7 +59,7 @@ class PulsarBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
         """See Broker."""
-        lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink)
+        lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink, self._patience)
         self._lanes.append(lane)
         self._reads.add((request.topic, request.subscription))
         self._begin_to_watch()

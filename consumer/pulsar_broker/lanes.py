@@ -1,4 +1,4 @@
-"""Reading one topic: a thread that receives, copies and hands over."""
+"""Reading one topic: a thread that receives from the consumers of all its partitions, copies and hands over."""
 
 from __future__ import annotations
 
@@ -6,65 +6,87 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import pulsar
 
 from consumer.broker import LaneRequest, LaneSink
 from consumer.envelope import Delivery
+from consumer.pulsar_broker.partitions import Arrival, PartitionConsumer
 from consumer.threads import begin, leave
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.decoding import as_they_are, content, schema_version, unreturned
+from kodoctl.pulsar.decoding import content, schema_version, unreturned
 from kodoctl.topology.control import SCHEMA
 
 log = logging.getLogger("kodo.consumer")
-_WAIT: Final = 500  # ms a receive blocks: how soon a stopped lane's thread ends
-_AT_ONCE: Final = 0.0003  # seconds: a message that was there at once has others behind it
-_MUCH: Final = 32  # messages there at once: a backlog
-_BATCH_WAIT: Final = 5  # ms a batch waits to be full
-_GIVE_UP: Final = 15.0  # seconds without a connection before a new consumer is made
+_WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends
 _LEAVE_WITHIN: Final = 3.0  # seconds: the others of a worker are to close as well
-_REOPEN: Final = 5.0  # seconds between two tries to subscribe again, and between two new consumers for the same reason
-_TYPES: Final = {
-    "shared": pulsar.ConsumerType.Shared,
-    "key_shared": pulsar.ConsumerType.KeyShared,
-    "failover": pulsar.ConsumerType.Failover,
-    "exclusive": pulsar.ConsumerType.Exclusive,
-}
+_GROW_EVERY: Final = 60.0  # seconds between two looks for new partitions
+_NAMES_AGAIN: Final = 1.0  # seconds between two tries to learn a topic's partitions
+WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no broker serves
+
+
+class Patience:
+    """How long a worker that starts waits for partitions that no broker serves: `WAIT_AT_START` for all its lanes together,
+    then a moment for each of them.
+    """
+
+    def __init__(self, seconds: float = WAIT_AT_START, moment: float = 1.0) -> None:
+        self._left, self._moment = seconds, moment
+
+    def wait(self, consumers: Sequence[PartitionConsumer]) -> list[PartitionConsumer]:
+        """Answers which of them are not open yet."""
+        began = time.monotonic()
+        latest = began + max(self._left, self._moment)
+        late = [one for one in consumers if not one.first_try.wait(max(0.0, latest - time.monotonic()))]
+        self._left -= time.monotonic() - began if late else 0.0
+        return late
 
 
 class PulsarLane:
-    """consumer.broker.LaneReader over one consumer. Never a negative acknowledgement, never the client's own dead letters: neither is safe."""
+    """consumer.broker.LaneReader over one consumer of each partition. Whatever happens to one partition concerns no other."""
 
-    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink) -> None:
+    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
         self._client, self._request, self._sink = client, request, sink
         self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
-        self._consumer = self._subscribe()
-        self._lost_at: float | None = None
-        self._too_long = threading.Event()
+        self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
+        self._consumers: dict[str | None, PartitionConsumer] = {}  # by number of the partition
         self._stopped = threading.Event()
-        self._leave: tuple[float, float] | None = None  # when, and for how many seconds
-        self._much = False
-        self._unreturned = 0  # kodoctl.pulsar.decoding: of this consumer
-        self._opened_at = time.monotonic()
         self._go_on = threading.Event()
+        self._leave: list[tuple[float, float, str | None]] = []  # when, for how many seconds, what: None is everything
+        self._look_at = time.monotonic() + _GROW_EVERY
+        self._open(self._names(), patience or Patience())
         name = f"kodo-{request.topic.rpartition('/')[2]}"
         self._thread = begin(self._read, name, sink.broke, over=self._stopped.is_set)
 
     @property
     def connected(self) -> bool:
         """See LaneReader."""
-        return self._lost_at is None
+        return not self.unconnected
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """See LaneReader."""
+        return [one.topic for one in list(self._consumers.values()) if not one.connected]
+
+    def reads(self, partition: str | None) -> bool:
+        """Whether messages of a partition can come now; None: of any."""
+        consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]
+        return any(one is not None and one.connected for one in consumers)
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """See LaneReader."""
-        acknowledge = self._consumer.acknowledge
-        for token in tokens:  # one that fails is no reason to keep the others: nobody would send them again
-            try:
-                acknowledge(token)
-            except pulsar.PulsarException as problem:
-                log.debug("%s: acknowledgement lost: %s", self._request.topic, problem)
+        consumers = self._consumers
+        if len(consumers) == 1:
+            (only,) = consumers.values()
+            for token in tokens:
+                only.acknowledge(token)
+            return
+        for token in tokens:
+            consumers[partition_of(token)].acknowledge(token)
 
     def resume(self) -> None:
         """See LaneReader."""
@@ -73,150 +95,130 @@ class PulsarLane:
     def widen(self) -> None:
         """See LaneReader. One consumer can get no more: SpreadLane."""
 
-    def reconnect(self, wait: float, away: float) -> None:
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """See LaneReader."""
-        self._leave = time.monotonic() + wait, away
+        self._leave.append((time.monotonic() + wait, away, partition))
 
     def stop(self) -> None:
         """See LaneReader."""
         self._stopped.set()
+        for one in list(self._consumers.values()):
+            one.stop()
         self._go_on.set()
+        self._inbox.put(None)
 
     def close(self) -> None:
         """See LaneReader. A call into the client library may never return: then its thread is left behind."""
         self.stop()
-        if leave({self._request.topic: self._end}, _LEAVE_WITHIN):
-            log.error(
-                "%s: its consumer does not close within %.0f s and is left behind", self._request.topic, _LEAVE_WITHIN
-            )
-
-    def _end(self) -> None:
-        self._close_consumer()  # ends a receive that waits
-        self._thread.join()
-        self._close_consumer()  # one that was opened meanwhile
+        works: dict[str, Callable[[], object]] = {one.topic: one.close for one in list(self._consumers.values())}
+        if late := leave({**works, "its thread": self._thread.join}, _LEAVE_WITHIN):
+            text = "%s: its consumer does not close within %.0f s and is left behind: %s"
+            log.error(text, self._request.topic, _LEAVE_WITHIN, ", ".join(late))
 
     def check_connection(self) -> None:
-        """Tells the worker when the connection was lost. To be called more often than a reconnection takes."""
+        """Tells the worker when a connection was lost. To be called more often than a reconnection takes."""
         now = time.monotonic()
-        if self._consumer.is_connected():
-            self._lost_at = None
-        elif self._lost_at is None:
-            self._lost_at = now
-            if not self._stopped.is_set():
-                self._sink.disconnected()
-        elif now - self._lost_at > _GIVE_UP:
-            self._lost_at = now
-            self._too_long.set()
+        for one in list(self._consumers.values()):
+            one.check(now)
+        for leaving in [leaving for leaving in self._leave if leaving[0] <= now]:
+            self._leave.remove(leaving)
+            for number, one in list(self._consumers.items()):
+                if leaving[2] in (None, number):
+                    one.renew("everything unacknowledged is to come again", leaving[1])
+        if now >= self._look_at and not self._stopped.is_set():
+            self._look_at = now + _GROW_EVERY
+            begin(self._grow, "kodo-partitions", self._sink.broke)
 
-    def _close_consumer(self) -> None:
-        try:
-            self._consumer.close()
-        except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
-            log.debug("%s: %s", self._request.topic, problem)
+    # ---- partitions
 
-    def _subscribe(self) -> Any:
-        request = self._request
-        try:
-            return self._client.subscribe(
-                request.topic,
-                request.subscription,
-                _TYPES[request.type],
-                consumer_name=request.consumer_name,
-                receiver_queue_size=request.queue,
-                max_total_receiver_queue_size_across_partitions=request.queue,
-                initial_position=pulsar.InitialPosition.Earliest,
-                batch_index_ack_enabled=True,
-                **as_they_are(),
-                batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
+    def _names(self) -> list[str]:
+        """Of all partitions, or the topic's own where it has none. Raises ClusterError."""
+        tries = 3  # the client asks one broker of several, be it the one that is away
+        while True:
+            try:
+                names: list[str] = self._client.get_topic_partitions(self._request.topic)
+            except pulsar.PulsarException as problem:
+                tries -= 1
+                if not tries or isinstance(problem, pulsar.TopicNotFound | pulsar.AuthorizationError):
+                    raise self._cannot(self._request.topic, str(problem)) from None
+                time.sleep(_NAMES_AGAIN)
+            else:
+                return names
+
+    def _open(self, names: Sequence[str], patience: Patience) -> None:
+        """Raises ClusterError where a broker refuses. What none serves yet is opened as soon as one does."""
+        share = max(1, self._request.queue // len(names) - 1)  # one more is on its way to the lane's thread
+        batch = min(self._request.batch, max(1, share)) if len(names) > 1 else self._request.batch
+        consumers = [
+            PartitionConsumer(
+                self._client, replace(self._request, topic=name, queue=share, batch=batch), self._inbox, self._sink
             )
-        except pulsar.PulsarException as problem:
-            detail = f"{request.subscription} on {request.topic}: {problem}"
-            raise ClusterError(error("K713", "cannot subscribe", detail)) from None
+            for name in names
+        ]
+        self._consumers = {**self._consumers, **{one.number: one for one in consumers}}
+        for one in consumers:
+            one.open()
+        late = patience.wait(consumers)
+        if refused := [one for one in consumers if one.refused]:
+            for one in consumers:
+                one.stop()
+            leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
+            self._consumers = {number: one for number, one in self._consumers.items() if one not in consumers}
+            raise self._cannot(refused[0].topic, refused[0].refused)
+        if late:
+            text = "%s: no broker serves it yet: the others are read meanwhile, and it as soon as one does"
+            log.warning(text, ", ".join(one.topic for one in late))
+        if self._stopped.is_set():  # a topic that grew meanwhile
+            leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
+
+    def _cannot(self, topic: str, why: str) -> ClusterError:
+        return ClusterError(error("K713", "cannot subscribe", f"{self._request.subscription} on {topic}: {why}"))
+
+    def _grow(self) -> None:
+        """A topic may get more partitions at any time."""
+        try:
+            known = {one.topic for one in list(self._consumers.values())}
+            if new := [name for name in self._client.get_topic_partitions(self._request.topic) if name not in known]:
+                log.info("%s: new partitions are read: %s", self._request.topic, ", ".join(new))
+                self._open(new, Patience(0.0))
+        except (pulsar.PulsarException, ClusterError) as problem:
+            log.debug("%s: whether there are new partitions is not known: %s", self._request.topic, problem)
+
+    # ---- messages
 
     def _read(self) -> None:
         while not self._stopped.is_set():
             self._go_on.clear()
             if not self._sink.room():
-                self._go_on.wait(_WAIT / 1000)
+                self._go_on.wait(_WAIT)
                 continue
             try:
-                messages = self._receive()
-            except pulsar.PulsarException as problem:
-                if not self._stopped.is_set():
-                    self._reopen(str(problem))
+                arrival = self._inbox.get(timeout=_WAIT)
+            except Empty:
                 continue
-            if self._too_long.is_set():
-                self._reopen(f"no connection for {_GIVE_UP:.0f} s")
-            if self._leave is not None and time.monotonic() >= self._leave[0]:
-                away, self._leave = self._leave[1], None
-                self._reopen("everything unacknowledged is to come again", away)
-                continue  # what was just received comes again
-            if messages and not self._stopped.is_set():
-                self._sink.deliver(self._copies(messages))
-            elif self._used_up():
-                self._reopen("encrypted batches have used up what the broker may send")
+            if arrival is not None:
+                arrival.source.take(arrival, partial(self._deliver, arrival.source))
 
-    def _used_up(self) -> bool:
-        """Whether nothing may come any more, now that nothing came: surely with half a queue that is not given back, and
-        perhaps with less, as each partition has a queue of its own.
-        """
-        surely = 2 * self._unreturned >= self._request.queue
-        return self._unreturned > 0 and (surely or time.monotonic() - self._opened_at >= _REOPEN)
+    def _deliver(self, source: PartitionConsumer, messages: list[Any]) -> None:
+        if not self._stopped.is_set():
+            self._sink.deliver(self._copies(source, messages))
 
-    def _copies(self, messages: list[Any]) -> list[Delivery]:
+    def _copies(self, source: PartitionConsumer, messages: list[Any]) -> list[Delivery]:
         copied = self._copied
         try:
             copies = [copied(message) for message in messages]
         except Exception:  # of one of them: the others are as good as any
             log.exception("%s: a message cannot be read, which is a fault of ours", self._request.topic)
             copies = [_in_any_case(copied, message) for message in messages]
-        self._unreturned += sum(
+        source.unreturned += sum(
             unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken
         )
         return copies
 
-    def _receive(self) -> list[Any]:
-        """One message as soon as it comes; when it was there already, what else is there; while much is, whole batches.
 
-        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to
-        be full, which a trickle must not.
-        """
-        if self._much:
-            messages: list[Any] = self._consumer.batch_receive()
-            self._much = len(messages) >= _MUCH
-            return messages
-        receive = self._consumer.receive
-        messages = []
-        began = time.monotonic()
-        try:
-            messages.append(receive(_WAIT))
-            if time.monotonic() - began < _AT_ONCE:
-                while len(messages) < min(_MUCH, self._request.batch):
-                    messages.append(receive(0))
-        except pulsar.Timeout:
-            return messages
-        self._much = len(messages) >= _MUCH
-        return messages
-
-    def _reopen(self, problem: str, away: float = 0.0) -> None:
-        """The consumer is of no use any more (its topic was deleted, say): a new one, as soon as there can be one.
-
-        Left alone, the client would try by itself, but after up to a minute between two tries.
-        """
-        self._too_long.clear()
-        self._close_consumer()
-        self._sink.disconnected()
-        self._stopped.wait(away)
-        while not self._stopped.is_set():
-            log.error("%s: %s; subscribing again", self._request.topic, problem)
-            try:
-                self._consumer = self._subscribe()
-            except ClusterError as again:
-                problem = str(again)
-                self._stopped.wait(_REOPEN)
-            else:
-                self._unreturned, self._opened_at = 0, time.monotonic()
-                return
+def partition_of(token: Any) -> str:
+    """The number of a message's partition as a text, by what it is acknowledged by."""
+    return str(token.partition())
 
 
 def _copied(message: Any) -> Delivery:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from consumer.broker import MOST_CONSUMERS, LaneRequest, LaneSink
 from consumer.envelope import Delivery
-from consumer.pulsar_broker.lanes import PulsarLane
+from consumer.pulsar_broker.lanes import Patience, PulsarLane, partition_of
+from consumer.threads import begin
 from kodoctl.errors import ClusterError
 
 log = logging.getLogger("kodo.consumer")
@@ -37,16 +39,15 @@ class SpreadLane:
     say that they are blocked.
     """
 
-    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink) -> None:
-        self._client, self._request, self._sink = client, request, sink
+    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
+        self._client, self._request, self._sink, self._patience = client, request, sink, patience
         self._limit, self._most = request.limit, MOST_CONSUMERS
         if request.limit:
             self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.most + _ENTRY) // request.limit)))
         self._lock = threading.Lock()  # around changes of the list of consumers
         self._count_lock = threading.Lock()
-        self._held: dict[
-            PulsarLane | None, int
-        ] = {}  # handed over and unacknowledged, by consumer; None: the first one
+        # Handed over and unacknowledged, by consumer (None: the first one) and partition.
+        self._held: Counter[tuple[PulsarLane | None, str]] = Counter()
         self._stopped = False
         self._opening = False
         self._not_before = float("-inf")
@@ -58,12 +59,17 @@ class SpreadLane:
     @property
     def connected(self) -> bool:
         """See LaneReader."""
-        return all(part.connected for part in self._parts)
+        return not self.unconnected
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """See LaneReader."""
+        return list(dict.fromkeys(topic for part in self._parts for topic in part.unconnected))
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """See LaneReader. Each by the consumer that received it."""
         if len(self._parts) == 1:
-            self._went(None, len(tokens))
+            self._went(None, tokens)
             self._parts[0].acknowledge(tokens)
             return
         of_first: list[object] = []
@@ -73,10 +79,10 @@ class SpreadLane:
                 of_others.setdefault(token.part, []).append(token.id)
             else:
                 of_first.append(token)
-        self._went(None, len(of_first))
+        self._went(None, of_first)
         self._parts[0].acknowledge(of_first)
         for part, theirs in of_others.items():
-            self._went(part, len(theirs))
+            self._went(part, theirs)
             part.acknowledge(theirs)
 
     def resume(self) -> None:
@@ -89,10 +95,10 @@ class SpreadLane:
         for _ in range(len(self._parts)):
             self._one_more()
 
-    def reconnect(self, wait: float, away: float) -> None:
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """See LaneReader. All of them, so that for a moment none is there."""
         for part in self._parts:
-            part.reconnect(wait, away)
+            part.reconnect(wait, away, partition)
 
     def stop(self) -> None:
         """See LaneReader."""
@@ -114,14 +120,21 @@ class SpreadLane:
 
     # ---- its consumers
 
-    def came(self, part: PulsarLane | None, count: int) -> None:
-        """A consumer is about to hand over so many messages: from then on they may be acknowledged."""
+    def came(self, part: PulsarLane | None, deliveries: Sequence[Delivery]) -> None:
+        """A consumer is about to hand over messages: from then on they may be acknowledged."""
+        if not self._limit:
+            return
         with self._count_lock:
-            self._held[part] = self._held.get(part, 0) + count
+            for delivery in deliveries:
+                self._held[part, delivery.partition] += 1
 
-    def _went(self, part: PulsarLane | None, count: int) -> None:
+    def _went(self, part: PulsarLane | None, tokens: Sequence[object]) -> None:
+        if not self._limit:
+            return
         with self._count_lock:  # what it had lost before is not counted
-            self._held[part] = max(0, self._held.get(part, 0) - count)
+            for token in tokens:
+                of = part, partition_of(token)
+                self._held[of] = max(0, self._held[of] - 1)
 
     def delivered(self) -> None:
         """A consumer has handed over messages."""
@@ -129,21 +142,21 @@ class SpreadLane:
             return
         with self._count_lock:
             enough = 2 * sum(self._held.values()) <= self._limit * len(self._parts)
-        if not enough and len(self._parts) < self._most:
-            self._one_more()
+        if not (enough or self._opening) and len(self._parts) < self._most and time.monotonic() >= self._not_before:
+            begin(self._one_more, "kodo-widen", self._sink.broke)  # whoever hands over messages is not kept waiting
 
-    def lost(self, part: PulsarLane | None) -> None:
-        """One consumer's messages will come again, and are counted then. What others hold will not: so nothing may be let go of
-        before all are lost, and copies are recognised as they come.
+    def lost(self, part: PulsarLane | None, partition: str | None) -> None:
+        """One consumer's messages of a partition will come again, and are counted then. What others hold of it will not: so nothing
+        may be let go of before all have lost it, and copies are recognised as they come.
         """
         with self._lock:
+            others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)
             with self._count_lock:
-                self._held[part] = 0
-            if len(self._parts) > 1 and any(part.connected for part in self._parts):
-                return
-            with self._count_lock:
-                self._held.clear()
-            self._sink.disconnected()
+                for of in list(self._held):
+                    if partition in (None, of[1]) and (not others_read or of[0] is part):
+                        del self._held[of]
+            if not others_read:
+                self._sink.disconnected(partition)
 
     def _one_more(self) -> None:
         with self._lock:
@@ -165,7 +178,7 @@ class SpreadLane:
         queue = max(1, queue)
         request = replace(self._request, queue=queue, batch=max(1, min(self._request.batch, queue // 2)))
         sink = _PartSink(self, self._sink)
-        part = PulsarLane(self._client, request, sink)
+        part = PulsarLane(self._client, request, sink, self._patience)
         with self._lock:
             stopped = self._stopped
             if not stopped:
@@ -190,15 +203,15 @@ class _PartSink:
         part = self.part
         if part is not None:
             deliveries = [delivery._replace(token=_Token(part, delivery.token)) for delivery in deliveries]
-        self._lane.came(part, len(deliveries))
+        self._lane.came(part, deliveries)
         self._sink.deliver(deliveries)
         self._lane.delivered()
 
     def room(self) -> int:
         return self._sink.room() if self.open else 0
 
-    def disconnected(self) -> None:
-        self._lane.lost(self.part)
+    def disconnected(self, partition: str | None = None) -> None:
+        self._lane.lost(self.part, partition)
 
     def broke(self, problem: BaseException) -> None:
         self._sink.broke(problem)

@@ -3,7 +3,7 @@
 The broker names another active consumer as soon as one joins or leaves, and sends it what the one before has not acknowledged.
 The one before still holds all of that, and the client library does not tell it. So every worker asks the broker, and:
 
-- it starts messages of a topic only while an answer is valid, which is for VALID seconds after it was asked for;
+- it starts messages of a partition only while an answer that tells of it is valid, for VALID seconds after it was asked for;
 - of a partition that an answer gives to another it starts nothing more: what has not started is let go;
 - of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer names it.
 
@@ -11,8 +11,8 @@ HAND_OVER is longer than VALID: whoever was active before starts nothing any mor
 it started before may still run: one handler run a key.
 
 While no answer was valid another may have been active, and have handled what this worker holds: the broker would send that to
-nobody again. So nothing of it counts any more, the topic is read anew, and all that is unacknowledged comes again. No I/O, the
-clock is passed in.
+nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged comes again. That is so
+for each partition: an answer leaves out those of a broker that is away, and the others go on. No I/O, the clock is passed in.
 """
 
 from __future__ import annotations
@@ -31,24 +31,28 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also int
 
 class Change(NamedTuple):
     """What an answer brings about. `lost`: partitions that are another's now. `gained`: those that may be handled from now on.
-    `ready`: messages of these, in order. `anew`: the topic is to be read anew, and what of it has not started to be let go.
+    `ready`: messages of these, in order. `anew`: partitions that are to be read anew. `untold`: those that were this worker's and
+    that no valid answer tells of.
     """
 
     lost: Sequence[str]
     gained: Sequence[str]
     ready: Sequence[Delivery]
-    anew: bool = False
+    anew: Sequence[str] = ()
+    untold: Sequence[str] = ()
 
 
 class _Partition:
-    """`since`: when the first of the answers came that all named this worker, None when the last did not. `kept`: messages that came
-    while it may not be handled, each with the moment, in order.
+    """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`: when the last one
+    that tells of it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be read anew since then, and is not yet.
+    `kept`: messages that came while it may not be handled, each with the moment, in order.
     """
 
-    __slots__ = ("is_ours", "kept", "since")
+    __slots__ = ("anew", "is_ours", "kept", "lapsed", "since", "until")
 
     def __init__(self) -> None:
-        self.is_ours = False
+        self.is_ours = self.lapsed = self.anew = False
+        self.until = float("-inf")
         self.since: float | None = None
         self.kept: list[tuple[float, Delivery]] = []
 
@@ -60,17 +64,17 @@ class _Partition:
 
 
 class ActivePartitions:
-    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when the last answer is no longer valid.
+    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when something is to lapse; infinite: nothing is
+    this worker's.
 
     Messages of partitions that may not be handled are kept here, for the next answer to tell whether they are this worker's.
     """
 
     def __init__(self, policy: Policy, name: str) -> None:
-        self.starts_until = float("-inf")
+        self.starts_until = float("inf")
         self._name = name
         self._first_asked = float("inf")
-        self._anew = False  # the topic is to be read anew, and is not yet
-        self._not_before = float("inf")  # nothing starts: no answer was valid for a time
+        self._last_until = float("-inf")
         self._partitions: dict[str, _Partition] = {}
         self._in_client = 2 * policy.queue + _ENTRY  # messages at most that the client may hold, on their way included
         self._old = 0  # messages still to come that the client may have had when a partition was lost
@@ -82,8 +86,6 @@ class ActivePartitions:
 
     def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
         """Those that may be handled; others are kept, but for those that come again in any case."""
-        if self._anew:
-            return ()
         self._offered = False
         self._old = max(0, self._old - len(deliveries))
         ours: list[Delivery] = []
@@ -91,7 +93,7 @@ class ActivePartitions:
             partition = self._partition(delivery.partition)
             if partition.is_ours:
                 ours.append(delivery)
-            else:
+            elif not (partition.lapsed or partition.anew):
                 partition.keep(delivery, now)
         if len(ours) < len(deliveries):
             self._recount()
@@ -103,8 +105,6 @@ class ActivePartitions:
         What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what the
         broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
         """
-        if self._anew:
-            return max(1, room)  # a reader that has no room does nothing
         if self._offered:
             self._old = 0
         room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
@@ -115,26 +115,25 @@ class ActivePartitions:
 
     # ---- answers
 
-    def told_by(self, named: Mapping[str, str], now: float) -> bool:
-        """Whether the answer tells of each partition that was this worker's. Its active consumer may be who it was where the answer
-        leaves it out: the broker would not send again what was let go of. It does once everything is read anew.
-        """
-        known = all(number in named or one.since is None for number, one in self._partitions.items())
-        return known or self.starts_until <= now
+    def lapse(self, now: float) -> list[str]:
+        """Partitions of this worker's of which no answer is valid any more, each told once: nothing of them counts from now on."""
+        lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
+        for number in lapsed:
+            partition = self._partitions[number]
+            partition.since, partition.is_ours, partition.lapsed = None, False, True
+            partition.kept.clear()
+        self._recount()
+        return lapsed
 
     def answered(self, named: Mapping[str, str], asked: float, now: float) -> Change:
-        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. A valid answer: it is not
-        late, and `told_by`.
+        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An answer that is not
+        late; what had to lapse has.
         """
-        if now >= self.starts_until:
-            self._not_before = now + HAND_OVER
-        if anew := float("-inf") < self.starts_until <= now:
-            self._anew = True
-            self._partitions.clear()
-        self.starts_until = asked + VALID
-        lost, gained = list[str](), list[str]()
+        self._last_until = asked + VALID
+        lost, gained, anew = list[str](), list[str](), list[str]()
         for number, name in named.items():
             partition = self._partition(number)
+            partition.until = self._last_until
             if name != self._name:
                 if partition.since is not None:
                     lost.append(number)
@@ -143,16 +142,25 @@ class ActivePartitions:
                 partition.kept = [(came, delivery) for came, delivery in partition.kept if came >= asked]
             elif partition.since is None:
                 partition.since = now
+                if partition.lapsed:
+                    partition.lapsed, partition.anew = False, True
+                    anew.append(number)
         if lost:
             self._old, self._offered = self._in_client, False
         ready = self._ready(gained, now)
         self._recount()
-        return Change(lost, gained, ready, anew)
+        untold = [number for number, one in self._partitions.items() if one.lapsed and number not in named]
+        return Change(lost, gained, ready, anew, untold)
 
-    def disconnected(self) -> None:
-        """The topic is read anew from now on, if it was to be: all that comes is new."""
-        if self._anew:
-            self._anew, self._old = False, 0
+    def disconnected(self, partition: str | None) -> None:
+        """One partition is read anew from now on, or all are: all that comes is new, and what is kept comes again."""
+        if partition is None:
+            self._old = 0
+        for number, one in self._partitions.items():
+            if partition in (None, number):
+                one.anew = one.lapsed = False
+                one.kept.clear()
+        self._recount()
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
         """What came at about the time when its partition was lost, and may have been sent after that: the next answer will tell."""
@@ -165,18 +173,18 @@ class ActivePartitions:
         may start.
         """
         self._first_asked = min(self._first_asked, asked)
-        return max(self.starts_until, self._first_asked + VALID) <= now
+        return max(self._last_until, self._first_asked + VALID) <= now
 
     def may_start(self, now: float) -> bool:
-        """Whether what is at work of the topic may start."""
-        return self._not_before <= now < self.starts_until
+        """Whether what is at work of the topic may start. It may again when what has to lapse has."""
+        return now < self.starts_until
 
     def _ready(self, gained: list[str], now: float) -> list[Delivery]:
         ready: list[Delivery] = []
         for number, partition in self._partitions.items():
             if partition.is_ours or partition.since is None or now < partition.since + HAND_OVER:
                 continue
-            if self._old or self._anew:
+            if self._old or partition.anew:
                 continue
             partition.is_ours = True
             gained.append(number)
@@ -193,6 +201,8 @@ class ActivePartitions:
     def _recount(self) -> None:
         kept = [delivery for partition in self._partitions.values() for _, delivery in partition.kept]
         self._count, self._bytes = len(kept), sum(len(delivery.payload or b"") for delivery in kept)
+        ours = (one.until for one in self._partitions.values() if one.since is not None)
+        self.starts_until = min(ours, default=float("inf"))
 
 
 def _place(delivery: Delivery) -> tuple[Any, int]:

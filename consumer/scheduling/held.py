@@ -129,8 +129,8 @@ class LaneState:
     """
 
     __slots__ = (
-        "acks", "active", "before", "blocked", "chains", "counted", "held", "lane", "may_have_more", "open", "partitions",
-        "paused_until", "recent", "resting", "ring", "started", "stays",
+        "acks", "active", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "resting",
+        "ring", "started", "stays",
     )  # fmt: skip
 
     def __init__(self, lane: Lane) -> None:
@@ -148,19 +148,7 @@ class LaneState:
         self.resting = False  # somebody ordered a pause
         self.stays = False  # its tenants cannot be moved aside, those of other lanes can
         self.started = 0
-        self.partitions = lane.partitions  # at least: the cluster may have more than the file says
-        self.may_have_more = False  # the cluster could not be asked
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
-
-    def has_partitions(self, count: int | None) -> None:
-        """The cluster says how many its topic has: never fewer than before. None: it could not be asked."""
-        self.partitions = max(self.partitions, count or 1)
-        self.may_have_more = count is None
-
-    @property
-    def is_one_topic(self) -> bool:
-        """Whether all of it is lost when a connection is, as far as anybody knows."""
-        return self.partitions == 1 and not self.may_have_more
 
     def count(self, what: str, name: str) -> None:
         """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be anything

@@ -131,6 +131,11 @@ class MemoryLane:
         """See LaneReader."""
         return True
 
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """See LaneReader."""
+        return ()
+
     def room(self) -> int:
         """How many messages it may be given."""
         if self._stopped or self._full:
@@ -155,7 +160,7 @@ class MemoryLane:
     def widen(self) -> None:
         """See LaneReader. Topics in memory have no limit."""
 
-    def reconnect(self, wait: float, away: float) -> None:
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """See LaneReader. Delivery in memory does not stall."""
 
     def stop(self) -> None:

@@ -34,7 +34,7 @@ class Sink:
     def room(self) -> int:
         return self.free
 
-    def disconnected(self) -> None:
+    def disconnected(self, partition: str | None = None) -> None:
         self.lost += 1
 
     def broke(self, problem: BaseException) -> None:

@@ -113,18 +113,17 @@ class Book:
     def killed(self, process: Process) -> None:
         """What it had begun and what it had not yet told the broker will be done again."""
         for lane in range(len(self.policy.lanes)):
-            self._excuse(process, lane)
+            self._excuse(process, lane, kept=self.policy.lanes[lane].partitions > 1)
 
-    def disconnected(self, process: Process, lane: int) -> None:
-        self._excuse(process, lane)
+    def disconnected(self, process: Process, lane: int, *, told: bool) -> None:
+        self._excuse(process, lane, kept=not told)
         self._generations[process][lane] += 1
         for work in self.works[process][lane].values():  # what runs or is being published goes on
-            if work.running or (work.sent is not None and work.finished is None):
+            if not told or work.running or (work.sent is not None and work.finished is None):
                 work.generation += 1
         self.world.epochs[self.policy.lanes[lane].topic] += 1
 
-    def _excuse(self, process: Process, lane: int) -> None:
-        kept = self.policy.lanes[lane].partitions > 1
+    def _excuse(self, process: Process, lane: int, *, kept: bool) -> None:
         for work in self.works[process][lane].values():
             again = not work.acked or work.stored.batch is not None
             if again and (work.started or work.sent or work.finished is not None or kept):
@@ -137,10 +136,7 @@ class Book:
         works = self.works[process][lane]
         work = works.get(number)
         known = work is not None and (
-            work.generation == generation
-            or self.policy.lanes[lane].partitions > 1
-            or work.running
-            or (work.sent is not None and work.finished is None)
+            work.generation == generation or work.running or (work.sent is not None and work.finished is None)
         )
         now = self.world.now
         if work is not None and work.finished is not None:
@@ -176,7 +172,7 @@ class Book:
             fail("drain", f"{work.case} starts while its worker drains")
         if work.running or work.parked or work.sent is not None or work.finished is not None:
             fail("I3 repeats", f"{work.case} runs again in {process.name} though it is {work}")
-        if lane.partitions == 1 and work.generation != self._generations[process][lane.index]:
+        if work.generation != self._generations[process][lane.index]:
             fail("I3 repeats", f"{work.case} runs from before a disconnection")
         laws.may_start(self, process, lane, work)
         if lane.ordered:

@@ -73,16 +73,23 @@ class Reader:
         if self.process.alive:
             self._sink.deliver([self._traced(delivery) for delivery in self._last[-count:]])
 
-    def disconnected(self) -> None:
+    def disconnected(self, partition: str | None = None) -> None:
+        """Of everything, and told at once or by partition; or too short to be noticed, where there are several."""
+        assert partition is None
         process, rng = self.process, self.world.rng
         if not process.alive:
             return
         if rng.random() < 0.5:
             self._unsent = []
         self._last = []
-        process.book.disconnected(process, self.index)
-        if process.policy.lanes[self.index].partitions == 1 or rng.random() < 0.5:
+        count = process.policy.lanes[self.index].partitions
+        told = count == 1 or rng.random() < 0.5
+        process.book.disconnected(process, self.index, told=told)
+        if told and (count == 1 or rng.random() < 0.5):
             self._sink.disconnected()
+        elif told:
+            for number in range(count):
+                self._sink.disconnected(str(number))
 
     def broke(self, problem: BaseException) -> None:
         self._sink.broke(problem)
@@ -100,6 +107,10 @@ class Reader:
     @property
     def connected(self) -> bool:
         return self.process.alive
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        return () if self.process.alive else (self.topic,)
 
     def acknowledge(self, tokens: Sequence[object]) -> None:
         process = self.process

@@ -220,21 +220,18 @@ def test_on_a_lost_connection_what_has_not_started_is_let_go() -> None:
     assert bench.acknowledged() == [0]
 
 
-def test_with_several_partitions_nothing_is_let_go() -> None:
-    bench = Bench(policy(partitions=2))
-    bench.give(delivery(1))
-    bench.engine.disconnected(4)
-    assert len(bench.take_all()) == 1
-
-
-def test_more_partitions_than_the_file_says_count_as_several() -> None:
-    bench = Bench(policy(partitions=1))
+def test_of_a_partition_whose_connection_is_lost_what_has_not_started_is_let_go_and_the_others_go_on() -> None:
+    bench = Bench(policy(partitions=4))
     bench.give(*(delivery(number)._replace(entry=(7, number, number % 4)) for number in range(8)))
-    bench.engine.lanes[4].has_partitions(4)
-    bench.engine.lanes[4].has_partitions(1)
-    bench.engine.disconnected(4)
-    assert bench.engine.counts.let_go == 0, "three of four partitions would not send theirs again"
-    assert len(bench.take_all()) == 8
+    running = bench.engine.take()
+    assert running is not None
+    bench.engine.disconnected(4, "0")
+    assert bench.engine.counts.let_go == 1, "one of its two runs"
+    assert len(bench.take_all()) == 6
+    bench.give(*(delivery(number)._replace(entry=(7, number, 0)) for number in (0, 4)))
+    assert len(bench.take_all()) == 1, "what runs is recognised"
+    assert bench.engine.counts.repeats == 1
+    assert bench.engine.misplaced() == []
 
 
 def test_draining_starts_nothing_and_waits_for_what_runs_and_is_published() -> None:

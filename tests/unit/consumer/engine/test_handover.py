@@ -198,31 +198,63 @@ def test_a_worker_that_is_never_told_who_is_active_says_so() -> None:
     assert late.engine.effects.anew == [], "nothing is read anew for an answer that is not valid"
 
 
-def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all_of_the_topic_comes_again() -> None:
+def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all_of_it_comes_again() -> None:
     """Another one may have been active meanwhile and have handled it, which nobody is told."""
     bench = Failover()
-    bench.answers(BOTH, HAND_OVER)
+    bench.answers({"0": WE}, HAND_OVER)
     bench.give(*(at(0, number) for number in range(10)))
     running = bench.engine.take()
     assert running is not None
     bench.later(VALID)
-    bench.answer(BOTH)
-    assert bench.engine.effects.anew == [0]
-    bench.engine.adopt(bench.engine.policy, resting={0})
-    assert bench.engine.room(0) == 1, "a reader without room would not come to it"
-    bench.engine.adopt(bench.engine.policy)
-    bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
-    bench.answers(BOTH, HAND_OVER + ASK_EVERY)
     assert bench.take_all() == []
-    assert bench.engine.effects.anew == [0], "once"
-    bench.engine.disconnected(0)
+    assert bench.engine.counts.let_go == 9
+    bench.answer({"0": WE})
+    assert bench.engine.effects.anew == [(0, "0")]
+    bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
+    bench.answers({"0": WE}, HAND_OVER + ASK_EVERY)
+    assert bench.take_all() == []
+    assert bench.engine.effects.anew == [(0, "0")], "once"
+    bench.engine.disconnected(0, "0")
     bench.give(at(0, 0), *(at(0, number) for number in range(15, 20)))  # what the other one left
     bench.engine.finish(running, DONE)
-    bench.answers(BOTH, ASK_EVERY)
+    bench.answers({"0": WE}, ASK_EVERY)
     assert bench.handled() == [f"7:{number}:0:-1" for number in range(15, 20)]
     assert bench.acknowledged().count(0) == 2, (
         "what ran all the time is acknowledged when it ends and when it comes again"
     )
+
+
+def test_what_comes_between_the_end_of_an_answer_and_the_next_one_comes_again() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.later(VALID)
+    bench.engine.advance(bench.clock.now())
+    bench.give(at(0, 1))
+    assert bench.engine.counts.received == 0
+    bench.answer({"0": OTHER, "1": WE})
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.engine.effects.anew == [(0, "1"), (0, "0")]
+    assert bench.take_all() == []
+
+
+def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> None:
+    """Answers leave out what the broker that is away has."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    bench.engine.disconnected(0, "0")
+    assert bench.handled() == ["7:2:1:-1"]
+    for number in range(3, 60):
+        bench.later(ASK_EVERY)
+        bench.answer({"1": WE})
+        bench.give(at(1, number))
+        assert bench.handled() == [f"7:{number}:1:-1"], "at each moment"
+    assert bench.alarms() == ["active"] * 54, "told while it lasts"
+    bench.engine.disconnected(0, "0")  # its consumer is a new one
+    bench.give(at(0, 1))
+    bench.answers({"0": WE, "1": WE}, HAND_OVER)
+    assert bench.handled() == ["7:1:0:-1"]
+    assert bench.engine.effects.anew == []
 
 
 def test_an_answer_counts_from_when_it_was_asked_for() -> None:
@@ -267,20 +299,23 @@ def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_
     assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
 
 
-def test_a_partition_that_is_left_out_for_good_stops_the_others_for_a_hand_over_only() -> None:
-    """Somebody deleted it. Everything is read anew, so nothing is lost should it come back."""
+def test_a_partition_that_is_left_out_for_good_is_read_anew_should_it_come_back() -> None:
+    """Somebody deleted it."""
     bench = Failover()
     bench.answers(BOTH, HAND_OVER)
     bench.give(at(0, 1), at(1, 2))
+    assert bench.handled()[1:] == ["7:2:1:-1"]
+    bench.give(at(0, 3), at(1, 4))
     bench.answers({"1": WE}, VALID)
-    assert bench.engine.effects.anew == [0]
-    bench.engine.disconnected(0)
-    bench.give(at(0, 1), at(1, 2))
-    bench.answers({"1": WE}, HAND_OVER)
-    assert bench.handled() == ["7:2:1:-1"]
+    assert bench.handled() == ["7:4:1:-1"]
+    assert bench.engine.effects.anew == []
     bench.answers(BOTH, HAND_OVER)
-    assert bench.handled() == ["7:1:0:-1"]
-    assert bench.engine.effects.anew == [0], "once"
+    assert bench.engine.effects.anew == [(0, "0")]
+    bench.engine.disconnected(0, "0")
+    bench.give(at(0, 3))
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:3:0:-1"]
+    assert bench.engine.effects.anew == [(0, "0")], "once"
 
 
 def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:
