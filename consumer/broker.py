@@ -96,6 +96,9 @@ class LaneReader(Protocol):
     def unconnected(self) -> Sequence[str]:
         """Topics, or partitions of them, of which no messages can come now."""
 
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        """Partitions (their numbers as texts) whose connection is as it was so many seconds ago, as far as the client knows."""
+
     def acknowledge(self, tokens: Sequence[object]) -> None:
         """Queues acknowledgements; they may be lost with the connection, then the messages come again."""
 
@@ -168,7 +171,8 @@ class LaneStats:
     `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
     over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
     `properties`: the subscription's own. `dispatched`: messages sent to consumers since a moment the broker chose; `permits`: how
-    many more they have room for. `partitions` of the topic. `told_at`: ms since the epoch when it said so by its own clock, cut to
+    many more they have room for. `partitions` of the topic. `readers`: names of connected consumers, by partition (its number as a
+    text) that could be asked. `told_at`: ms since the epoch when it said so by its own clock, cut to
     whole seconds, within the `took` seconds that asking it took; None: it does not say.
     """
 
@@ -185,6 +189,7 @@ class LaneStats:
     permits: int = 0
     partitions: int = 1
     whole: bool = True
+    readers: Mapping[str, frozenset[str]] = field(default_factory=dict, compare=False)
     told_at: int | None = field(default=None, compare=False)
     took: float = field(default=0.0, compare=False)
 

@@ -28,6 +28,7 @@ from kodoctl.errors import Diagnostic, KodoctlError, error
 log = logging.getLogger("kodo.consumer")
 _WATCH_EVERY: Final = 30.0
 _LONGEST_NAP: Final = 5.0
+_SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
 _LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
 
 
@@ -74,6 +75,7 @@ class Service:
             self.stats.listeners += [
                 self.skew,
                 self._share_limits,
+                self._notice_unknown,
                 self._say_blocked,
                 self._orders,
                 self.still,
@@ -194,6 +196,23 @@ class Service:
         reader = self._worker.reader(lane.index)
         if reader is not None and not self._worker.engine.lanes[lane.index].held:
             reader.reconnect(wait, away)
+
+    def _notice_unknown(self, lane: Lane, stats: LaneStats | None) -> None:
+        """The client library notices only after 30 to 60 s that a broker is silent; by then its partitions are another's. Where the
+        broker does not know of a consumer that has long been connected, it is connected anew.
+        """
+        reader = self._worker.reader(lane.index)
+        if stats is None or reader is None or self._over.is_set():
+            return
+        connected = reader.long_connected(stats.took + _SETTLED)
+        unknown = [number for number, names in stats.readers.items() if number in connected and self.name not in names]
+        for partition in unknown:
+            log.warning(
+                "%s, partition %s: the broker knows of no such consumer: connecting anew", lane.topic, partition
+            )
+            reader.reconnect(0.0, 0.0, partition)
+        if unknown and self.stats is not None:
+            self.stats.all_next = True
 
     def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
         """The broker's own limit turns the look-ahead back into first come, first served: the lane is read by more consumers."""

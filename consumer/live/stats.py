@@ -29,6 +29,7 @@ class StatsReader:
         self.listeners: list[Listener] = []
         self.last: dict[int, LaneStats] = {}
         self.closely: set[int] = set()  # indices of lanes that somebody wants read at every look
+        self.all_next = False  # the next look reads every lane
         self._subscription, self._cluster = policy.subscription, cluster
         self._first = policy.ground_lane
         self._others = tuple(lane for lane in policy.lanes if lane is not self._first)
@@ -42,7 +43,8 @@ class StatsReader:
     def look(self) -> None:
         """Reads what is due and tells everybody."""
         count = -(-len(self._others) // ROUND)
-        turn = islice(self._others * 2, self._at, self._at + count)
+        turn = self._others if self.all_next else islice(self._others * 2, self._at, self._at + count)
+        self.all_next = False
         closely = (lane for lane in self._others if lane.index in self.closely)
         for lane in dict.fromkeys((self._first, *turn, *closely)):
             if not self._ended:

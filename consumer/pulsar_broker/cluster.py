@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from consumer.broker import LaneStats, UnackedLimits
-from consumer.scheduling.active import VALID
+from consumer.pulsar_broker.active_consumers import ALONE, TOGETHER, ActiveConsumerReader
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -23,13 +23,12 @@ from kodoctl.topology.policies import DelayedDelivery
 log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
 _LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
-_ASKING: Final = (1.0, VALID)  # a later answer is of no use
 _SERVING_S: Final = 8.0  # for what messages wait for that came already: other lanes wait along
-_WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
 _PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
 
 
-def _log_wait(what: str, seconds: float, limit: float) -> None:
+def log_wait(what: str, seconds: float, limit: float) -> None:
+    """Tells the log what a worker waits for."""
     logging.getLogger("kodo.consumer").warning(
         "waiting for the cluster, %.0f s so far, at most %.0f s: %s", seconds, limit, what
     )
@@ -39,17 +38,20 @@ class AdminCluster:
     """consumer.broker.Cluster over kodoctl's admin port."""
 
     def __init__(self, connection: Connection) -> None:
-        self._admin = HttpAdmin(connection, waits=WaitMonitor(_log_wait))
-        self._serving = HttpAdmin(connection, waits=WaitMonitor(_log_wait, limit=_SERVING_S))
+        self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))
+        self._serving = HttpAdmin(connection, waits=WaitMonitor(log_wait, limit=_SERVING_S))
         self._looking = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
-        self._asking = HttpAdmin(connection, limit=0.0, timeout=_ASKING)
+        self._together = HttpAdmin(connection, limit=0.0, timeout=TOGETHER)
+        self._alone = HttpAdmin(connection, limit=0.0, timeout=ALONE)
+        self._active = ActiveConsumerReader(self._together, self._alone)
 
     def close(self) -> None:
         """See Cluster."""
         self._admin.close()
         self._serving.close()
         self._looking.close()
-        self._asking.close()
+        self._together.close()
+        self._alone.close()
 
     def partitions(self, topic: str) -> int | None:
         """See Cluster."""
@@ -74,11 +76,7 @@ class AdminCluster:
 
     def active(self, topic: str, subscription: str) -> dict[str, str] | None:
         """See Cluster."""
-        path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
-        reply = self._asking.call("GET", path, query=_WITHOUT_SUMS)
-        if reply.missing:
-            return None
-        return active_consumers(must(reply, f"reading {topic}"), subscription)
+        return self._active.read(topic, subscription)
 
     def unacked_limits(self, topic: str) -> UnackedLimits | None:
         """See Cluster. Reading policies is more than `consume` rights allow; then the stats have to tell."""
@@ -137,6 +135,11 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     return LaneStats(
         partitions=count,
         whole=len(parts) == count,
+        readers={
+            name.rpartition("-")[2]: frozenset(consumer["consumerName"] for consumer in sub.get("consumers") or [])
+            for name, part in (answer.get("partitions") or {}).items()
+            if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None
+        },
         workers=frozenset(consumer["consumerName"] for consumer in consumers),
         blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
         backlog=_sum(held, "msgBacklog"),
@@ -149,17 +152,6 @@ def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
         oldest=min((moment for moment in oldest if moment > 0), default=None),
         properties={key: value for sub in held for key, value in (sub.get("subscriptionProperties") or {}).items()},
     )
-
-
-def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
-    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to, "": nobody. None: no such
-    subscription. The broker leaves partitions out of which it cannot tell.
-    """
-    parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
-    subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}
-    if not any(sub is not None for sub in subs.values()):
-        return None
-    return {number: (sub or {}).get("activeConsumerName") or "" for number, sub in subs.items()}
 
 
 def _blocked(consumers: list[dict[str, Any]]) -> set[str]:

@@ -12,6 +12,7 @@ import pulsar
 from consumer.broker import LaneRequest, LaneSink, OnReceipts
 from consumer.effects import Alarm
 from consumer.pulsar_broker.closing import close_client
+from consumer.pulsar_broker.cluster import log_wait
 from consumer.pulsar_broker.lanes import Patience, PulsarLane
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
@@ -21,11 +22,23 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
 from kodoctl.pulsar.thrown_away import client_log
+from kodoctl.pulsar.waiting import WaitMonitor
 from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
 _LOG_EVERY: Final = 1.0  # seconds
+_AWAY: Final = (
+    pulsar.BrokerMetadataError,
+    pulsar.BrokerPersistenceError,
+    pulsar.ConnectError,
+    pulsar.LookupError,
+    pulsar.NotConnected,
+    pulsar.ReadError,
+    pulsar.ServiceUnitNotReady,
+    pulsar.Timeout,
+)
+"""Of a broker that is away: another one has its topics when its session has ended."""
 _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
 
 
@@ -52,6 +65,7 @@ class PulsarBroker:
         self._lanes: list[PulsarLane | SpreadLane] = []
         self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
         self._patience = Patience()
+        self._waits = WaitMonitor(log_wait)
         self._over, self._wake = threading.Event(), threading.Event()
         self._watcher: threading.Thread | None = None
         self.on_broken: Callable[[BaseException], object] = log_end
@@ -72,15 +86,21 @@ class PulsarBroker:
         """See Broker."""
         known = {**(self._largest or {}), **(largest or {})}
         self._begin_to_watch()
-        return PulsarPublisher(
-            self._new_client,
-            topics,
-            on_receipts,
-            by_key=self._by_key,
-            outlets=self._outlets,
-            largest=known,
-            on_broken=self._broke,
-        )
+        with self._waits.during(f"producers of {len(topics)} topics are not open yet") as wait:
+            while True:
+                try:
+                    return PulsarPublisher(
+                        self._new_client,
+                        topics,
+                        on_receipts,
+                        by_key=self._by_key,
+                        outlets=self._outlets,
+                        largest=known,
+                        on_broken=self._broke,
+                    )
+                except ClusterError as problem:
+                    if not (isinstance(problem.__context__, _AWAY) and wait.again(problem.diagnostics[0].detail)):
+                        raise
 
     def partitions(self, topic: str) -> Sequence[str]:
         """See Broker."""
@@ -94,6 +114,7 @@ class PulsarBroker:
         """See Broker."""
         self._over.set()
         self._wake.set()
+        self._waits.close()
         if self._watcher is not None:
             self._watcher.join(_LEAVE_WITHIN)
         close_client(self._client, "the client of the binary port")

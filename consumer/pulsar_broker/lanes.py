@@ -72,6 +72,12 @@ class PulsarLane:
         """See LaneReader."""
         return [one.topic for one in list(self._consumers.values()) if not one.connected]
 
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        """See LaneReader."""
+        since = time.monotonic() - seconds
+        consumers = list(self._consumers.items())
+        return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
+
     def reads(self, partition: str | None) -> bool:
         """Whether messages of a partition can come now; None: of any."""
         consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]

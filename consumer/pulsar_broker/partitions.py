@@ -31,7 +31,7 @@ _AGAIN: Final = 1.0  # seconds between two tries to subscribe, each of which goe
 _TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
 _SILENT: Final = 0.5  # seconds in which nothing came
 _USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
-_CLOSE_WITHIN: Final = 3.0  # seconds
+_CLOSE_WITHIN: Final = 1.0  # seconds: a broker that is well answers within milliseconds
 _TYPES: Final = {
     "shared": pulsar.ConsumerType.Shared,
     "key_shared": pulsar.ConsumerType.KeyShared,
@@ -85,7 +85,7 @@ class PartitionConsumer:
         self._consumer: Any = None  # None while one is being opened
         self._lost_at: float | None = time.monotonic()  # None while it is connected
         self._waits_since: float | None = None  # for a message
-        self._opened_at = 0.0
+        self._opened_at = self._connected_at = 0.0
         self._late: list[object] = []  # to be acknowledged once there is a consumer
         self._stopped = threading.Event()
         self._opening: threading.Thread | None = None
@@ -95,6 +95,11 @@ class PartitionConsumer:
     def connected(self) -> bool:
         """Whether messages can come now."""
         return self._lost_at is None
+
+    @property
+    def connected_since(self) -> float:
+        """By time.monotonic(); infinite while it is not connected."""
+        return self._connected_at if self._lost_at is None else float("inf")
 
     def open(self) -> None:
         """Begins to subscribe, until it is done; returns at once."""
@@ -265,6 +270,8 @@ class PartitionConsumer:
         self._listen(consumer)
 
     def _connected(self, now: float) -> None:
+        if self._lost_at is not None:
+            self._connected_at = now
         lost_at, self._lost_at = self._lost_at, None
         if lost_at is not None and self.first_try.is_set():
             log.info("%s: connected again after %.1f s", self.topic, now - lost_at)

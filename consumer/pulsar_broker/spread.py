@@ -95,6 +95,10 @@ class SpreadLane:
         for _ in range(len(self._parts)):
             self._one_more()
 
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        """See LaneReader. They have one name, so the broker's word is on all of them."""
+        return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
+
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
         """See LaneReader. All of them, so that for a moment none is there."""
         for part in self._parts:

@@ -136,6 +136,10 @@ class MemoryLane:
         """See LaneReader."""
         return ()
 
+    def long_connected(self, seconds: float) -> frozenset[str]:  # noqa: ARG002  # the port's name
+        """See LaneReader. Connections in memory are never half-open."""
+        return frozenset()
+
     def room(self) -> int:
         """How many messages it may be given."""
         if self._stopped or self._full:

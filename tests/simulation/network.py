@@ -108,6 +108,9 @@ class Reader:
     def connected(self) -> bool:
         return self.process.alive
 
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        return frozenset()
+
     @property
     def unconnected(self) -> Sequence[str]:
         return () if self.process.alive else (self.topic,)

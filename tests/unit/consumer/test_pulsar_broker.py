@@ -15,6 +15,7 @@ from consumer.envelope import Outgoing
 from consumer.pulsar_broker.connection import PulsarBroker
 from consumer.pulsar_broker.lanes import PulsarLane, _copied
 from consumer.pulsar_broker.publisher import PulsarPublisher
+from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.thrown_away import ClientLog
 from tests.support import eventually
@@ -135,9 +136,6 @@ class Client:
         self.sent: list[bytes] = []
         self.sending = threading.Event()
         self.closed = threading.Event()
-
-    def get_topic_partitions(self, topic: str) -> list[str]:
-        return [topic]
 
     def subscribe(self, *_: Any, **__: Any) -> Silent:
         return self.consumer
@@ -415,4 +413,23 @@ def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(mon
         file.write("an error, again and again\n" * 100)
     eventually(lambda: Path(log.path).stat().st_size == 0)
     publisher.close()
+    broker.close()
+
+
+def test_a_start_waits_for_producers_while_a_broker_is_away_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusals: list[Exception] = [pulsar.Timeout("away"), pulsar.ConnectError("away")]
+
+    class Away(Client):
+        def create_producer(self, *_: Any, **__: Any) -> Client:
+            if refusals:
+                raise refusals.pop(0)
+            return self
+
+    monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Away())
+    broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
+    broker.publisher(["t"], lambda _: None).close()
+    assert refusals == []
+    refusals.append(pulsar.TopicNotFound("none"))
+    with pytest.raises(ClusterError, match="cannot publish"):
+        broker.publisher(["t"], lambda _: None)
     broker.close()

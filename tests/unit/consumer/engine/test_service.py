@@ -338,3 +338,26 @@ def test_what_the_broker_allows_less_is_told_at_the_start_and_kept_to_then_and_a
     finally:
         place.pump.stop()
         place.service.stop()
+
+
+def test_a_consumer_that_the_broker_does_not_know_of_is_connected_anew(
+    place: Place, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that is silent keeps its connections; its partitions are another's by then."""
+    place.service.start()
+    lane = place.policy.lanes[0]
+    reader = place.worker.reader(0)
+    assert reader is not None
+    anew: list[str | None] = []
+    monkeypatch.setattr(type(reader), "long_connected", lambda _self, _seconds: frozenset({"0", "1", "2"}))
+    monkeypatch.setattr(type(reader), "reconnect", lambda _self, _wait, _away, partition: anew.append(partition))
+    known, unknown = frozenset({"w", "other"}), frozenset({"other"})
+    place.service._notice_unknown(lane, LaneStats(readers={"0": known, "1": unknown, "3": unknown}))
+    assert anew == ["1"], "of partition 2 the broker could not tell, and 3 has just been connected"
+    assert place.service.stats is not None
+    assert place.service.stats.all_next
+    assert "partition 1: the broker knows of no such consumer" in caplog.text
+    place.service._notice_unknown(lane, None)
+    place.service.stop()
+    place.service._notice_unknown(lane, LaneStats(readers={"1": unknown}))
+    assert anew == ["1"]

@@ -10,7 +10,7 @@ import pytest
 from consumer.envelope import State
 from consumer.live.active import ActiveConsumers, lanes_with_active_consumers
 from consumer.policy import Lane
-from consumer.pulsar_broker.cluster import active_consumers
+from consumer.pulsar_broker.active_consumers import active_consumers
 from consumer.scheduling.active import ASK_EVERY
 from consumer.testing import ManualClock
 from kodoctl.errors import ClusterError, error
