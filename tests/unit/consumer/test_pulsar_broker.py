@@ -416,7 +416,9 @@ def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(mon
     broker.close()
 
 
-def test_a_start_waits_for_producers_while_a_broker_is_away_and_for_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_waits_for_producers_while_a_broker_is_away_and_for_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     refusals: list[Exception] = [pulsar.Timeout("away"), pulsar.ConnectError("away")]
 
     class Away(Client):
