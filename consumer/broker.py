@@ -147,11 +147,17 @@ class Broker(Protocol):
         """
 
     def publisher(
-        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+        self,
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        largest: Mapping[str, int] | None = None,
+        *,
+        local: bool = False,
     ) -> Publisher:
         """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError.
 
         `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is never taken.
+        `local`: messages stay in this cluster where a topic is replicated to others.
         """
 
     def partitions(self, topic: str) -> Sequence[str]:

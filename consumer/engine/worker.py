@@ -102,7 +102,7 @@ class Worker:
         if self.engine.recorder is not None:
             self.engine.recorder.run = consumer_name
         try:
-            self._publisher = self._broker.publisher(sorted(policy.written), self.receipts, policy.largest)
+            self._publisher = self._broker.publisher(sorted(policy.written), self.receipts, policy.largest, local=True)
             for lane in policy.lanes:
                 request = request_of(policy, lane, consumer_name, (unacked or {}).get(lane.index, 0))
                 self._readers.append(self._broker.open(request, _Sink(self, lane.index)))

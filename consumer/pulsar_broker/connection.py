@@ -14,6 +14,7 @@ from consumer.effects import Alarm
 from consumer.pulsar_broker.closing import close_client
 from consumer.pulsar_broker.cluster import log_wait
 from consumer.pulsar_broker.lanes import Patience, PulsarLane
+from consumer.pulsar_broker.producers import ProducerOptions
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from consumer.pulsar_broker.schemas import Outlets
 from consumer.pulsar_broker.spread import SpreadLane, may_need_several
@@ -81,23 +82,21 @@ class PulsarBroker:
         return lane
 
     def publisher(
-        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+        self,
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        largest: Mapping[str, int] | None = None,
+        *,
+        local: bool = False,
     ) -> PulsarPublisher:
         """See Broker."""
         known = {**(self._largest or {}), **(largest or {})}
+        options = ProducerOptions(by_key=self._by_key, outlets=self._outlets, largest=known, local=local)
         self._begin_to_watch()
         with self._waits.during(f"producers of {len(topics)} topics are not open yet") as wait:
             while True:
                 try:
-                    return PulsarPublisher(
-                        self._new_client,
-                        topics,
-                        on_receipts,
-                        by_key=self._by_key,
-                        outlets=self._outlets,
-                        largest=known,
-                        on_broken=self._broke,
-                    )
+                    return PulsarPublisher(self._new_client, topics, on_receipts, options, on_broken=self._broke)
                 except ClusterError as problem:
                     if not (isinstance(problem.__context__, _AWAY) and wait.again(problem.diagnostics[0].detail)):
                         raise

@@ -11,7 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -83,11 +83,15 @@ class ProducerOptions:
 
     `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the connection
     and the client send it again, for ever and with everything else behind it: such topics get no batches.
+
+    `local`: messages stay in this cluster where a topic is replicated. A worker's do: the workers of each cluster handle what was
+    sent to any of them, and move it by themselves.
     """
 
     by_key: Collection[str] = ()
     outlets: Outlets | None = None
-    largest: Mapping[str, int]
+    largest: Mapping[str, int] = field(default_factory=dict)
+    local: bool = False
 
 
 class Producers:
@@ -300,6 +304,7 @@ class Producers:
             ordering_key=message.ordering_key or None,
             event_timestamp=message.event_time or None,
             deliver_at=message.deliver_at,
+            disable_replication=self._options.local,
         )
 
     # ---- receipts, on the client's thread: an exception that escaped would end the process

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pulsar
@@ -13,7 +13,6 @@ import pulsar
 from consumer.broker import OnReceipts, Receipt
 from consumer.envelope import Outgoing
 from consumer.pulsar_broker.producers import ProducerOptions, Producers
-from consumer.pulsar_broker.schemas import Outlets
 from consumer.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
 
@@ -28,13 +27,11 @@ class PulsarPublisher:
         connect: Callable[[], Any],
         topics: Sequence[str],
         on_receipts: OnReceipts,
+        options: ProducerOptions | None = None,
         *,
-        by_key: Collection[str] = (),
-        outlets: Outlets | None = None,
-        largest: Mapping[str, int] | None = None,
         on_broken: Broke = log_end,
     ) -> None:
-        self._options = ProducerOptions(by_key=by_key, outlets=outlets, largest=largest or {})
+        self._options = options or ProducerOptions()
         self._connect, self._on_receipts, self._on_broken = connect, on_receipts, on_broken
         self._receipts: deque[tuple[int, Receipt]] = deque()
         self._some = threading.Event()

@@ -124,7 +124,12 @@ class MemoryBroker:
         return lane
 
     def publisher(
-        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+        self,
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        largest: Mapping[str, int] | None = None,
+        *,
+        local: bool = False,  # noqa: ARG002 - one cluster
     ) -> MemoryPublisher:
         """See Broker."""
         for topic in topics:

@@ -263,6 +263,8 @@ def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: in
         yield f"{count} ({size_text(size)}{age})"
     if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
         yield f"{size_text(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
+    for cluster, entries in facts.unreplicated if isinstance(facts, TopicFacts) else ():
+        yield f"{entries:,} entries that cluster {cluster} does not have yet"
 
 
 def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:

@@ -128,6 +128,9 @@ class TopicFacts:
     last_publish: int = 0
     idle_bytes: int = 0  # unread by durable subscriptions without consumers
     roles: tuple[tuple[str, int], ...] = ()  # role -> its connected consumers, where the broker tells roles
+    unreplicated: tuple[
+        tuple[str, int], ...
+    ] = ()  # other cluster -> entries that it does not have yet, none that has all
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,18 @@ class OtherReaders:
 
 
 @dataclass(frozen=True, slots=True)
+class Replication:
+    """How far another cluster is behind in a family's topics: entries that it does not have yet; `connected`: every partition's
+    replication runs.
+    """
+
+    ground: str
+    cluster: str
+    entries: int
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """All lanes of one topology, and who else reads them."""
 
@@ -48,6 +60,7 @@ class Status:
     namespace: str
     lanes: tuple[LaneStatus, ...]
     others: tuple[OtherReaders, ...]
+    replications: tuple[Replication, ...] = ()
 
     @property
     def missing(self) -> int:

@@ -191,6 +191,7 @@ class LaneSender:
                 ordering_key=message.ordering_key or None,
                 event_timestamp=message.event_time or None,
                 sequence_id=number,
+                disable_replication=True,  # it died in this cluster; the others handle their own copy
             )
         except pulsar.MessageTooBig:
             raise NeverTakenError(_too_big(bytes_)) from None

@@ -112,7 +112,23 @@ def _topic_facts(stats: Stats, by_index: dict[int, Stats]) -> TopicFacts:
             if not sub.get("consumers")
         ),
         roles=_roles(parts.values()),
+        unreplicated=tuple(
+            (cluster, entries) for cluster, (entries, _) in replications(parts.values()).items() if entries
+        ),
     )
+
+
+def replications(parts: Iterable[Stats]) -> dict[str, tuple[int, bool]]:
+    """Other clusters that a topic is replicated to, in order: entries not there yet over these partitions, and whether each
+    partition is connected. The broker's own cursors for it (`pulsar.repl.…`) are no subscriptions in its answer.
+    """
+    found: dict[str, tuple[int, bool]] = {}
+    for part in parts:
+        for cluster, there in (part.get("replication") or {}).items():
+            entries, connected = found.get(cluster, (0, True))
+            behind, is_connected = int(there.get("replicationBacklog") or 0), bool(there.get("connected"))
+            found[cluster] = (entries + behind, connected and is_connected)
+    return dict(sorted(found.items()))
 
 
 def _roles(parts: Iterable[Stats]) -> tuple[tuple[str, int], ...]:

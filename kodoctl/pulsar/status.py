@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from kodoctl.plan.status import LaneStatus, OtherReaders, Status
+from kodoctl.plan.status import LaneStatus, OtherReaders, Replication, Status
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence import count_messages
-from kodoctl.pulsar.stats import Stats, read_stats
+from kodoctl.pulsar.stats import Stats, read_stats, replications
 from kodoctl.topology.control import STEER_PROPERTY
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, TopicName
@@ -24,7 +24,13 @@ def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> S
         stats = dict(zip(names, answers, strict=True))
         rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
         lanes = list(pool.map(lambda row: _counted(admin, *row, exact=exact), rows))
-    return Status(expansion.name, str(expansion.namespace), tuple(lanes), tuple(_others(expansion, stats)))
+    return Status(
+        expansion.name,
+        str(expansion.namespace),
+        tuple(lanes),
+        tuple(_others(expansion, stats)),
+        tuple(_replications(expansion, stats)),
+    )
 
 
 _Row = tuple[LaneStatus, FamilyTopic, str, Stats]
@@ -96,3 +102,10 @@ def _others(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Itera
                         found[name] = found.get(name, 0) + int(sub.get("msgBacklog") or 0)
         if found:
             yield OtherReaders(ground, tuple(sorted(found)), sum(found.values()))
+
+
+def _replications(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[Replication]:
+    for ground, topics in expansion.by_ground().items():
+        parts = [part for topic in topics for part in _parts(stats[topic.name])]
+        for cluster, (entries, connected) in replications(parts).items():
+            yield Replication(ground, cluster, entries, connected)

@@ -43,6 +43,13 @@ def status_lines(document: Json) -> Iterator[Line]:
             yield Line(
                 f"{one_line(other['ground'])}: read by {names} too, unmanaged ({other['entries']} entries)", "dim"
             )
+        for there in topology["replications"]:
+            where = f"{one_line(there['ground'])}: replicated to {one_line(there['cluster'])}"
+            far = f"{there['entries']} entries behind" if there["entries"] else "up to date"
+            yield Line(
+                f"{where}, {far}{'' if there['connected'] else ', NOT CONNECTED'}",
+                "dim" if there["connected"] else "bold red",
+            )
         if topology["missing"]:
             yield Line()
             lanes_are = "lane is" if topology["missing"] == 1 else "lanes are"

@@ -14,6 +14,7 @@ from consumer.broker import LaneRequest, NeverTaken, Receipt
 from consumer.envelope import Outgoing
 from consumer.pulsar_broker.connection import PulsarBroker
 from consumer.pulsar_broker.lanes import PulsarLane, _copied
+from consumer.pulsar_broker.producers import ProducerOptions
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
@@ -203,8 +204,7 @@ def test_what_holds_for_a_topic_holds_for_its_partitions(topic: str) -> None:
         lambda: client,
         [topic],
         lambda receipts: found.extend(one for _, one in receipts),
-        by_key={"t"},
-        largest={"t": 9},
+        ProducerOptions(by_key={"t"}, largest={"t": 9}),
     )
     publisher.publish([(1, Outgoing(topic, b"x" * 100, {}))])
     eventually(lambda: found)
@@ -221,7 +221,7 @@ def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_c
         clients.append(Client())
         return clients[-1]
 
-    publisher = PulsarPublisher(connect, ["t"], lambda receipts: None, by_key=())
+    publisher = PulsarPublisher(connect, ["t"], lambda receipts: None)
     messages = [(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(3)]
     publisher.publish(messages)
     old = clients[0]
@@ -259,7 +259,7 @@ def test_a_publisher_whose_broker_gives_no_answer_closes_its_client_at_once(monk
         def shutdown(self) -> None:
             over.set()
 
-    publisher = PulsarPublisher(Hanging, ["t"], lambda receipts: None, by_key=())
+    publisher = PulsarPublisher(Hanging, ["t"], lambda receipts: None)
     publisher.publish([(1, Outgoing("t", b"", {}))])
     publisher.close()
     assert over.is_set(), "no thread waits in the client any more"
@@ -285,9 +285,7 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
     client = Client()
     client.create_producer = lambda *_, **__: Stuck()  # type: ignore[method-assign]
     lost: list[int] = []
-    publisher = PulsarPublisher(
-        lambda: client, ["t"], lambda receipts: lost.extend(ticket for ticket, _ in receipts), by_key=()
-    )
+    publisher = PulsarPublisher(lambda: client, ["t"], lambda receipts: lost.extend(ticket for ticket, _ in receipts))
     publisher.publish([(1, Outgoing("t", b"", {})), (2, Outgoing("t", b"", {}))])
     eventually(lambda: len(Stuck.made[0].callbacks) == 2)
     Stuck.made[0].callbacks.pop(0)(pulsar.Result.Timeout, None)
