@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
 from kodoctl.pulsar.access import Secret, checked_secret, oauth2_of, tls_of, token_of
+from kodoctl.pulsar.addresses import checked
 from kodoctl.pulsar.carried import of_variable
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
@@ -71,9 +72,14 @@ def read_options(given: Mapping[str, str], cores: int) -> Options:
     admin, broker = given.get("adminUrl"), given.get("serviceUrl")
     if not admin or not broker:
         faults.append(_fault("`adminUrl` (http://HOST:8080) and `serviceUrl` (pulsar://HOST:6650) are needed"))
+    else:
+        try:
+            admin, broker = checked(admin, broker)
+        except UsageError as problem:
+            faults.extend(problem.diagnostics)
     access = _access(given, faults)
     found = Options(
-        connection=replace(access, admin_url=(admin or "").rstrip("/"), broker_url=broker),
+        connection=replace(access, admin_url=admin or "", broker_url=broker),
         topics=topics,
         payload=take("payload", _truth, True, "true or false"),
         cores=take("cores", _positive, cores, _COUNT),

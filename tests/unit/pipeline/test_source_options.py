@@ -26,6 +26,16 @@ def test_what_nobody_said_has_defaults() -> None:
     )  # fmt: skip
 
 
+def test_several_brokers_are_given_with_commas_and_what_is_no_address_is_told() -> None:
+    lists = {"adminUrl": "http://a:8080,http://b:8080", "serviceUrl": "pulsar://a:6650,pulsar://b:6650"}
+    found = read_options(GOOD | lists, 1).connection
+    assert (found.admin_urls, found.broker_url) == (("http://a:8080", "http://b:8080"), "pulsar://a:6650,b:6650")
+    assert read_options(GOOD | addressed(found), 1).connection == found
+    with pytest.raises(UsageError) as caught:
+        read_options(GOOD | {"adminUrl": "h:8080", "serviceUrl": "http://h:6650"}, 1)
+    assert [one.code for one in caught.value.diagnostics] == ["K505", "K505"]
+
+
 def test_every_option_counts(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("abc\n", encoding="utf-8")
     found = read_options(
