@@ -126,10 +126,10 @@ class Cluster:
         drills.carry_out(self.homes, os.environ, self.name, node, action)
 
 
-def start(name: str, auth: Auth | None = None) -> Cluster:
+def start(name: str, auth: Auth | None = None, *, brokers: int = BROKERS, bookies: int = BOOKIES) -> Cluster:
     """A cluster of this run. It ends with the run, also where that is killed."""
     homes = Homes(Path(os.environ[RUN]) / "instances", CACHE)
-    asked = Asked(name, VERSION, auth, EngineName.JAVA, brokers=BROKERS, bookies=BOOKIES, preferred=cluster_ports())
+    asked = Asked(name, VERSION, auth, EngineName.JAVA, brokers=brokers, bookies=bookies, preferred=cluster_ports())
     try:
         started = up(homes, os.environ, asked)
     except KodoctlError as problem:
