@@ -84,7 +84,7 @@ def run(
         journal = Journal(lease, spaces)
         executor = Executor(session.admin, session.client, checked, live, journal, listen=listen, stop=stop)
         journal.begin(_heading(checked, options), executor.ledgers_before)
-        report = _ended(journal, executor.run(seat))
+        report = _ended(journal, executor.run(seat), journaled=session.client.available)
         return _less_index(leased, plan, report) if report.complete else report
 
 
@@ -93,12 +93,12 @@ def _heading(plan: Plan, options: RunOptions) -> Heading:
     return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
 
 
-def _ended(journal: Journal, report: ApplyReport) -> ApplyReport:
-    """The journal's last entry, and the name under which the apply is found there."""
+def _ended(journal: Journal, report: ApplyReport, *, journaled: bool) -> ApplyReport:
+    """The journal's last entry, and the name under which the apply is found there. `journaled`: there is a journal."""
     with contextlib.suppress(LockedError):  # the journal then shows it as cut off, which it is
         journal.end(complete=report.complete)
     notes = report.notes
-    if journal.lease.ever_lost:
+    if journaled and journal.lease.ever_lost:
         shows = " and ".join(f"`kodoctl history {namespace} --id {journal.id}`" for namespace in journal.namespaces)
         told = "shows what is written down of this apply; what is unknown there may have been done: a plan finds out"
         notes = (*notes, f"{shows} {told}")
