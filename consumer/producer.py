@@ -41,7 +41,7 @@ log = logging.getLogger("kodo.producer")
 _RECEIPT_TIMEOUT: Final = 90.0  # seconds; a send is given up before
 _LOOK: Final = 1.0  # seconds between two looks at what hangs
 _MARK_EVERY: Final = 60.0  # seconds
-_LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for: longer than the client waits
+_LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 
 
 class Producer:

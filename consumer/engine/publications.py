@@ -24,10 +24,9 @@ SEND_TIMEOUT: Final = 60.0
 """Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
 has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
 """
-HANGS: Final = (
-    SEND_TIMEOUT + 15.0
-)  # seconds after which a send without a receipt hangs: even the client tells nothing of it
-_MOST_PATIENCE: Final = 600.0
+HANGS: Final = SEND_TIMEOUT + 15.0
+"""Seconds after which a send without a receipt hangs: even the client tells nothing of it."""
+_MOST_PATIENCE: Final = 600.0  # seconds
 
 
 @dataclass(slots=True, kw_only=True)

@@ -172,9 +172,10 @@ class Producers:
 
     def _learn(self, topic: str, partitions: Sequence[str]) -> None:
         """A topic may get more partitions, never fewer."""
-        now, known = time.monotonic(), self._topics.get(topic)
+        known = self._topics.get(topic)
         if known is None:
-            self._topics[topic] = _Topic(partitions, Router(len(partitions)), now)
+            asked = time.monotonic() if whole_topic(topic) == topic else float("inf")  # a partition is one for ever
+            self._topics[topic] = _Topic(partitions, Router(len(partitions)), asked)
         elif len(partitions) > len(known.partitions):
             known.partitions, known.router.partitions = partitions, len(partitions)
 
