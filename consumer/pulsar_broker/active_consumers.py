@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
@@ -19,57 +18,75 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.topology.names import TopicName
 
-TOGETHER: Final = (0.5, 0.7)  # seconds to connect and to answer
-ALONE: Final = (0.4, 0.4)  # together less than consumer.scheduling.active.VALID, with time to ask again
+ASKING: Final = (
+    1.0,
+    1.8,
+)  # seconds to connect and to answer: later than consumer.scheduling.active.VALID it is of no use
+_SOON: Final = 0.5  # seconds for the answer for all, before each is asked for as well
+_LATEST: Final = (
+    1.2  # seconds for those that do answer; the rest is left out, with time to ask again while the answer is valid
+)
+_GRACE: Final = 0.1  # seconds for those that did not answer last
 _ALONE_FOR: Final = 30.0  # seconds until the one request for all is tried again: the time of a broker's session
+_Answer = tuple[int | None, dict[str, Any] | None]  # of a partition, or (None) of all; None: no answer
 _WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
 
 
 class ActiveConsumerReader:
-    """Thread-safe for different topics. `together` and `alone`: the admin API with those limits, without any repetition."""
+    """Thread-safe for different topics. `admin`: without any repetition."""
 
-    def __init__(self, together: Admin, alone: Admin, now: Callable[[], float] = time.monotonic) -> None:
-        self._together, self._alone, self._now = together, alone, now
+    def __init__(self, admin: Admin, now: Callable[[], float] = time.monotonic) -> None:
+        self._admin, self._now = admin, now
         self._alone_until: dict[str, float] = {}
-        self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: asked after the others
+        self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
         """See consumer.broker.Cluster.active."""
+        path, answers = topic_path(TopicName.parse(topic)), SimpleQueue[_Answer]()
+        latest = time.monotonic() + _LATEST
         if self._now() >= self._alone_until.get(topic, 0.0):
-            path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
-            try:
-                reply = self._together.call("GET", path, query=_WITHOUT_SUMS)
-                return None if reply.missing else active_consumers(must(reply, f"reading {topic}"), subscription)
-            except ClusterError:
-                self._alone_until[topic] = self._now() + _ALONE_FOR
-        return self._one_by_one(topic, subscription)
+            self._ask(f"{path}/partitioned-stats", None, answers)
+            with suppress(Empty):
+                _, whole = answers.get(timeout=_SOON)
+                if whole is not None:
+                    return active_consumers(whole, subscription)
+            self._alone_until[topic] = self._now() + _ALONE_FOR
+        return self._one_by_one(topic, subscription, answers, latest)
 
-    def _one_by_one(self, topic: str, subscription: str) -> dict[str, str] | None:
+    def _one_by_one(
+        self, topic: str, subscription: str, answers: SimpleQueue[_Answer], latest: float
+    ) -> dict[str, str] | None:
         path = topic_path(TopicName.parse(topic))
-        count = int(must(self._alone.call("GET", f"{path}/partitions"), f"reading {topic}")["partitions"])
+        count = int(must(self._admin.call("GET", f"{path}/partitions"), f"reading {topic}")["partitions"])
         silent = self._silent.get(topic, set())
-        answers: SimpleQueue[tuple[int, dict[str, Any] | None]] = SimpleQueue()
         for number in sorted(range(count), key=lambda number: (number in silent, number)):
-            begin(partial(self._ask, f"{path}-partition-{number}", number, answers), "kodo-active", log_end)
+            self._ask(f"{path}-partition-{number}/stats", number, answers)
         told: dict[int, dict[str, Any] | None] = {}
-        latest = time.monotonic() + sum(ALONE)
         with suppress(Empty):
             while len(told) < count:
-                number, stats = answers.get(timeout=max(0.0, latest - time.monotonic()))
-                told[number] = stats
+                if told.keys() >= set(range(count)) - silent:
+                    latest = min(latest, time.monotonic() + _GRACE)
+                asked, stats = answers.get(timeout=max(0.0, latest - time.monotonic()))
+                if asked is not None:
+                    told[asked] = stats
+                elif stats is not None:  # a broker that is slow, and not silent
+                    del self._alone_until[topic]
+                    return active_consumers(stats, subscription)
         parts = {f"{topic}-partition-{number}": stats for number, stats in told.items() if stats is not None}
         self._silent[topic] = {number for number in range(count) if told.get(number) is None}
         return active_consumers({"partitions": parts}, subscription)
 
-    def _ask(self, path: str, number: int, answers: SimpleQueue[tuple[int, dict[str, Any] | None]]) -> None:
-        answers.put((number, self._stats(path)))
+    def _ask(self, path: str, number: int | None, answers: SimpleQueue[_Answer]) -> None:
+        """On a thread of its own: it may take as long as the limits of the admin API allow."""
 
-    def _stats(self, path: str) -> dict[str, Any] | None:
-        try:
-            reply = self._alone.call("GET", f"{path}/stats")
-        except ClusterError:
-            return None
-        return reply.data if reply.ok and isinstance(reply.data, dict) else None
+        def ask() -> None:
+            stats = None
+            with suppress(ClusterError):
+                reply = self._admin.call("GET", path, query=_WITHOUT_SUMS if number is None else None)
+                stats = reply.data if reply.ok and isinstance(reply.data, dict) else None
+            answers.put((number, stats))
+
+        begin(ask, "kodo-active", log_end)
 
 
 def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from consumer.broker import LaneStats, UnackedLimits
-from consumer.pulsar_broker.active_consumers import ALONE, TOGETHER, ActiveConsumerReader
+from consumer.pulsar_broker.active_consumers import ASKING, ActiveConsumerReader
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -41,17 +41,15 @@ class AdminCluster:
         self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))
         self._serving = HttpAdmin(connection, waits=WaitMonitor(log_wait, limit=_SERVING_S))
         self._looking = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
-        self._together = HttpAdmin(connection, limit=0.0, timeout=TOGETHER)
-        self._alone = HttpAdmin(connection, limit=0.0, timeout=ALONE)
-        self._active = ActiveConsumerReader(self._together, self._alone)
+        self._asking = HttpAdmin(connection, limit=0.0, timeout=ASKING)
+        self._active = ActiveConsumerReader(self._asking)
 
     def close(self) -> None:
         """See Cluster."""
         self._admin.close()
         self._serving.close()
         self._looking.close()
-        self._together.close()
-        self._alone.close()
+        self._asking.close()
 
     def partitions(self, topic: str) -> int | None:
         """See Cluster."""

@@ -55,21 +55,23 @@ class Clock:
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
-    monkeypatch.setattr("consumer.pulsar_broker.active_consumers.ALONE", (0.2, 0.2))
+    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._LATEST", 0.4)
+    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._SOON", 0.2)
     return Silent()
 
 
 def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_not_answer_are_left_out(
-    silent: Silent,
+    silent: Silent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
-    reader = ActiveConsumerReader(silent, silent, clock)  # type: ignore[arg-type]
+    reader = ActiveConsumerReader(silent, clock)  # type: ignore[arg-type]
     assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
     assert silent.asked == ["/partitioned-stats"], "one request, as long as it is answered"
     silent.silent = {"1"}
     assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}
     silent.asked.clear()
-    assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}
+    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._LATEST", 20.0)
+    assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}, "nobody waits for it again"
     assert "/partitioned-stats" not in silent.asked, "it would take as long again"
     assert silent.asked[0] == "/partitions"
     silent.gate.set()
@@ -80,5 +82,25 @@ def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_
     assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
     assert silent.asked == ["/partitioned-stats"]
     silent.gone = True
-    assert reader.read(TOPIC, "s") is None
+    with pytest.raises(ClusterError):
+        reader.read(TOPIC, "s")
     eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("kodo-active")])
+
+
+def test_an_answer_for_all_that_comes_late_counts(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is slow, and nobody is silent."""
+    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._LATEST", 20.0)
+    call, first = silent.call, threading.Event()
+
+    def slow(method: str, path: str, **given: Any) -> Reply:
+        if path.endswith("/stats"):
+            first.set()
+            silent.gate.wait(20)
+        if path.endswith("partitioned-stats"):
+            first.wait(20)
+        return call(method, path, **given)
+
+    monkeypatch.setattr(silent, "call", slow)
+    reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+    silent.gate.set()
