@@ -390,3 +390,16 @@ def test_hand_overs_are_told(caplog: pytest.LogCaptureFixture, text: str) -> Non
     assert f"active for {text}" in caplog.text
     bench.answer(dict.fromkeys(numbers, OTHER))
     assert f"another worker is active for {text}: what has not started is let go" in caplog.text
+
+
+def test_a_partition_whose_answer_ends_after_another_one_lapsed_starts_nothing_either() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.later(ASK_EVERY)
+    bench.answer({"1": WE})
+    bench.later(VALID - ASK_EVERY)
+    bench.give(at(1, 1))
+    bench.clock.advance(ASK_EVERY)
+    assert bench.take_all() == []
+    bench.answer(None)
+    assert bench.engine.counts.let_go == 1
