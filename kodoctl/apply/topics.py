@@ -197,10 +197,14 @@ def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: st
         return found is not None and not found.missing_on
 
     path = subscription_path(subscription.topic, subscription.name)
-    reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
-    if reply is not None and reply.status == 409 and not everywhere():
-        raise WriteFailedError(f"not every partition has it, and {reply}: apply again")
-    return reply is not None and reply.ok
+    with admin.waits.during(f"{subscription.address} is not on every partition yet") as wait:
+        while True:
+            reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
+            if reply is None or reply.status != 409 or everywhere():
+                return reply is not None and reply.ok
+            # of its partitions one has it and another has no broker now: the answer is of whichever was first
+            if not wait.again(f"{subscription.address} is not on every partition yet"):
+                raise WriteFailedError(f"not every partition has it, and {reply}: apply again")
 
 
 def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:

@@ -121,7 +121,26 @@ def test_a_subscription_that_some_partition_lacks_is_not_made() -> None:
         return answer_json({"metadata": {"partitions": 2}, "partitions": parts})
 
     with serving(answered) as server, pytest.raises(WriteFailedError, match=r"not every partition has it, and .*409"):
-        put_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
+        put_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, "trade")
+
+
+def test_a_subscription_is_put_until_partitions_that_were_between_brokers_have_it() -> None:
+    """A PUT made it on one partition while another had no broker; from then on the broker answers 409."""
+    puts: list[Request] = []
+
+    def answered(request: Request) -> Answer:
+        if request.is_write:
+            puts.append(request)
+            return answer_json({"reason": "Subscription already exists for topic"}, 409)
+        there = 2 if len(puts) > 2 else 1
+        parts = {
+            f"persistent://acme/ns/J-partition-{n}": {"subscriptions": {"s": {}} if n < there else {}} for n in range(2)
+        }
+        return answer_json({"metadata": {"partitions": 2}, "partitions": parts})
+
+    with serving(answered) as server:
+        put_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, "trade")
+    assert len(puts) == 3
 
 
 @pytest.mark.parametrize("marker", ["trade", "bank", None])
