@@ -48,7 +48,7 @@ $(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
 	@echo "Installing dependencies into $(VENV) (once) …"
 	@$(PYTHON) -m venv $(VENV)
 	@$(INSTALL) --require-hashes --no-deps -r requirements/spark.txt & spark=$$!; \
-	$(INSTALL) --require-hashes -r requirements/dev.txt && wait $$spark  # Spark is built from its source: beside the others
+	$(INSTALL) --require-hashes --no-deps -r requirements/dev.txt && wait $$spark  # Spark is built from its source: beside the others. Locks are complete: pip, looking for an extra's newest release, would refuse it
 	@$(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 

@@ -50,14 +50,16 @@ def test_the_action_never_imports_from_the_folder_it_works_in() -> None:
 
 
 def test_whatever_is_installed_is_locked_with_hashes() -> None:
-    """Also what kodoctl is built with: in isolation pip would fetch the newest of it."""
+    """Also what kodoctl is built with: in isolation pip would fetch the newest of it. A lock is complete: where pip looks for
+    dependencies itself it meets a newer release of one that is asked for with an extra, and refuses it for want of a hash.
+    """
     scripts = [step["run"] for name in EVERY for _, step in steps_of(workflow(name)) if "run" in step]
     scripts += [step["run"] for _, step in steps_of(ACTION) if "run" in step]
     lines = [line for script in scripts for line in script.splitlines() if re.search(r"\b(install|wheel) --", line)]
     lines = [line for line in lines if '"$@"' not in line]
     assert len(lines) == 9
     for line in lines:
-        locked = re.search(r"--require-hashes -r \S*requirements/(\w+)\.txt", line)
+        locked = re.search(r"--require-hashes --no-deps -r \S*requirements/(\w+)\.txt", line)
         assert locked or "--no-deps --no-index" in line or "--no-deps --no-build-isolation" in line, line
         assert not locked or (ROOT / f"requirements/{locked[1]}.txt").is_file()
     needed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["build-system"]["requires"]
