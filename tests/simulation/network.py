@@ -38,8 +38,14 @@ class Connection:
         return self.readers[-1]
 
     def publisher(
-        self, topics: Sequence[str], on_receipts: OnReceipts, largest: Mapping[str, int] | None = None
+        self,
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        largest: Mapping[str, int] | None = None,
+        *,
+        local: bool = False,
     ) -> Sender:
+        assert local, "what a worker moves stays in its cluster"
         self.senders.append(Sender(self.process, on_receipts))
         return self.senders[-1]
 
