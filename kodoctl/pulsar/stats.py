@@ -63,7 +63,8 @@ def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
     found: Stats = must(reply, f"reading {topic}")
     if not isinstance(found, dict):
         raise ClusterError(error("K580", "part of a topic cannot be read", f"{topic}: {reply} and says nothing of it"))
-    told = {name: part for name, part in (found.get("partitions") or {}).items() if isinstance(part, dict)}
+    parts = (found.get("partitions") or {}).items()
+    told = {name: part for name, part in parts if isinstance(part, dict) and _index(name) is not None}
     known = {_index(name) for name in told}
     lacking = [index for index in range(_count(found)) if index not in known]
     alone = ask_each(admin, topic, lacking, "stats", **query) if lacking else {}

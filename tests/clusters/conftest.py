@@ -12,6 +12,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import requests
@@ -97,6 +98,13 @@ class Cluster:
         url = answer.json()["httpUrl"]
         return f"broker-{self.admin_urls.index(url) + 1}"
 
+    def spread(self, namespace: str) -> None:
+        """Gives each broker its share of a namespace's bundles: one that has just been started gets none by itself."""
+        path, brokers = f"namespaces/{namespace}", [urlsplit(url).netloc for url in self.admin_urls]
+        edges = self.admin("GET", f"{path}/bundles").json()["boundaries"]
+        for (low, high), broker in zip(itertools.pairwise(edges), itertools.cycle(brokers), strict=False):
+            self.admin("PUT", f"{path}/{low}_{high}/unload", destinationBroker=broker)
+
     def any_admin_url(self) -> str:
         """Admin address of a broker that runs."""
         for number, url in enumerate(self.admin_urls, 1):
@@ -177,6 +185,7 @@ def fresh_namespace(cluster: Cluster) -> str:
     tenant = f"t{next(_numbers)}-{secrets.token_hex(3)}"
     assert cluster.admin("PUT", f"tenants/{tenant}", {"allowedClusters": [cluster.name], "adminRoles": []}).ok
     assert cluster.admin("PUT", f"namespaces/{tenant}/ns", {"bundles": {"numBundles": 16}}).ok
+    cluster.spread(f"{tenant}/ns")
     return f"{tenant}/ns"
 
 

@@ -262,9 +262,11 @@ def _receipts_while_a_broker_is_dead(
     owners = [cluster.broker_of(f"{topic}-partition-{number}") for number in range(9)]
     victim = next(node for node in ("broker-3", "broker-2", "broker-1") if node in owners)
     found: list[tuple[bool, float, Receipt]] = []
+    posted: Counter[bool] = Counter()
 
     def post(number: int, key: str) -> None:
         lives, at = owners[key_hash(key) % 9] != victim, time.monotonic()
+        posted[lives] += 1
         producer.post(b"%d" % number, lambda receipt: found.append((lives, time.monotonic() - at, receipt)), key=key)
 
     cluster.kill(victim)
@@ -275,6 +277,9 @@ def _receipts_while_a_broker_is_dead(
         time.sleep(0.01)
     if flush:
         producer.flush()
+    assert posted[True] > 100
+    assert posted[False] > 0
+    eventually(lambda: sum(lives for lives, _, _ in list(found)) == posted[True], within=60)
     answered = list(found)
     with suppress(ClusterError):  # what waits for the dead broker
         producer.close(timeout=1)
@@ -283,18 +288,19 @@ def _receipts_while_a_broker_is_dead(
 
 def test_a_dead_broker_holds_up_its_own_partitions_only(cluster: Cluster, namespace: str) -> None:
     found, _ = _receipts_while_a_broker_is_dead(cluster, namespace, 8)
-    healthy = sorted(seconds for lives, seconds, receipt in found if lives and isinstance(receipt, Stored))
-    assert len(healthy) == sum(lives for lives, _, _ in found) > 100
-    assert healthy[len(healthy) * 99 // 100] <= 1.0
+    assert all(isinstance(receipt, Stored) for lives, _, receipt in found if lives)
+    assert not any(isinstance(receipt, Stored) for lives, _, receipt in found if not lives), (
+        "it has no other broker yet"
+    )
 
 
 @pytest.mark.full
 def test_a_fail_over_is_no_failure_of_a_send(cluster: Cluster, namespace: str) -> None:
     found, sent = _receipts_while_a_broker_is_dead(cluster, namespace, 75, flush=True)
     assert len(found) == sent, "nobody was left without an answer"
-    healthy = sorted(seconds for lives, seconds, _ in found if lives)
-    assert healthy[len(healthy) * 99 // 100] <= 1.0
     assert all(isinstance(receipt, Stored) for _, _, receipt in found)
+    healthy = sorted(seconds for lives, seconds, _ in found if lives)
+    assert healthy[len(healthy) * 99 // 100] < max(seconds for lives, seconds, _ in found if not lives) / 4
 
 
 @pytest.mark.full

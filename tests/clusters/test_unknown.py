@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pulsar
 import pytest
@@ -149,10 +148,7 @@ class Planned:
 
     def spread(self) -> None:
         """Gives each broker its share of the bundles, also one that has just been started, and waits until a plan can be made."""
-        path, brokers = f"namespaces/{self.namespace}", [urlsplit(url).netloc for url in self.cluster.admin_urls]
-        bounds = self.cluster.admin("GET", f"{path}/bundles").json()["boundaries"]
-        for (first, last), broker in zip(itertools.pairwise(bounds), itertools.cycle(brokers), strict=False):
-            self.cluster.admin("PUT", f"{path}/{first}_{last}/unload", destinationBroker=broker)
+        self.cluster.spread(self.namespace)
         while True:
             try:
                 self.plan(1)

@@ -7,6 +7,7 @@ process writes down every step that it reaches, and kills itself (-9) at the one
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 import signal
@@ -23,6 +24,7 @@ import kodoctl.cli.show
 import kodoctl.render.plan_text  # noqa: F401  # what an apply loads late: children are forked with all of it
 from kodoctl.cli.main import main
 from kodoctl.pulsar import admin_http, lease
+from kodoctl.pulsar.exclusive import ExclusiveProducer
 from tests.cluster import Workspace
 
 BEFORE, DONE = "about to be sent", "done, and nobody knows"
@@ -90,34 +92,33 @@ def _watch(steps: _Steps) -> None:
     def request(given: tuple[Any, ...]) -> str:
         _, request, query, *_ = given
         method, path = request.method, request.path
-        return "" if admin_http._only_reads(method, path) else f"{method} {path}{f' {sorted(query)}' if query else ''}"
-
-    def entry(given: tuple[Any, ...]) -> str:
-        _, namespace, told = given
-        return " ".join(filter(None, ("entry", str(namespace), told["kind"], told.get("address"), told.get("part"))))
+        return "" if request.reads else f"{method} {path}{f' {sorted(query)}' if query else ''}"
 
     _around(admin_http.HttpAdmin, "_send", request, steps)
-    _around(lease, "_send", entry, steps)
-    _around_notes(entry, steps)
-    _around(lease, "_exclusive", lambda given: f"lease {given[1]}", steps)
+    _around_entries(steps)
+    _around(lease._Taking, "_exclusive", lambda given: f"lease {given[1]}", steps)
 
 
-def _around_notes(named: Callable[[tuple[Any, ...]], str], steps: _Steps) -> None:
-    """Entries that are sent without waiting are done when their receipt comes."""
-    right = lease._send_on
+def _around_entries(steps: _Steps) -> None:
+    """Entries of a journal are done when their receipt comes, whether somebody waits for it or not."""
+    sent, heard = ExclusiveProducer._send, ExclusiveProducer._heard
 
-    def watched(producer: Any, namespace: Any, told: Any, heard: Callable[[Any], None]) -> None:
-        what = named((producer, namespace, told))
-        steps.at(f"{what}: {BEFORE}")
+    def named(producer: ExclusiveProducer, entry: Any) -> str:
+        told = json.loads(entry.data)
+        parts = ("entry", str(producer._namespace), told["kind"], told.get("address"), told.get("part"))
+        return " ".join(filter(None, parts))
 
-        def told_of(problem: Any) -> None:
-            if problem is None:
-                steps.at(f"{what}: {DONE}")
-            heard(problem)
+    def send(producer: ExclusiveProducer, entry: Any) -> None:
+        steps.at(f"{named(producer, entry)}: {BEFORE}")
+        sent(producer, entry)
 
-        right(producer, namespace, told, told_of)
+    def hear(producer: ExclusiveProducer, number: int, result: Any, position: Any) -> None:
+        entry = producer._open[number]
+        heard(producer, number, result, position)
+        if entry.stored:
+            steps.at(f"{named(producer, entry)}: {DONE}")
 
-    lease._send_on = watched
+    ExclusiveProducer._send, ExclusiveProducer._heard = send, hear  # type: ignore[method-assign]
 
 
 def _around(owner: Any, name: str, named: Callable[[tuple[Any, ...]], str], steps: _Steps) -> None:

@@ -122,6 +122,8 @@ def test_what_is_edited_amid_an_apply_is_not_written_over(
 class _NoLease:
     """What somebody has whose lease means nothing."""
 
+    ever_lost = False
+
     def check(self) -> None:
         """Always."""
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from kodoctl.plan.status import Replication, Status
-from kodoctl.pulsar.stats import parse, replications
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.stats import parse, read_stats, replications
 from kodoctl.render.status import status_json, status_lines
 from kodoctl.topology.names import TopicName
+from tests.servers import Answer, Request, answer_json, serving
 
 BEHIND = {"replication": {"west": {"replicationBacklog": 3, "connected": True}}}
 CUT = {"replication": {"west": {"replicationBacklog": 4, "connected": False}, "east": {"connected": True}}}
@@ -27,3 +30,16 @@ def test_status_tells_how_far_the_others_are():
     lines = [line.text for line in status_lines(status_json([here], 0))]
     assert "o: replicated to west, 7 entries behind, NOT CONNECTED" in lines
     assert "o: replicated to east, up to date" in lines
+
+
+def test_a_key_that_names_no_partition_is_none():
+    """A broker that can ask no partition answers with one entry of the topic's own name, which holds nothing."""
+    topic = TopicName.parse("persistent://t/n/old-6")
+    whole = {str(topic): {}, f"{topic}-partition-0": {"storageSize": 5}}
+
+    def answer(_: Request) -> Answer:
+        return answer_json({"metadata": {"partitions": 1}, "partitions": whole})
+
+    with serving(answer) as server:
+        found = read_stats(HttpAdmin(Connection(server.url)), topic)
+    assert found["partitions"] == {f"{topic}-partition-0": {"storageSize": 5}}
