@@ -65,6 +65,7 @@ def _deleted(
         (TopicFacts(last_publish=NOW - HOUR), None, ["last publish 1 h ago"]),
         (TopicFacts(last_publish=NOW - 90_000), None, ["last publish 1 min ago"]),
         (TopicFacts(last_publish=NOW - 500), None, ["last publish 0 s ago"]),
+        (TopicFacts(unreplicated=(("west", 1200),)), None, ["1,200 entries that cluster west does not have yet"]),
     ],
 )  # fmt: skip
 def test_a_topic_with_something_in_it_or_in_use_is_not_deleted(
