@@ -8,9 +8,9 @@ from functools import partial
 from typing import Final
 
 from kodoctl.dev import instance as record
-from kodoctl.dev import nodes, ready, service, tokens
+from kodoctl.dev import nodes, ready, service
 from kodoctl.dev.cluster_engine import ClusterEngine
-from kodoctl.dev.instance import Auth, Homes, Instance
+from kodoctl.dev.instance import Homes, Instance
 from kodoctl.dev.nodes import Kind, Node, NodeState
 from kodoctl.dev.problems import failure, told
 from kodoctl.dev.progress import Tell, quiet
@@ -80,10 +80,7 @@ def _wait_ready(homes: Homes, engine: ClusterEngine, instance: Instance, node: N
     """A broker is ready when it serves clients; other nodes when they listen, which the start has waited for."""
     if node.kind is not Kind.BROKER:
         return
-    folder = homes.folder(instance.name)
-    token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
-    at = node.number - 1
-    target = ready.Target(instance.admin_urls[at], token, engine.marks(instance)[at])
+    target = service.targets(homes, engine, instance)[node.number - 1]
     runs = partial(_runs, engine, instance, node)
     problem = ready.wait(partial(ready.not_ready, [target]), alive=runs, limit=limit, tell=tell)
     if problem:

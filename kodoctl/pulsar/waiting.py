@@ -43,11 +43,6 @@ class Wait:
         """Seconds so far."""
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
-    @property
-    def over(self) -> bool:
-        """Whether the limit is reached."""
-        return self.seconds >= self.limit
-
     def again(self, what: str, limit: float | None = None) -> bool:
         """Whether there is time for another try; if so, after a pause that grows and differs from thread to thread. `what`: why
         the last one failed. `limit`: of this reason, where it is another one. One try that took longer than the limit is

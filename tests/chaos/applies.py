@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.chaos.campaign import ClusterCampaign
@@ -92,10 +89,8 @@ class Applies:
 
     def _run(self, *arguments: str) -> tuple[int, str]:
         """A command; its exit code (-1: killed after 15 minutes) and both streams."""
-        broker = self._campaign.cluster.broker
-        where = ["--admin-url", broker.admin_url, "--broker-url", broker.broker_url]
         process = subprocess.Popen(
-            [sys.executable, "-m", "kodoctl", *arguments, *where],
+            self._campaign.command(*arguments),
             cwd=self._folder, env=self._campaign.variables(), text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
@@ -123,8 +118,3 @@ def _version(turn: int) -> str:
     subscription = "{s: {states: [], dead_letter: false}}"
     topics = range(10 * other, TOPICS)
     return _HEAD + "".join(f"  t{n:03}: {{policies: {policies}, subscriptions: {subscription}}}\n" for n in topics)
-
-
-def write(folder: Path, record: Record) -> None:
-    """The record as a file, for who looks into a campaign that failed."""
-    (folder / "applies.json").write_text(json.dumps(record.json(), indent=2), encoding="utf-8")

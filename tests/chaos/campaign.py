@@ -107,12 +107,17 @@ class ClusterCampaign(Campaign):
         return verdict
 
     def kodoctl(self, *arguments: str, timeout: float = 600) -> subprocess.CompletedProcess[str]:
-        """A command in a process of its own, entering through any broker."""
-        where = ["--admin-url", self.cluster.broker.admin_url, "--broker-url", self.cluster.broker.broker_url]
+        """Runs a command in a process of its own."""
         return subprocess.run(
-            [sys.executable, "-m", "kodoctl", *arguments, *where],
+            self.command(*arguments),
             cwd=self.folder, env=self.variables(), capture_output=True, text=True, check=False, timeout=timeout,
         )  # fmt: skip
+
+    def command(self, *arguments: str) -> list[str]:
+        """A command line that enters the cluster through any of its brokers."""
+        broker = self.cluster.broker
+        where = ["--admin-url", broker.admin_url, "--broker-url", broker.broker_url]
+        return [sys.executable, "-m", "kodoctl", *arguments, *where]
 
     def variables(self) -> dict[str, str]:
         """Environment of commands: keys, and no configuration of the user's."""

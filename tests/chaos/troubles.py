@@ -15,7 +15,7 @@ from tests.faults.campaign import EVERYTHING, HELD
 
 Trouble = tuple[str, Fault, int]
 NAMESPACE = "public/faults"
-_ENTRIES = 4  # a fault of a broker that comes back may be followed by another hand-over
+_HAND_OVERS = 4  # in one of these faults a partition changes its broker several times
 
 
 def nodes(rng: random.Random, *, long: bool) -> Iterator[Trouble]:
@@ -29,7 +29,7 @@ def nodes(rng: random.Random, *, long: bool) -> Iterator[Trouble]:
     for seconds in (5.0, 40.0, *((90.0,) if long else ())):
         yield f"a broker paused for {seconds:.0f} s", _paused(rng, Kind.BROKER, seconds, 1), EVERYTHING
     yield "a broker stopped in order, and started", _stopped(rng), EVERYTHING
-    yield "rolling restart of all brokers", _rolling, EVERYTHING * _ENTRIES
+    yield "rolling restart of all brokers", _rolling, EVERYTHING * _HAND_OVERS
     yield "kill -9 of a bookie, started again", _killed(rng, Kind.BOOKIE, 5.0), EVERYTHING
     yield "a bookie paused for 20 s", _paused(rng, Kind.BOOKIE, 20.0, 1), EVERYTHING
     yield "two bookies paused for 10 s: no write quorum", _paused(rng, Kind.BOOKIE, 10.0, 2), EVERYTHING
@@ -37,7 +37,7 @@ def nodes(rng: random.Random, *, long: bool) -> Iterator[Trouble]:
         yield "two bookies paused for 2 minutes: no write quorum", _paused(rng, Kind.BOOKIE, 120.0, 2), EVERYTHING
         yield "a bookie dead for 10 minutes: no new ledger", _killed(rng, Kind.BOOKIE, 600.0), EVERYTHING
     yield "ZooKeeper paused for 8 s", _paused(rng, Kind.ZOOKEEPER, 8.0, 1), EVERYTHING
-    yield "18 unloads in 20 s", _unloads(rng, 18, 20.0), EVERYTHING * _ENTRIES
+    yield "18 unloads in 20 s", _unloads(rng, 18, 20.0), EVERYTHING * _HAND_OVERS
     yield "4 splits in 10 s", _splits(rng, 4, 10.0), EVERYTHING
 
 
