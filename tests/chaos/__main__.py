@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import random
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tests.chaos import report, troubles
-from tests.chaos.applies import Applies
-from tests.chaos.campaign import LOSS, ClusterCampaign
+from tests.chaos import report, spans, troubles
+from tests.chaos.campaign import ClusterCampaign
+from tests.chaos.routines import Applies, Audits, Recalls, Routine, audit, recall
 from tests.chaos.troubles import Trouble
+from tests.faults.ledger import Verdict
 
 _DISK = 600 << 20
 
 
 def faults(rng: random.Random, *, long: bool, disk: bool) -> Iterator[Trouble]:
-    """Without an end: rounds of every kind of fault, each in another order."""
-    while True:
+    """Without an end: rounds of every kind of fault, each in another order; `long`: in every third those that last minutes."""
+    for number in itertools.count():
         chosen = [
-            *troubles.nodes(rng, long=long),
+            *troubles.nodes(rng, long=long and number % 3 == 0),
             *troubles.workers(),
             *troubles.wires(rng.choice([2.0, 5.0, 10.0])),
             *(troubles.disk(15.0) if disk else ()),
@@ -37,42 +39,62 @@ def play(
     folder: Path, *, minutes: float, count: int, seed: int, rate: int, long: bool, disk: bool
 ) -> dict[str, object]:
     """One campaign: what it did and what came of it."""
-    began, rng = time.monotonic(), random.Random(seed)
+    start, rng = time.monotonic(), random.Random(seed)
     campaign = ClusterCampaign(folder, rate=rate, seed=seed, disk=_DISK if disk else None)
     calm, stuck = threading.Lock(), []
     with campaign.running():
-        applies = Applies(campaign, calm)
-        applies.start()
+        routines = [Applies(campaign, calm), Recalls(campaign, calm), Audits(campaign, calm)]
+        for routine in routines:
+            routine.start()
         try:
-            for number, (name, fault, repeats) in enumerate(faults(rng, long=long, disk=disk), 1):
-                if time.monotonic() - began > minutes * 60 or number > count:
+            for number, (name, fault, breaks) in enumerate(faults(rng, long=long, disk=disk), 1):
+                if time.monotonic() - start > minutes * 60 or number > count:
                     break
-                print(f"{time.monotonic() - began:6.0f} s  {number}  {name}", flush=True)
+                print(f"{time.monotonic() - start:6.0f} s  {number}  {name}", flush=True)
                 with calm:
                     try:
-                        campaign.suffer(name, fault, repeats=repeats)
+                        campaign.inflict(name, fault, breaks=breaks)
+                        print(f"         {campaign.story[-1]}", flush=True)
                     except AssertionError as problem:
                         stuck.append(f"{name}: {problem}")
                         print(f"         STUCK: {problem}", flush=True)
                         campaign.cluster.heal()
                 time.sleep(rng.uniform(1.0, 6.0))
         finally:
-            applies.close()
-        verdict = campaign.settle()
-    print("\n".join(campaign.story), flush=True)
-    audits = [code for code in campaign.audits if code == LOSS and not verdict.lost]
+            for routine in routines:
+                routine.close()
+        verdict, unrecalled = _end(campaign, routines)
+    summary = spans.summary(campaign.spans, campaign.runs(), campaign.ledger.planned, slots=campaign.slots)
+    good = verdict.is_good and not (stuck or unrecalled) and all(routine.record.is_good for routine in routines)
     return {
         "seed": seed,
-        "seconds": round(time.monotonic() - began),
-        "faults": dict(campaign.tally.faults),
-        "slowest_recovery": round(campaign.tally.slowest_recovery, 1),
+        "seconds": round(time.monotonic() - start),
+        "faults": summary,
         "stuck": stuck,
-        "applies": applies.record.json(),
-        "audits": campaign.audits,
+        "commands": {routine.name: routine.record.json() for routine in routines},
+        "unrecalled": unrecalled,
         "verdict": verdict.json(),
-        "good": verdict.is_good and applies.record.is_good and not stuck and not audits,
+        "good": good,
         "machine": report.machine(),
     }
+
+
+def _end(campaign: ClusterCampaign, routines: Sequence[Routine]) -> tuple[Verdict, list[int]]:
+    """Everything is handled, every dead letter recalled and handled, the audit asked; the ledger's verdict, and letters that
+    have no effect after all.
+    """
+    _, recalls, audits = routines
+    campaign.settle(180.0)
+    recall(recalls, "recall-last.json")
+    campaign.tally.bound = sum(
+        spans.bound(
+            span, sorted(campaign.runs(), key=lambda run: run.at), campaign.ledger.planned, slots=campaign.slots
+        )
+        for span in campaign.spans
+    )
+    verdict = campaign.settle(180.0)
+    audit(audits)
+    return verdict, campaign.unhandled_letters()
 
 
 def main() -> int:

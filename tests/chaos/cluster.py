@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from tests.faults.wire import Wire
 from tests.ports import cluster_ports
 
 NAME = "chaos"
+NAMESPACE = "public/faults"
 _BIND = "127.0.0.2"
 _PATIENCE = 40.0
 
@@ -88,6 +90,7 @@ class WiredCluster:
         self.wire = Wires([port for pair in self.instance.cluster.brokers for port in pair])
         self.broker = Entrances(self.instance.admin_url, self.instance.broker_url, cluster=NAME)
         self._bookie_disk = self._folder("bookie-3").data
+        self.hit: set[str] = set()  # nodes that were killed, paused or stopped; whoever asks clears it
 
     def start(self) -> None:
         """Starts every node that does not run, and waits until each broker serves clients."""
@@ -113,10 +116,12 @@ class WiredCluster:
 
     def kill(self, name: str) -> None:
         """`kill -9` of a node."""
+        self.hit.add(name)
         assert nodes.kill(self._folder(name)), f"{name} did not run"
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""
+        self.hit.add(name)
         nodes.pause(self._folder(name))
 
     def resume(self, name: str) -> None:
@@ -125,6 +130,7 @@ class WiredCluster:
 
     def stop(self, name: str) -> None:
         """An end in order."""
+        self.hit.add(name)
         self._engine.stop_node(self.instance, self._node(name), patience=_PATIENCE)
 
     def fill_disk(self) -> Path:
@@ -134,6 +140,15 @@ class WiredCluster:
             while True:
                 file.write(b"\0" * (1 << 16))
         return ballast
+
+    def owners(self, partitions: Iterable[str]) -> dict[str, str]:
+        """Names of the brokers of partitions of the campaign's namespace."""
+        urls = self.broker.admin_url.split(",")
+        owners = {}
+        for place in partitions:
+            answer = requests.get(f"{urls[0]}/lookup/v2/topic/persistent/{NAMESPACE}/{place}", timeout=30)
+            owners[place] = f"{Kind.BROKER.value}-{urls.index(answer.json()['httpUrl']) + 1}"
+        return owners
 
     def names(self, kind: Kind) -> list[str]:
         """Names of its nodes of a kind."""

@@ -10,12 +10,13 @@ from contextlib import suppress
 
 from kodoctl.dev.nodes import Kind
 from tests.chaos.campaign import ClusterCampaign, Fault
+from tests.chaos.cluster import NAMESPACE
 from tests.faults import trouble
-from tests.faults.campaign import EVERYTHING, HELD
 
 Trouble = tuple[str, Fault, int]
-NAMESPACE = "public/faults"
-_HAND_OVERS = 4  # in one of these faults a partition changes its broker several times
+"""Name, fault, and how often it breaks connections at most."""
+_AWAY = 2  # a partition goes to another broker, and may go back
+_ROLLING = 6  # a partition changes its broker twice for each broker at most
 
 
 def nodes(rng: random.Random, *, long: bool) -> Iterator[Trouble]:
@@ -24,34 +25,34 @@ def nodes(rng: random.Random, *, long: bool) -> Iterator[Trouble]:
         yield (
             f"kill -9 of a broker, started again after {seconds:.0f} s",
             _killed(rng, Kind.BROKER, seconds),
-            EVERYTHING,
+            _AWAY,
         )
     for seconds in (5.0, 40.0, *((90.0,) if long else ())):
-        yield f"a broker paused for {seconds:.0f} s", _paused(rng, Kind.BROKER, seconds, 1), EVERYTHING
-    yield "a broker stopped in order, and started", _stopped(rng), EVERYTHING
-    yield "rolling restart of all brokers", _rolling, EVERYTHING * _HAND_OVERS
-    yield "kill -9 of a bookie, started again", _killed(rng, Kind.BOOKIE, 5.0), EVERYTHING
-    yield "a bookie paused for 20 s", _paused(rng, Kind.BOOKIE, 20.0, 1), EVERYTHING
-    yield "two bookies paused for 10 s: no write quorum", _paused(rng, Kind.BOOKIE, 10.0, 2), EVERYTHING
+        yield f"a broker paused for {seconds:.0f} s", _paused(rng, Kind.BROKER, seconds, 1), _AWAY
+    yield "a broker stopped in order, and started", _stopped(rng), _AWAY
+    yield "rolling restart of all brokers", _rolling, _ROLLING
+    yield "kill -9 of a bookie, started again", _killed(rng, Kind.BOOKIE, 5.0), _AWAY
+    yield "a bookie paused for 20 s", _paused(rng, Kind.BOOKIE, 20.0, 1), _AWAY
+    yield "two bookies paused for 10 s: no write quorum", _paused(rng, Kind.BOOKIE, 10.0, 2), _AWAY
     if long:
-        yield "two bookies paused for 2 minutes: no write quorum", _paused(rng, Kind.BOOKIE, 120.0, 2), EVERYTHING
-        yield "a bookie dead for 10 minutes: no new ledger", _killed(rng, Kind.BOOKIE, 600.0), EVERYTHING
-    yield "ZooKeeper paused for 8 s", _paused(rng, Kind.ZOOKEEPER, 8.0, 1), EVERYTHING
-    yield "18 unloads in 20 s", _unloads(rng, 18, 20.0), EVERYTHING * _HAND_OVERS
-    yield "4 splits in 10 s", _splits(rng, 4, 10.0), EVERYTHING
+        yield "two bookies paused for 2 minutes: no write quorum", _paused(rng, Kind.BOOKIE, 120.0, 2), _AWAY
+        yield "a bookie dead for 10 minutes: no new ledger", _killed(rng, Kind.BOOKIE, 600.0), _AWAY
+    yield "ZooKeeper paused for 8 s", _paused(rng, Kind.ZOOKEEPER, 8.0, 1), _AWAY
+    yield "18 unloads in 20 s", _unloads(rng, 18, 20.0), 18
+    yield "4 splits in 10 s", _splits(rng, 4, 10.0), 4
 
 
 def workers() -> Iterator[Trouble]:
     """Deaths, orderly ends and a third worker that joins."""
-    yield "kill -9 of a consumer, at any moment", ClusterCampaign.kill, HELD
+    yield "kill -9 of a consumer, at any moment", ClusterCampaign.kill, 1
     yield "SIGTERM of a consumer", ClusterCampaign.drain, 0
-    yield "a third consumer joins for 10 s", lambda campaign: campaign.join(10.0), HELD
+    yield "a third consumer joins for 10 s", lambda campaign: campaign.join(10.0), 0
 
 
 def wires(seconds: float) -> Iterator[Trouble]:
     """Every way in which the network before all brokers can be bad."""
-    for name, fault, repeats in trouble.wires(seconds):
-        yield f"network: {name}", fault, repeats
+    for name, fault, _ in trouble.wires(seconds):
+        yield f"network: {name}", fault, _AWAY
 
 
 def disk(seconds: float) -> Iterator[Trouble]:
@@ -62,7 +63,7 @@ def disk(seconds: float) -> Iterator[Trouble]:
         time.sleep(seconds)
         ballast.unlink()
 
-    yield f"the disk of a bookie is full for {seconds:.0f} s", fault, EVERYTHING
+    yield f"the disk of a bookie is full for {seconds:.0f} s", fault, _AWAY
 
 
 def _killed(rng: random.Random, kind: Kind, seconds: float) -> Fault:

@@ -21,6 +21,7 @@ from consumer import Dead, Message
 from consumer.clock import SystemClock
 from consumer.dedup import create_tables
 from consumer.engine.worker import Worker
+from consumer.message import parts_of
 from consumer.pulsar_broker import lanes, producers
 from consumer.stores.sql import SqlStore
 
@@ -80,13 +81,18 @@ _jumping_clock()
 
 
 def handle(message: Message) -> None:
-    """One order in ten (or as VICTIM_FAILING says) fails at first, one in a hundred is dead, few take too long at first."""
+    """One order in ten (or as VICTIM_FAILING says) fails at first, one in a hundred is dead until it is recalled, few take
+    too long at first. Each run is a line: number, monotonic clock in ms, topic and partition, process.
+    """
     number = message.json()["n"]
-    os.write(_runs, f"{number} {os.getpid()}\n".encode())
+    delivery, _, control = parts_of(message)
+    partition = delivery.entry[2] if isinstance(delivery.entry, tuple) else -1
+    place = f"{message.topic.rpartition('/')[2]}-partition-{partition}"
+    os.write(_runs, f"{number} {time.monotonic_ns() // 1_000_000} {place} {os.getpid()}\n".encode())
     _die_at("handler")
     if number % _failing == 0 and message.attempt == 1:
         raise ValueError
-    if number % 100 == 55:
+    if number % 100 == 55 and control.recall is None:
         raise Dead("of no use")
     if number % 1000 == 7 and message.attempt == 1:
         time.sleep(6)
