@@ -162,7 +162,10 @@ def _groundwork(session: Session, plan: Plan) -> None:
             try:
                 namespaces.create_tenant(session.admin, change.after)
             except WriteFailedError as problem:
-                raise ClusterError(error("K524", "the Pulsar tenant could not be created", str(problem))) from None
+                here = read_server(session.admin).cluster
+                named = ", ".join(sorted(change.after.clusters))
+                detail = f"{problem}; `create_tenant` names the clusters {named}, and this cluster's name is {here}"
+                raise ClusterError(error("K524", "the Pulsar tenant could not be created", detail)) from None
     for tenant in _tenants(plan):
         ensure_control_namespace(session.admin, tenant)
 

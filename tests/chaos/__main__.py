@@ -64,6 +64,7 @@ def play(
             for routine in routines:
                 routine.close()
         verdict, unrecalled = _end(campaign, routines)
+        copies = campaign.copies()
     summary = spans.summary(campaign.spans, campaign.runs(), campaign.ledger.planned, slots=campaign.slots)
     good = verdict.is_good and not (stuck or unrecalled) and all(routine.record.is_good for routine in routines)
     return {
@@ -73,6 +74,7 @@ def play(
         "stuck": stuck,
         "commands": {routine.name: routine.record.json() for routine in routines},
         "unrecalled": unrecalled,
+        "copies": copies,
         "verdict": verdict.json(),
         "good": good,
         "machine": report.machine(),

@@ -52,7 +52,7 @@ def _campaigns(campaigns: list[dict[str, Any]]) -> list[str]:
             "| campaign | minutes | faults | sent, receipt | without | done | dead | lost | altered | letters | effects twice "
             "| handled twice (allowed) | stuck |"
         ),
-        "|---|" + "---|" * 12,
+        "|---|" + "---|" * 13,
     ]
     for number, one in enumerate(campaigns, 1):
         verdict = one["verdict"]
@@ -60,7 +60,8 @@ def _campaigns(campaigns: list[dict[str, Any]]) -> list[str]:
             number, round(one["seconds"] / 60), sum(row["times"] for row in one["faults"].values()),
             verdict["sent"], verdict["unsure"], verdict["done"], verdict["dead"], f"**{len(verdict['lost'])}**",
             len(verdict["altered"]), len(one["unrecalled"]), len(verdict["doubled_effects"]),
-            f"{verdict['doubled_runs']} ({verdict['bound_of_doubled_runs']})", len(one["stuck"]),
+            f"{verdict['doubled_runs']} ({verdict['bound_of_doubled_runs']})",
+            max(one["copies"].values()), len(one["stuck"]),
         ]  # fmt: skip
         lines.append(_line(cells))
     return lines
