@@ -30,9 +30,9 @@ import pulsar
 import requests
 
 from consumer import Producer
-from consumer.broker import Stored
-from consumer.numbers.numbering import key_hash
+from consumer.broker import Receipt, Stored
 from consumer.pulsar_broker.connection import PulsarBroker
+from consumer.pulsar_broker.producers import Position
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 
@@ -40,7 +40,7 @@ PARTITIONS = 9
 EVERY = 0.01  # seconds
 NAMESPACE = "public/sends"
 ARMS = ("consumer.Producer", "pulsar-client")
-Answer = Callable[[str], None]  # why there is no receipt; empty: stored
+Answer = Callable[[int | None], None]  # the partition that stored it; None: there is no receipt
 
 
 class Cluster:
@@ -81,31 +81,29 @@ class Cluster:
 
 @dataclass
 class Arm:
-    """Sends of one producer: seconds until the receipts, in healthy partitions and in the others; sends without a receipt."""
+    """Sends of one producer: seconds until the receipts, in healthy partitions and in the others; how many have none."""
 
     healthy: list[float] = field(default_factory=list)
     others: list[float] = field(default_factory=list)
-    lost_healthy: int = 0
-    lost_others: int = 0
-    open: int = 0
+    without: int = 0
+    unanswered: int = 0
 
     def json(self) -> dict[str, Any]:
         """Figures of the report."""
         return {
-            "healthy": {**_times(self.healthy), "without_receipt": self.lost_healthy},
-            "others": {**_times(self.others), "without_receipt": self.lost_others},
-            "never_answered": self.open,
+            "healthy": _times(self.healthy),
+            "others": _times(self.others),
+            "without_receipt": self.without,
+            "unanswered": self.unanswered,
         }
 
 
 class Sender:
-    """A thread that sends by one arm from `go` until `end`; `send(key, payload, answer)` is the arm's."""
+    """Sends by one arm; `send(key, payload, answer)` is the arm's. `owners`: of the partitions, by number."""
 
-    def __init__(
-        self, arm: Arm, topic: str, owners: Sequence[str], send: Callable[[str, bytes, Answer], object]
-    ) -> None:
-        self._arm, self._topic, self._owners, self._send = arm, topic, owners, send
-        self._lock = threading.Lock()
+    def __init__(self, arm: Arm, owners: Sequence[str], send: Callable[[str, bytes, Answer], object]) -> None:
+        self.owners = owners
+        self._arm, self._send, self._lock = arm, send, threading.Lock()
 
     def run(self, victim: str, seconds: float) -> None:
         """Sends for so long."""
@@ -113,57 +111,53 @@ class Sender:
         for number in itertools.count():
             if time.monotonic() >= end:
                 return
-            key = f"k{number}"
-            answer = self._answer(victim, key)
+            answer = self._answer(victim)
             with self._lock:
-                self._arm.open += 1
+                self._arm.unanswered += 1
             try:
-                self._send(key, b"%d" % number, answer)
-            except (pulsar.PulsarException, ClusterError) as problem:
-                answer(str(problem))
+                self._send(f"k{number}", b"%d" % number, answer)
+            except (pulsar.PulsarException, ClusterError):
+                answer(None)
             time.sleep(EVERY)
 
-    def _answer(self, victim: str, key: str) -> Answer:
-        healthy, start = self._owners[key_hash(key) % PARTITIONS] != victim, time.monotonic()
-        receipts = self._arm.healthy if healthy else self._arm.others
+    def _answer(self, victim: str) -> Answer:
+        start = time.monotonic()
 
-        def answer(problem: str) -> None:
+        def answer(partition: int | None) -> None:
             seconds = time.monotonic() - start
             with self._lock:
-                self._arm.open -= 1
-                if not problem:
-                    receipts.append(seconds)
-                elif healthy:
-                    self._arm.lost_healthy += 1
+                self._arm.unanswered -= 1
+                if partition is None:
+                    self._arm.without += 1
+                elif self.owners[partition] == victim:
+                    self._arm.others.append(seconds)
                 else:
-                    self._arm.lost_others += 1
+                    self._arm.healthy.append(seconds)
 
         return answer
 
 
 @contextmanager
-def senders(cluster: Cluster, death: int, arms: dict[str, Arm]) -> Iterator[list[tuple[Sender, list[str]]]]:
-    """Both arms, connected, each with a topic of its own for this death, and the owners of its partitions."""
+def senders(cluster: Cluster, death: int, arms: dict[str, Arm]) -> Iterator[list[Sender]]:
+    """Both arms, connected, each with a topic of its own for this death."""
     topics = [f"persistent://{NAMESPACE}/{arm.replace('.', '-').lower()}-{death}" for arm in ARMS]
     for topic in topics:
         cluster.admin("PUT", f"{topic.replace('://', '/')}/partitions", PARTITIONS)
     owners = [[cluster.owner(f"{topic}-partition-{number}") for number in range(PARTITIONS)] for topic in topics]
     ours = Producer(topics[0], PulsarBroker(Connection(cluster.admin_urls[0], cluster.broker_url)))
     client = pulsar.Client(cluster.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
-    theirs = client.create_producer(topics[1], hashing_scheme=pulsar.HashingScheme.Murmur3_32Hash)
+    theirs = client.create_producer(topics[1])
 
     def post(key: str, payload: bytes, answer: Answer) -> None:
-        ours.post(payload, lambda receipt: answer("" if isinstance(receipt, Stored) else str(receipt)), key=key)
+        ours.post(payload, lambda receipt: answer(_number(receipt)), key=key)
 
     def send_async(key: str, payload: bytes, answer: Answer) -> None:
-        theirs.send_async(
-            payload, lambda result, _: answer("" if result == pulsar.Result.Ok else str(result)), partition_key=key
-        )
+        def on_result(result: Any, place: Any) -> None:
+            answer(place.partition() if result == pulsar.Result.Ok else None)
 
-    yield [
-        (Sender(arms[arm], topic, owned, send), owned)
-        for arm, topic, owned, send in zip(ARMS, topics, owners, (post, send_async), strict=True)
-    ]
+        theirs.send_async(payload, on_result, partition_key=key)
+
+    yield [Sender(arms[arm], owned, send) for arm, owned, send in zip(ARMS, owners, (post, send_async), strict=True)]
     with suppress(ClusterError):
         ours.close()
     with suppress(pulsar.PulsarException):
@@ -175,16 +169,22 @@ def die(cluster: Cluster, death: int, seconds: float, arms: dict[str, Arm]) -> N
     """One death under traffic."""
     cluster.spread()
     with senders(cluster, death, arms) as both:
-        common = set(both[0][1]) & set(both[1][1])
+        common = set(both[0].owners) & set(both[1].owners)
         victim = sorted(common)[death % len(common)]
         print(f"kill -9 of {victim}", flush=True)
         cluster.command("kill", victim)
-        threads = [threading.Thread(target=sender.run, args=(victim, seconds)) for sender, _ in both]
+        threads = [threading.Thread(target=sender.run, args=(victim, seconds)) for sender in both]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     cluster.command("start", victim)
+
+
+def _number(receipt: Receipt) -> int | None:
+    if not isinstance(receipt, Stored) or not isinstance(receipt.position, Position):
+        return None
+    return int(receipt.position.topic.rpartition("-")[2])
 
 
 def _times(seconds: list[float]) -> dict[str, Any]:

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
+import pulsar
 import pytest
 
 from consumer import Consumer
+from kodoctl.dev import instance as record
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.session import Session
 from tests.cluster import Workspace, isolated
 from tests.clusters.conftest import Cluster, fresh_namespace
+from tests.ports import unusual_ports
+from tests.support import eventually
 
 ALL = (1, 2, 3)
 TOPICS = "\n".join(
@@ -132,6 +141,70 @@ def test_an_apply_waits_for_topics_that_are_between_two_brokers(cluster: Cluster
         storm.join()
     assert moves[0] > 5
     workspace.assert_settled()
+
+
+@contextmanager
+def _moved(cluster: Cluster, number: int) -> Iterator[Cluster]:
+    """The cluster with one of its brokers at another address, as where an orchestrator starts it anew on another host."""
+    before, name = cluster.instance, f"broker-{number}"
+    assert before.cluster is not None
+    free, brokers = unusual_ports(), list(before.cluster.brokers)
+    brokers[number - 1] = (free.admin, free.broker)
+    after = replace(before, cluster=replace(before.cluster, brokers=tuple(brokers)))
+    cluster.stop(name)
+    try:
+        record.write(cluster.homes.folder(cluster.name), after)
+        moved = Cluster(cluster.homes, after)
+        moved.start(name)
+        moved.wait_ready(name)
+        yield moved
+        moved.stop(name)
+    finally:
+        record.write(cluster.homes.folder(cluster.name), before)
+
+
+@pytest.mark.full
+def test_a_broker_at_a_new_address_is_known_to_whoever_runs_already(cluster: Cluster, workspace: Workspace) -> None:
+    """A worker, and a client of the admin API that has learnt where brokers are: both entered the cluster by broker-1."""
+    file = workspace.topology("J: {partitions: 24, subscriptions: {s: {in_place: [], retrying: {delays: [1s]}}}}")
+    workspace.apply()
+    cluster.spread(workspace.namespace)
+    first, topic = cluster.through(1), f"persistent://{workspace.namespace}/J"
+    parts = [f"{topic}-partition-{number}" for number in range(24)]
+    consumer = Consumer.load(file, topic="J", subscription="s", admin_url=first.admin_url, broker_url=first.broker_url)
+    handled: set[str] = set()
+    consumer.handler(lambda message: handled.add(message.text()))
+    with Session(Connection(first.admin_url, first.broker_url)) as session:
+        owners = {part: cluster.broker_of(part) for part in parts}
+        assert "broker-3" in owners.values()
+        _read(session, parts)
+        consumer.start()
+        try:
+            with _moved(cluster, 3) as moved:
+                moved.spread(workspace.namespace)
+                assert "broker-3" in {moved.broker_of(part) for part in parts}
+                _read(session, parts)
+                _send_to_each(moved, parts)
+                eventually(lambda: handled == set(parts), within=60)
+        finally:
+            consumer.stop()
+
+
+def _read(session: Session, parts: Sequence[str]) -> None:
+    """Reads a policy of each, which only its owner answers: others redirect to it."""
+    for part in parts:
+        path = part.replace("://", "/")
+        answer = session.admin.call("GET", f"{path}/stats")
+        assert answer.ok, answer
+
+
+def _send_to_each(cluster: Cluster, parts: Sequence[str]) -> None:
+    client = pulsar.Client(cluster.broker_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
+    try:
+        for part in parts:
+            client.create_producer(part).send(part.encode())
+    finally:
+        client.close()
 
 
 @pytest.mark.full

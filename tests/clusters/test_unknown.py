@@ -91,6 +91,7 @@ class Planned:
 
     cluster: Cluster
     namespace: str
+    file: Path
     desired: Desired
     tally: Tally = field(default_factory=Tally)
     truth: Said = frozenset()
@@ -192,7 +193,7 @@ def _on(cluster: Cluster, namespace: str, folder: Path) -> Iterator[Planned]:
     finally:
         client.close()
     file.write_text(head + KEPT, encoding="utf-8")
-    found = Planned(cluster, namespace, load_desired([str(file)], None))
+    found = Planned(cluster, namespace, file, load_desired([str(file)], None))
     found.spread()
     found.truth = said(found.plan(1))
     deletes = [one for one in found.truth if one[0] == "Delete" and "K401" in str(one[-1])]
@@ -215,6 +216,28 @@ def test_a_plan_through_a_healthy_broker_says_nothing_untrue_after_another_broke
     _death(planned, 2, 40)
     assert planned.tally.false == [], planned.tally
     assert planned.tally.complete > 0, planned.tally
+
+
+@pytest.mark.full
+def test_an_apply_in_the_window_of_a_death_deletes_no_unread_message(planned: Planned) -> None:
+    """Nobody allowed it to: a partition that cannot be asked counts neither as gone nor as empty, in the last look as in the first."""
+    killed = next(number for number in (2, 3) if planned.owned_by(number))
+    other = planned.cluster.through(5 - killed)
+    where = ["--admin-url", other.admin_url, "--broker-url", planned.cluster.broker_url]
+    planned.cluster.kill(f"broker-{killed}")
+    end, refusals = time.monotonic() + 40, Counter[str]()
+    while time.monotonic() < end:
+        done = run_main("apply", str(planned.file), "--auto-approve", *where)
+        assert done.code != 0, done.text
+        refusals.update(code for code in ("K401", *REFUSALS) if code in done.text)
+    log.warning("%s", refusals)
+    assert refusals["K401"] > 0, done.text
+    planned.cluster.start(f"broker-{killed}")
+    planned.cluster.wait_ready(f"broker-{killed}")
+    assert said(planned.plan(1)) == planned.truth
+    for n in range(OLD):
+        stats = planned.cluster.admin("GET", f"persistent/{planned.namespace}/old-{n}/partitioned-stats").json()
+        assert stats["subscriptions"]["s"]["msgBacklog"] == UNREAD
 
 
 def test_a_plan_says_nothing_untrue_while_bundles_are_unloaded_and_split(planned: Planned) -> None:
