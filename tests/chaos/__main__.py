@@ -20,6 +20,7 @@ from tests.chaos.troubles import Trouble
 from tests.faults.ledger import Verdict
 
 _DISK = 600 << 20
+_LONG_FROM = 60  # minutes
 
 
 def faults(rng: random.Random, *, long: bool, disk: bool) -> Iterator[Trouble]:
@@ -107,7 +108,11 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=int(time.time()), help="order of the faults (default: another each time)"
     )
-    parser.add_argument("--short", action="store_true", help="without the faults that last minutes")
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="without the faults that last minutes, as a campaign of less than an hour is",
+    )
     parser.add_argument("--disk", action="store_true", help="fill a bookie's disk, too (root only)")
     parser.add_argument("--keep", type=Path, help="folder for everything that is written, instead of a temporary one")
     parser.add_argument(
@@ -125,7 +130,7 @@ def main() -> int:
             count=asked.faults,
             seed=asked.seed,
             rate=asked.rate,
-            long=not asked.short,
+            long=not asked.short and asked.minutes >= _LONG_FROM,
             disk=asked.disk,
         )
     report.add(asked.report, found)
