@@ -61,7 +61,7 @@ class Wire:
     def close(self) -> None:
         """Cuts what is open, and listens no more."""
         self._server.close()
-        self._call(self._cut(rst=True))
+        self._call(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         if not self._loop.is_running():
@@ -83,6 +83,13 @@ class Wire:
         self._open.clear()
         await asyncio.sleep(0)
 
+    async def _end(self) -> None:
+        await self._cut(rst=True)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._quality.refuses:
             writer.transport.abort()
@@ -95,7 +102,8 @@ class Wire:
         pair = (writer, back)
         self._open.add(pair)
         ways = (self._pump(reader, back, "deaf"), self._pump(there, writer, "mute"))
-        await asyncio.gather(*ways)
+        with suppress(asyncio.CancelledError):  # the end: what asyncio itself waits with would report it
+            await asyncio.gather(*ways)
         self._open.discard(pair)
 
     async def _pump(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, silent: str) -> None:
