@@ -24,10 +24,10 @@ _LONG_FROM = 60  # minutes
 
 
 def faults(rng: random.Random, *, long: bool, disk: bool) -> Iterator[Trouble]:
-    """Without an end: rounds of every kind of fault, each in another order; `long`: in every third those that last minutes."""
+    """Without an end: rounds of every kind of fault, each in another order; `long`: in the second and every third after it those that last minutes."""
     for number in itertools.count():
         chosen = [
-            *troubles.nodes(rng, long=long and number % 3 == 0),
+            *troubles.nodes(rng, long=long and number % 3 == 1),
             *troubles.workers(),
             *troubles.wires(rng.choice([2.0, 5.0, 10.0])),
             *(troubles.disk(15.0) if disk else ()),

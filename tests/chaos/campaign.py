@@ -114,6 +114,9 @@ class ClusterCampaign(Campaign):
         offset = 0
         try:
             while len(recoveries) < len(READY):
+                if self.cluster.supervise():
+                    healed = time.monotonic()
+                    recoveries.clear()
                 runs, offset = self.ledger.follow(offset)
                 for run in runs:
                     if run.at >= healed and run.place in READY:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -99,12 +100,33 @@ class WiredCluster:
             options = ["-t", "tmpfs", "-o", f"size={self._disk}", "tmpfs", str(self._bookie_disk)]
             subprocess.run(["mount", *options], check=True)
         if self._engine.alive(self.instance):
-            self._engine.revive(self.instance, quiet)
+            self.heal()
         else:
             self._engine.prepare(self.instance, quiet)()
-        self.await_ready()
+            self.await_ready()
 
-    heal = start
+    def heal(self, *, within: float = 240.0) -> None:
+        """Lets every node run and waits until each broker serves clients. A node that ends by itself is started again, as whoever
+        supervises it does: a bookie and a broker may end themselves when they find their session over.
+        """
+        end = time.monotonic() + within
+        while True:
+            self._engine.revive(self.instance, quiet)
+            try:
+                self.await_ready(within=10.0)
+            except AssertionError:
+                if time.monotonic() > end:
+                    raise
+            else:
+                if self._engine.intact(self.instance):
+                    return
+
+    def supervise(self) -> bool:
+        """Starts a node that has ended by itself, and waits until each broker serves clients again; whether there was one."""
+        if self._engine.intact(self.instance):
+            return False
+        self.heal()
+        return True
 
     def await_ready(self, *, within: float = 240.0) -> None:
         """Waits until clients can work through each broker (seconds)."""
