@@ -1,6 +1,6 @@
 """A producer that speaks Pulsar's binary protocol by itself: it sends what no client library would let through.
 
-Only what the tests of hostile messages need: one connection, one topic, plain text, one broker.
+Only what the tests of hostile messages need: one topic, one connection to the broker that owns it, plain text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from urllib.parse import urlsplit
 
 _CONNECT, _CONNECTED, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR = 2, 3, 5, 6, 7, 8
 _ERROR, _PRODUCER_SUCCESS, _PING, _PONG, _LOOKUP, _LOOKUP_ANSWER = 14, 17, 18, 19, 23, 24
+_REDIRECT, _FOUND = 0, 1  # what a lookup answers
+_LOOKUPS: Final = 50  # a broker that has just begun knows no owner for a moment
 _CHECKED: Final = 0x0E01  # stands before a checksum
 _WINDOW: Final = 500  # messages without a receipt: the broker has its own limit of 1,000
 
@@ -78,11 +80,14 @@ class WireProducer:
     """Sends metadata and payload as they are given. A context manager."""
 
     def __init__(self, broker_url: str, topic: str) -> None:
-        where = urlsplit(broker_url)
-        self._line = socket.create_connection((where.hostname, where.port), timeout=20)
         self._number = 0
         self._places: dict[int, tuple[int, int] | str] = {}
-        self._open(topic)
+        self._connect(broker_url)
+        try:
+            self._open(broker_url, topic)
+        except BaseException:
+            self._line.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -92,11 +97,29 @@ class WireProducer:
     ) -> None:
         self._line.close()
 
-    def _open(self, topic: str) -> None:
+    def _connect(self, broker_url: str) -> None:
+        where = urlsplit(broker_url)
+        self._line = socket.create_connection((where.hostname, where.port), timeout=20)
         self._command(_CONNECT, binary(1, b"wire") + numeric(4, 19))
         self._until(_CONNECTED)
-        self._command(_LOOKUP, binary(1, topic.encode()) + numeric(2, 1))
-        self._until(_LOOKUP_ANSWER)
+
+    def _open(self, broker_url: str, topic: str) -> None:
+        """Goes from broker to broker to the topic's owner, as lookups answer."""
+        authoritative = 0
+        for _ in range(_LOOKUPS):
+            self._command(_LOOKUP, binary(1, topic.encode()) + numeric(2, 1) + numeric(3, authoritative))
+            answer = dict(fields(self._until(_LOOKUP_ANSWER)[1]))
+            if answer[3] not in (_REDIRECT, _FOUND):
+                time.sleep(0.2)
+                continue
+            owner = answer[1]
+            assert isinstance(owner, bytes)
+            if owner.decode() != broker_url:
+                broker_url, authoritative = owner.decode(), int(bool(answer.get(5)))
+                self._line.close()
+                self._connect(broker_url)
+            if answer[3] == _FOUND:
+                break
         self._command(_PRODUCER, binary(1, topic.encode()) + numeric(2, 1) + numeric(3, 2))
         self._until(_PRODUCER_SUCCESS)
 
