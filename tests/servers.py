@@ -181,6 +181,7 @@ class Proxy(Server):
         self._target = urlsplit(admin_url).netloc
         self.choose = choose
         self.faults: list[tuple[Fault, Request]] = []
+        self.redirected: list[Request] = []  # to another broker of a cluster: what is asked there does not pass here
         self.hang = threading.Event()
         super().__init__(self._pass)
 
@@ -206,6 +207,8 @@ class Proxy(Server):
             headers = {k: v for k, v in request.headers.items() if k.lower() not in ("host", "connection")}
             connection.request(request.method, request.path, request.body or None, headers)
             reply = connection.getresponse()
+            if reply.status == 307:
+                self.redirected.append(request)
             kept = {
                 k: v for k, v in reply.getheaders() if k.lower() in ("content-type", "content-encoding", "location")
             }
