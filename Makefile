@@ -54,7 +54,7 @@ $(READY): requirements/dev.txt requirements/spark.txt pyproject.toml
 
 test: $(READY) browser check ## Everything: style, types, architecture, unit, contract, scenarios, real broker, coverage
 	@rm -f .coverage .coverage.*
-	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
 	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(THREADED)'
 
@@ -64,10 +64,10 @@ browser: ## A Chromium for the tests of pages, where none is there and it can be
 	  || echo "No Chromium, and none could be installed: the tests of pages are skipped"
 
 test-broker: $(READY) ## Only what needs a broker; PULSAR=4.0 for the older line
-	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
+	KODOCTL_TEST_PULSAR=$(PULSAR) $(BIN)/pytest -q -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
 
 test-cluster: $(READY) ## What needs a broker, on three of them and three bookies; then the tests that end nodes, all of them
-	KODOCTL_TEST_CLUSTER=1 $(BIN)/pytest -q --durations=20 -n $(WORKERS) --dist loadfile tests/broker tests/contract tests/scenarios
+	KODOCTL_TEST_CLUSTER=1 $(BIN)/pytest -q --durations=20 -n $(WORKERS) --dist loadfile --max-worker-restart=0 tests/broker tests/contract tests/scenarios
 	$(BIN)/pytest -q --durations=20 -m "full or not full" tests/clusters
 
 pipeline-full: $(READY) ## The data pipeline's long tests, beside the brief ones of `make test`

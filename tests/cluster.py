@@ -13,13 +13,14 @@ import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 from urllib.parse import quote
 
 import pulsar
 import pytest
 
+import consumer.cli.main as consumer_main
 from kodoctl.cli import console
 from kodoctl.cli.main import main
 from tests.servers import Proxy
@@ -58,6 +59,19 @@ class Run:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+@contextlib.contextmanager
+def this_process_goes_on() -> Iterator[None]:
+    """Commands within end by SystemExit, also where a call into the client library was left behind, by a test before as well: a
+    script ends its process then at once, and a worker of pytest-xdist without a word.
+    """
+
+    def end(code: int, *, at_once: bool = False) -> NoReturn:
+        sys.exit(code)
+
+    with mock.patch.object(console, "end_process", end), mock.patch.object(consumer_main, "end_process", end):
+        yield
+
+
 def run_main(*arguments: str, defect: bool = False) -> Run:
     """The command line in this process: the same code path as the script, without half a second of start-up.
 
@@ -71,7 +85,7 @@ def run_main(*arguments: str, defect: bool = False) -> Run:
         with (
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),
-            mock.patch.object(console, "end_process", sys.exit),  # this process goes on, whatever was left behind
+            this_process_goes_on(),
         ):
             main()
     except SystemExit as end:

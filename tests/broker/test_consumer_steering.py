@@ -18,7 +18,7 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.topology.steer import Order, What, with_order
-from tests.cluster import Workspace
+from tests.cluster import Workspace, this_process_goes_on
 from tests.support import eventually
 
 pytestmark = pytest.mark.broker
@@ -41,7 +41,7 @@ class Console:
     def run(self, command: str, *arguments: str, code: int = 0) -> str:
         of = [self.file, *arguments, "--topic", "orders", "--subscription", "billing", *self._place.connection()]
         self._patch.setattr(sys, "argv", ["kodo-consumer", command, *of])
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, this_process_goes_on():
             main()
         captured = self._capsys.readouterr()
         assert (end.value.code or 0) == code, captured
