@@ -191,7 +191,7 @@ def test_a_plan_made_before_somebodys_first_apply_is_refused_after_it(workspace:
 def test_every_plan_names_the_cluster_it_is_for(planned: Workspace) -> None:
     head = planned.plan().out.splitlines()[0]
     assert planned.broker.admin_url in head
-    assert "cluster standalone" in head
+    assert f"cluster {planned.broker.cluster}" in head
     uuid = next(text for key, text in planned.dump("kodoctl")["properties"].items() if "uuid" in key)
     assert uuid[:8] in head
     assert uuid in (planned.folder / "plan.json").read_text(encoding="utf-8")

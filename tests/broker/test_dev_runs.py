@@ -66,7 +66,7 @@ class TestSharing:
         environ = {
             k: v
             for k, v in os.environ.items()
-            if not k.startswith(("KODOCTL_TEST_ADMIN", "KODOCTL_TEST_BROKER", "PYTEST_"))
+            if not k.startswith(("KODOCTL_TEST_ADMIN", "KODOCTL_TEST_BROKER", "KODOCTL_TEST_CLUSTER", "PYTEST_"))
         }
         config = ["-c", str(root / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
         base = [sys.executable, "-m", "pytest", "-q", *config, str(tmp_path)]

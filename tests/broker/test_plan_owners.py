@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 
+from kodoctl.dev.instance import STANDALONE
 from tests.cluster import Workspace
 from tests.servers import Fault, Proxy
 
@@ -270,19 +271,23 @@ def test_topics_and_subscriptions_that_others_named_as_they_like_end_no_plan(wor
     workspace.apply()
     made = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 1}
     workspace.admin("POST", f"namespaces/{workspace.namespace}/autoTopicCreation", made)
-    names = ["..", ".", "n\0l", "a?b#c", "a%2Fb", "a\nb"]
+    names = ["n\0l", "a?b#c", "a%2Fb", "a\nb"]
+    standalone = workspace.broker.cluster == STANDALONE
+    if standalone:  # on a cluster nobody can make these: ZooKeeper, where its metadata is, refuses relative paths
+        names += ["..", "."]
     with workspace.client() as client:
         for name in names:
             client.create_producer(workspace.full(name)).close()
         for name in [*names, "../x"]:
             client.subscribe(workspace.full("J"), name).close()
-    workspace.admin("POST", f"{workspace.path('J')[:-1]}%2E%2E/permissions/anna", ["produce"])
+    if standalone:
+        workspace.admin("POST", f"{workspace.path('J')[:-1]}%2E%2E/permissions/anna", ["produce"])
     shown = workspace.plan_json()
     assert {f"topic.{workspace.full(name)}" for name in names} <= set(shown["unmanaged"])
     assert {f"subscription.{workspace.full('J')}/{name}" for name in [*names, "../x"]} <= set(shown["unmanaged"])
     workspace.assert_settled()
     workspace.run("drift")
-    assert "it is a relative path" in workspace.run("import", workspace.namespace).out
+    assert not standalone or "it is a relative path" in workspace.run("import", workspace.namespace).out
     workspace.run("destroy", "topologies", "--auto-approve", "--allow-destroy", f"topic.{workspace.full('J')}")
     left = workspace.admin("GET", f"persistent/{workspace.namespace}/partitioned")
     assert set(left) == {workspace.full(name) for name in names}
