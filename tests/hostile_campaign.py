@@ -131,7 +131,8 @@ class Campaign:
         counts, told = worker.counts, worker.alarms["thrown_away"]
         unseen = sum(not self._known(sent, letters) for sent in self.of(Fate.NOT_OURS))
         assert counts.finished["not_for_me"] >= unseen, f"seed {seed}: acknowledged without a word"
-        assert told >= len(self.of(Fate.THROWN_AWAY)), f"seed {seed}: thrown away without a word"
+        thrown_away = len(self.of(Fate.THROWN_AWAY))
+        assert told >= thrown_away, f"seed {seed}: {thrown_away - told} of {thrown_away} thrown away without a word"
         assert all(not sent.place for sent in self.of(Fate.REFUSED)), f"seed {seed}"
         fates = Counter(sent.hostile.fate.value for sent in self.sent)
         return (

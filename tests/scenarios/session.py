@@ -20,14 +20,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from kodoctl.cli import console
 from kodoctl.cli.main import main
 from kodoctl.dev.instance import STANDALONE
-from tests.cluster import Workspace, normalised
+from tests.cluster import Workspace, normalised, this_process_goes_on
 from tests.conftest import CLUSTER_NAME
 from tests.scenarios.by_hand import by_hand
 
@@ -91,7 +89,7 @@ def _exit_code(words: list[str]) -> int:
     before = sys.argv
     sys.argv = ["kodoctl", *words]
     try:
-        with mock.patch.object(console, "end_process", sys.exit):  # this process goes on, whatever was left behind
+        with this_process_goes_on():
             main()
     except SystemExit as end:
         return int(end.code or 0)

@@ -14,13 +14,14 @@ from consumer.cli.worker_commands import _consumers, _subscriptions
 from consumer.routes import load
 from consumer.testing import Harness
 from kodoctl.errors import UsageError
+from tests.cluster import this_process_goes_on
 from tests.unit.consumer.topologies import DOUBLE, write
 
 
 def _exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["kodo-consumer", *arguments])
     monkeypatch.setattr(sys, "path", list(sys.path))
-    with pytest.raises(SystemExit) as end:
+    with pytest.raises(SystemExit) as end, this_process_goes_on():
         main()
     assert isinstance(end.value.code, int)
     return end.value.code

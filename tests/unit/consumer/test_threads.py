@@ -13,6 +13,7 @@ import pytest
 
 from consumer.cli import main
 from consumer.threads import EndedError, begin, leave, log_end
+from tests.cluster import this_process_goes_on
 from tests.support import eventually
 
 
@@ -82,6 +83,18 @@ def test_a_command_that_left_nothing_behind_ends_as_any_program(monkeypatch: pyt
     monkeypatch.setattr(main, "run_application", lambda _: sys.exit(3))
     with pytest.raises(SystemExit, match="3"):
         main.main()
+
+
+def test_a_command_within_a_test_ends_no_process_though_a_call_was_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of pytest-xdist died of it without a word, and their runs stood still."""
+    gate = threading.Event()
+    assert leave({"a": gate.wait}, 0.01) == ["a"]
+    monkeypatch.setattr(main, "run_application", lambda _: sys.exit(3))
+    try:
+        with pytest.raises(SystemExit, match="3"), this_process_goes_on():
+            main.main()
+    finally:
+        gate.set()
 
 
 def test_what_does_not_end_is_named_and_left_behind_after_one_time_limit_for_all() -> None:

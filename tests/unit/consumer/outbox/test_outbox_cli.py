@@ -12,6 +12,7 @@ from sqlalchemy import create_engine, inspect, text
 
 from consumer.cli.main import main
 from consumer.outbox.table import DIALECTS, TABLE, schema_sql
+from tests.cluster import this_process_goes_on
 from tests.unit.consumer.outbox_setting import Setting
 
 Run = Callable[..., tuple[int, str, str]]
@@ -26,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
     def command(*arguments: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["kodo-consumer", "outbox", *arguments])
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, this_process_goes_on():
             main()
         out, err = capsys.readouterr()
         assert "K599" not in err

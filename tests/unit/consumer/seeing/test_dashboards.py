@@ -18,6 +18,7 @@ from consumer.cli.main import main
 from consumer.seeing.exported import BASE
 from consumer.seeing.metrics import EXPORTED
 from consumer.seeing.relays import TOLD
+from tests.cluster import this_process_goes_on
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "consumer/seeing/dashboards"
@@ -169,7 +170,7 @@ def test_they_are_written_where_a_user_wants_them(
 ) -> None:
     def run(folder: Path) -> object:
         monkeypatch.setattr(sys, "argv", ["kodo-consumer", "dashboards", "--output", str(folder)])
-        with pytest.raises(SystemExit) as end:
+        with pytest.raises(SystemExit) as end, this_process_goes_on():
             main()
         return end.value.code
 
