@@ -74,9 +74,9 @@ class PulsarBroker:
 
     def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
         """See Broker."""
+        self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
         lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink, self._patience)
         self._lanes.append(lane)
-        self._reads.add((request.topic, request.subscription))
         self._begin_to_watch()
         self._wake.set()
         return lane

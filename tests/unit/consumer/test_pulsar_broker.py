@@ -11,6 +11,7 @@ import pulsar
 import pytest
 
 from consumer.broker import LaneRequest
+from consumer.effects import Alarm
 from consumer.pulsar_broker.connection import PulsarBroker
 from consumer.pulsar_broker.lanes import PulsarLane, _copied
 from kodoctl.errors import ClusterError
@@ -228,6 +229,36 @@ def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(mon
     eventually(lambda: Path(log.path).stat().st_size == 0)
     publisher.close()
     broker.close()
+
+
+def test_what_is_thrown_away_while_a_lane_opens_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The client receives as soon as it subscribes. What it threw away then was taken for another worker's."""
+    log = ClientLog()
+
+    class Receiving(Client):
+        def subscribe(self, *given: Any, **options: Any) -> Any:
+            with Path(log.path).open("a", encoding="utf-8") as file:
+                file.write("[persistent://p/n/t-partition-0, s, 0] Discarding corrupted message at 7:3\n")
+            looked = len(reads)
+            eventually(lambda: len(reads) > looked + 1)
+            return super().subscribe(*given, **options)
+
+    reads: list[object] = []
+    news = log.news
+    monkeypatch.setattr(log, "news", lambda since: (reads.append(since), news(since))[1])
+    monkeypatch.setattr("consumer.pulsar_broker.connection._LOG_EVERY", 0.01)
+    monkeypatch.setattr("consumer.pulsar_broker.connection.client_log", lambda: log)
+    monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Receiving())
+    broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
+    alarms: list[Alarm] = []
+    broker.on_alarm = alarms.append
+    publisher = broker.publisher(["t"], lambda _: None)
+    request = LaneRequest("persistent://p/n/t", "s", "failover", "c", queue=10, batch=10, batch_bytes=1_000)
+    lane = broker.open(request, Sink())
+    lane.close()
+    publisher.close()
+    broker.close()
+    assert [(alarm.kind, "7:3" in alarm.text) for alarm in alarms] == [("thrown_away", True)]
 
 
 def test_a_start_waits_for_producers_while_a_broker_is_away_and_for_nothing_else(
