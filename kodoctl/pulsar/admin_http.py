@@ -235,13 +235,22 @@ class HttpAdmin:
                 data, foreign = text.strip(), True
         if not ok:
             said = data.get("reason") if isinstance(data, dict) else data
-            reason = next(iter(str(said or answer.reason or "").strip().splitlines()), "")[:500]
+            reason = _reason(str(said or answer.reason or ""))
         return Reply(request.method, request.path, answer.status, data, reason, foreign=foreign)
 
 
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def _reason(said: str) -> str:
+    """The line that tells why: of a failure within the broker the one of its message, where the first is the same for all."""
+    lines = [line.strip() for line in said.strip().splitlines()]
+    first = next(iter(lines), "")
+    if first.startswith("--- An unexpected error occurred"):
+        first = next((line for line in lines if line.startswith("Message: ")), first).removeprefix("Message: ")
+    return first[:500]
 
 
 def _bearer(token: Secret | None) -> dict[str, str]:

@@ -147,6 +147,9 @@ def test_no_body_a_null_body_and_a_query_are_three_things() -> None:
     assert server.requests[3].headers["Content-Type"] == "application/vnd.partitioned-topic-metadata+json"
 
 
+FAILED_WITHIN = "\n --- An unexpected error occurred in the server ---\n\nMessage: org.apache.zookeeper.X: KeeperErrorCode = Y\n\nStacktrace:\n\nat …"
+
+
 @pytest.mark.parametrize(
     ("answer", "data", "reason"),
     [
@@ -154,6 +157,7 @@ def test_no_body_a_null_body_and_a_query_are_three_things() -> None:
         (answer_json([]), [], ""),
         (Answer(200, b"4.2.4", {"Content-Type": "text/plain"}), "4.2.4", ""),
         (answer_json({"reason": "first\nsecond"}, 412), {"reason": "first\nsecond"}, "first"),
+        (answer_json({"reason": FAILED_WITHIN}, 500), {"reason": FAILED_WITHIN}, "org.apache.zookeeper.X: KeeperErrorCode = Y"),
         (Answer(400, b"Cannot deserialize\n at [Source]", {"Content-Type": "text/plain"}), "Cannot deserialize\n at [Source]", "Cannot deserialize"),
         (answer_html("<html>no such path</html>", 404), None, "Not Found"),
         (answer_json({}, 412), {}, "Precondition Failed"),
