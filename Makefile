@@ -22,6 +22,7 @@ PURE := $(PURE),consumer/counts.py,consumer/decide.py,consumer/effects.py,consum
 PURE := $(PURE),consumer/message.py,consumer/outcomes.py,consumer/policy.py,consumer/routes.py,consumer/soften.py
 PURE := $(PURE),consumer/engine/*,consumer/handling/guard.py,consumer/live/sharing.py
 PURE := $(PURE),consumer/stores/leases.py,consumer/stores/lending.py,consumer/stores/poison.py
+PURE := $(PURE),consumer/pulsar_broker/send_breakers.py
 PURE := $(PURE),consumer/live/dues.py,consumer/live/standstill.py,consumer/live/steering.py,consumer/numbers/*,consumer/scheduling/*
 PURE := $(PURE),consumer/outbox/choice.py,consumer/outbox/identities.py,consumer/outbox/pace.py
 PURE := $(PURE),consumer/seeing/evenness.py,consumer/seeing/stalls.py,consumer/seeing/why.py

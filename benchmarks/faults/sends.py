@@ -32,7 +32,7 @@ import requests
 from consumer import Producer
 from consumer.broker import Receipt, Stored
 from consumer.pulsar_broker.connection import PulsarBroker
-from consumer.pulsar_broker.producers import Position
+from consumer.pulsar_broker.receipts import Position
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 

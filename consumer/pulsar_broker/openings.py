@@ -21,6 +21,7 @@ from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S
 
 log = logging.getLogger("kodo.consumer")
 OPEN_WITHIN: Final = OPERATION_TIMEOUT_S + 5.0  # seconds: later than the client itself gives up
+TRY_WITHIN: Final = 5.0  # seconds: the client may have asked a broker that hangs, and asks another one next
 MOST_AT_ONCE: Final = 64  # threads, which wait: partitions of a broker that is away must leave some to others
 K = TypeVar("K")
 
@@ -39,12 +40,14 @@ class Opened(NamedTuple, Generic[K]):
 
 
 class _Opening:
-    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place of."""
+    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place of. `within`:
+    seconds after which it is given up; should it end well after all, that is as good.
+    """
 
-    __slots__ = ("messages", "old", "since")
+    __slots__ = ("messages", "old", "since", "within")
 
-    def __init__(self, old: Any) -> None:
-        self.old = old
+    def __init__(self, old: Any, within: float) -> None:
+        self.old, self.within = old, within
         self.since: float | None = None
         self.messages: deque[tuple[int, Outgoing]] = deque()
 
@@ -74,18 +77,18 @@ class Openings(Generic[K]):
     @property
     def next_end(self) -> float | None:
         """In how many seconds the next one is given up; None while none is at work."""
-        began = [opening.since for opening in self._awaited.values() if opening.since is not None]
-        return max(0.0, min(began) + OPEN_WITHIN - time.monotonic()) if began else None
+        ends = [one.since + one.within for one in self._awaited.values() if one.since is not None]
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
 
-    def add(self, key: K, ticket: int, message: Outgoing, old: Any = None) -> None:
+    def add(self, key: K, ticket: int, message: Outgoing, old: Any = None, within: float | None = None) -> None:
         """A message that needs a producer; `old` is closed before, if there is one."""
-        self.open(key, old)
+        self.open(key, old, within)
         self._awaited[key].messages.append((ticket, message))
 
-    def open(self, key: K, old: Any = None) -> None:
+    def open(self, key: K, old: Any = None, within: float | None = None) -> None:
         """Opens a producer that no message waits for yet."""
         if key not in self._awaited:
-            self._awaited[key] = _Opening(old)
+            self._awaited[key] = _Opening(old, OPEN_WITHIN if within is None else within)
             self._begin()
 
     def ended(self) -> list[Opened[K]]:
@@ -101,10 +104,10 @@ class Openings(Generic[K]):
                 del self._awaited[result.key]
                 result = result._replace(messages=current.messages)
             found.append(result)
-        late = time.monotonic() - OPEN_WITHIN
+        now = time.monotonic()
         for key, opening in list(self._awaited.items()):
-            if opening.since is not None and opening.since <= late:
-                problem = OpeningTimeoutError(f"its producer did not open within {OPEN_WITHIN:.0f} s")
+            if opening.since is not None and opening.since + opening.within <= now:
+                problem = OpeningTimeoutError(f"its producer did not open within {opening.within:.0f} s")
                 found.append(Opened(key, None, problem, self._awaited.pop(key).messages))
         self._begin()
         return found

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import pulsar
 
@@ -22,10 +22,11 @@ from consumer.engine.publications import SEND_TIMEOUT
 from consumer.envelope import Outgoing, size_on_the_way
 from consumer.numbers.numbering import Router
 from consumer.pulsar_broker.closing import close_client
-from consumer.pulsar_broker.openings import Openings, OpeningTimeoutError, close
+from consumer.pulsar_broker.openings import TRY_WITHIN, Openings, close
+from consumer.pulsar_broker.pending import Pending
+from consumer.pulsar_broker.receipts import BROKEN, NEVER, Position, raised
 from consumer.pulsar_broker.schemas import Key, Outlets
 from consumer.threads import Broke, begin, log_end
-from kodoctl.errors import ClusterError
 from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
@@ -37,35 +38,6 @@ _COUNT_AGAIN: Final = 60.0  # seconds before a topic is asked again how many par
 _RESENDS: Final = 2  # times that a message is sent again at once because the broker called it a duplicate
 _ANY_SIZE: Final = 1 << 62
 _BATCHING: Final = {True: pulsar.BatchingType.KeyBased, False: pulsar.BatchingType.Default}
-_NEVER: Final = {
-    pulsar.Result.MessageTooBig: TOO_BIG,
-    pulsar.Result.IncompatibleSchema: "its schema does not fit",
-    pulsar.Result.AuthorizationError: "not authorised",
-    pulsar.Result.InvalidMessage: "invalid message",
-}
-_BROKEN: Final = {
-    pulsar.Result.AlreadyClosed, pulsar.Result.NotConnected, pulsar.Result.TopicNotFound, pulsar.Result.TopicTerminated,
-    pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
-}  # fmt: skip
-"""After these a producer may never work again, whatever becomes of its topic: a new one is made."""
-_NEVER_RAISED: Final = {
-    pulsar.MessageTooBig: TOO_BIG,
-    pulsar.IncompatibleSchema: "its schema does not fit",
-    pulsar.AuthorizationError: "not authorised",
-    pulsar.InvalidMessage: "invalid message",
-}
-
-
-class Position(NamedTuple):
-    """Where a message is stored. The client, whose producer has one partition and knows of no other, does not say which."""
-
-    topic: str
-    token: Any
-
-    def __str__(self) -> str:
-        """As tokens of deliveries print."""
-        token, partition = self.token, self.topic.removeprefix(whole_topic(self.topic)).rpartition("-")[2]
-        return f"({token.ledger_id()},{token.entry_id()},{partition or -1},{token.batch_index()})"
 
 
 @dataclass(slots=True)
@@ -95,7 +67,8 @@ class ProducerOptions:
 
 
 class Producers:
-    """Sends messages by one client. `before`: what the thread does before it sends anything.
+    """Sends messages by one client. `before`: what the thread does before it sends anything. `cautious`: another client had no
+    receipts: of each producer's messages one is sent first, and the others when it is stored (consumer.pulsar_broker.send_breakers).
 
     Numbers and names: the broker chooses a producer's name, which nobody had before, and numbers begin at 2. Without a first
     number of our own the client takes it from the broker once more with each connection until a receipt has come, and so gives
@@ -109,6 +82,8 @@ class Producers:
         options: ProducerOptions,
         on_broken: Broke,
         before: Callable[[], None] | None = None,
+        *,
+        cautious: bool = False,
     ) -> None:
         self._client, self._on_receipt, self._options, self._before = client, on_receipt, options, before
         self._topics: dict[str, _Topic] = {}
@@ -118,9 +93,11 @@ class Producers:
         self._waiting: deque[tuple[int, Outgoing]] = deque()
         self._again: deque[tuple[int, Outgoing]] = deque()  # before those that wait
         self._to_open: deque[Key] = deque()
-        self._out: set[int] = set()  # tickets that the client has
         self._resent: dict[int, int] = {}  # by ticket
         self._some, self._idle = threading.Event(), threading.Event()
+        self._pending = Pending(
+            self._producers, self._close, self._try, self._answer, self._some.set, cautious=cautious
+        )
         self._over = self._is_dropped = False
         self._openings: Openings[Key] = Openings(self._create, self._some.set, on_broken)
         self._counts: Openings[str] = Openings(self._partitions, self._some.set, on_broken)
@@ -148,7 +125,7 @@ class Producers:
         self._some.set()
         latest = time.monotonic() + _LEAVE_WITHIN
         self._thread.join(_LEAVE_WITHIN)
-        if self._out:
+        if self._pending:
             self._idle.wait(max(0.0, latest - time.monotonic()))
         self.abandon()
 
@@ -217,8 +194,10 @@ class Producers:
         self, messages: Collection[tuple[int, Outgoing]], problem: Exception | None, key: Key | None = None
     ) -> None:
         for ticket, message in () if self._is_dropped else messages:
-            if problem is not None:
-                self._answer(ticket, _raised(problem))
+            if problem is not None and key is not None and self._pending.takes_back(ticket, message, key, str(problem)):
+                pass
+            elif problem is not None:
+                self._answer(ticket, raised(problem))
             else:
                 self._try(ticket, message, key)
 
@@ -228,8 +207,9 @@ class Producers:
         if self._before is not None:
             self._before()
         while True:
-            self._some.wait(_sooner(self._openings.next_end, self._counts.next_end))
+            self._some.wait(_soonest(self._openings.next_end, self._counts.next_end, self._pending.next_look))
             self._some.clear()
+            self._pending.look()
             while self._to_open:
                 self._openings.open(self._to_open.popleft())
             self._take_answers()
@@ -241,6 +221,7 @@ class Producers:
                 self._try(ticket, message)
                 if self._openings.any_result or self._counts.any_result:
                     self._take_answers()
+                self._pending.look()
             if self._over and not (self._openings.any_message or self._counts.any_message):
                 return
 
@@ -250,8 +231,7 @@ class Producers:
             if key is not None:
                 self._send(ticket, message, key)
         except Exception as problem:  # noqa: BLE001  # also of a message that the client cannot even build
-            self._out.discard(ticket)
-            self._answer(ticket, _raised(problem))
+            self._answer(ticket, raised(problem))
 
     def _route(self, ticket: int, message: Outgoing) -> Key | None:
         """The producer for a message; None: it waits for its topic's partitions, or has its receipt."""
@@ -281,10 +261,13 @@ class Producers:
         return True
 
     def _send(self, ticket: int, message: Outgoing, key: Key) -> None:
+        if not self._pending.admits(ticket, message, key):
+            return
         if key in self._openings:
             self._openings.add(key, ticket, message)
             return
-        if self._not_before and self._rests(key, ticket, time.monotonic()):
+        tries = self._pending.tries(ticket, key)
+        if self._not_before and not tries and self._rests(key, ticket, time.monotonic()):
             return
         largest = self._options.largest
         if largest and size_on_the_way(message) > largest.get(whole_topic(message.topic), _ANY_SIZE):
@@ -294,9 +277,9 @@ class Producers:
         if producer is None or key in self._broken:
             self._broken.discard(key)
             self._producers.pop(key, None)
-            self._openings.add(key, ticket, message, producer)
+            self._openings.add(key, ticket, message, producer, TRY_WITHIN if tries else None)
             return
-        self._out.add(ticket)
+        self._pending.add(ticket, message, key)
         producer.send_async(
             message.payload,
             partial(self._sent, ticket, message, key, producer),
@@ -308,6 +291,10 @@ class Producers:
             disable_replication=self._options.local,
         )
 
+    def _close(self, key: Key) -> None:
+        """Closes a producer, which gives back what it has."""
+        begin(partial(close, self._producers.pop(key)), "kodo-publish-closing", log_end)
+
     # ---- receipts, on the client's thread: an exception that escaped would end the process
 
     def _sent(self, ticket: int, message: Outgoing, key: Key, producer: Any, result: Any, position: Any) -> None:
@@ -315,23 +302,25 @@ class Producers:
         has to send, and so on for ever.
         """
         try:
-            self._out.discard(ticket)
             if result == pulsar.Result.Ok and position.ledger_id() >= 0:
+                self._pending.stored(ticket, key)
                 self._answer(ticket, Stored(Position(key.topic, position)))
             elif result == pulsar.Result.Ok:
+                self._pending.forget(ticket)
                 self._unplaced(ticket, message, key, producer)
-            elif result in _NEVER:
-                self._answer(ticket, NeverTaken(_NEVER[result]))
+            elif result in NEVER:
+                self._answer(ticket, NeverTaken(NEVER[result]))
             else:
-                if result in _BROKEN:
+                if result in BROKEN:
                     self._renounce(key, producer)
-                self._answer(ticket, Lost(result.name))
+                self._pending.lost(ticket, result.name)
         except BaseException:
             log.exception("receipt lost")
-        if self._over and not self._out:
+        if self._over and not self._pending:
             self._idle.set()
 
     def _answer(self, ticket: int, receipt: Receipt) -> None:
+        self._pending.forget(ticket)
         if self._resent:
             self._resent.pop(ticket, None)
         self._on_receipt(ticket, receipt)
@@ -358,16 +347,5 @@ class Producers:
         self._some.set()
 
 
-def _sooner(one: float | None, other: float | None) -> float | None:
-    return min((seconds for seconds in (one, other) if seconds is not None), default=None)
-
-
-def _raised(problem: Exception) -> Receipt:
-    match problem:
-        case pulsar.PulsarException():
-            never = [reason for kind, reason in _NEVER_RAISED.items() if isinstance(problem, kind)]
-            return NeverTaken(never[0]) if never else Lost(type(problem).__name__)
-        case ClusterError() | OpeningTimeoutError():
-            return Lost(str(problem))
-        case _:
-            return NeverTaken(f"{type(problem).__name__}: {problem}")
+def _soonest(*times: float | None) -> float | None:
+    return min((seconds for seconds in times if seconds is not None), default=None)

@@ -51,7 +51,9 @@ class PulsarPublisher:
         self._producers.send(messages)
 
     def renew(self) -> None:
-        """See Publisher. The new client sends nothing before the old one is closed, which would send it as well."""
+        """See Publisher. The new client sends nothing before the old one is closed, which would send it as well; and to each
+        partition one message first, for the cause may be the broker's.
+        """
         self._producers = self._new_producers(before=self._producers.abandon)
 
     def close(self) -> None:
@@ -62,7 +64,8 @@ class PulsarPublisher:
         self._thread.join()
 
     def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
-        return Producers(self._connect(), self._receipt, self._options, self._on_broken, before)
+        cautious = before is not None
+        return Producers(self._connect(), self._receipt, self._options, self._on_broken, before, cautious=cautious)
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))

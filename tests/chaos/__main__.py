@@ -19,7 +19,7 @@ from tests.chaos.routines import Applies, Audits, Recalls, Routine, audit, recal
 from tests.chaos.troubles import Trouble
 from tests.faults.ledger import Verdict
 
-_DISK = 600 << 20
+_DISK = 4 << 30  # more than hours of traffic fill
 _LONG_FROM = 60  # minutes
 
 

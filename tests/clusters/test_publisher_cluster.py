@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import subprocess
 import sys
@@ -21,16 +23,18 @@ from consumer.envelope import Outgoing
 from consumer.numbers.numbering import key_hash
 from consumer.producer import Producer
 from consumer.pulsar_broker.connection import PulsarBroker
-from consumer.pulsar_broker.producers import Position
 from consumer.pulsar_broker.publisher import PulsarPublisher
+from consumer.pulsar_broker.receipts import Position
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
 from tests.clusters.conftest import Cluster
 from tests.support import eventually
 
+log = logging.getLogger(__name__)
 PARTITIONS = 6
 NUMBER = "number"
+_OUTAGE = float(os.environ.get("KODOCTL_TEST_OUTAGE", "600"))  # seconds
 _PATIENCE = 150.0  # seconds that everything sent is stored within
 
 
@@ -322,6 +326,42 @@ def test_a_client_that_was_given_up_sends_nothing_when_bookies_are_back(cluster:
     moves.finish(150)
     copies = moves.copies()
     assert copies.keys() == set(range(150))
+    assert max(copies.values()) <= 2
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("how", ["dead", "hung"])
+def test_ten_minutes_without_a_quorum_leave_two_copies_of_a_message_at_most(
+    cluster: Cluster, namespace: str, how: str
+) -> None:
+    """Two bookies are away: dead all the time; or they hang, and end themselves when they find their sessions over. The brokers
+    fence the topics and end the connections of their producers, several times a second.
+    """
+    moves = Moves(cluster, namespace, deduplication=False)
+    for number in range(50):
+        moves.send(number)
+    eventually(lambda: len(moves.receipts) == 50)
+    away, sent = ("bookie-2", "bookie-3"), 50
+    for one in away:
+        (cluster.kill if how == "dead" else cluster.pause)(one)
+    for second in range(int(_OUTAGE)):
+        if how == "hung" and second == _OUTAGE // 2:
+            for one in away:
+                cluster.resume(one)
+        for _ in range(5 if sent < 1_050 else 0):
+            moves.send(sent)
+            sent += 1
+        for _ in range(5):
+            moves.send_again()
+            time.sleep(0.2)
+    cluster.heal()
+    start = time.monotonic()
+    moves.finish(sent)
+    log.warning("all stored %.1f s after the bookies were back", time.monotonic() - start)
+    copies = moves.copies()
+    log.warning("%d messages, copies: %s", sent, sorted(Counter(copies.values()).items()))
+    assert copies.keys() == set(range(sent))
     assert max(copies.values()) <= 2
 
 

@@ -83,6 +83,9 @@ class Client:
         self.sent.append(payload)
         callback(pulsar.Result.Ok, Id())
 
+    def is_connected(self) -> bool:
+        return True
+
     def get_topic_partitions(self, topic: str) -> list[str]:
         return [topic]
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import pulsar
 import pytest
 
-from consumer.broker import NeverTaken, Receipt
+from consumer.broker import Lost, NeverTaken, Receipt, Stored
 from consumer.envelope import Outgoing
 from consumer.pulsar_broker.producers import ProducerOptions
 from consumer.pulsar_broker.publisher import PulsarPublisher
 from tests.support import eventually
-from tests.unit.consumer.client_library import Client
+from tests.unit.consumer.client_library import Client, Id
 
 
 @pytest.mark.parametrize("topic", ["t", "t-partition-11"])
@@ -98,6 +99,9 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
         def send_async(self, _: bytes, callback: Callable[[Any, Any], None], **__: Any) -> None:
             self.callbacks.append(callback)
 
+        def is_connected(self) -> bool:
+            return True
+
         def close(self) -> None:
             for callback in self.callbacks:
                 callback(pulsar.Result.AlreadyClosed, None)
@@ -115,3 +119,145 @@ def test_what_a_closed_producer_still_had_to_send_does_not_end_the_one_in_its_pl
     assert len(Stuck.made) == 2
     eventually(lambda: lost == [1, 2])
     publisher.close()
+
+
+class Fenced:
+    """Producers of topics that store nothing until `works`: each connection ends after a moment, and what has no receipt is sent
+    anew with the next one, as the client library does.
+    """
+
+    def __init__(self) -> None:
+        self.works = False
+        self.arrived: Counter[bytes] = Counter()  # what a broker got, each time
+        self.most_at_once = 0
+        self.opened = 0
+
+    def create_producer(self, *_: Any, **__: Any) -> FencedProducer:
+        self.opened += 1
+        return FencedProducer(self)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return [topic]
+
+    def close(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+
+class FencedProducer:
+    """Its connection ends 0.1 s after each send, and is there again 0.15 s later."""
+
+    def __init__(self, owner: Fenced) -> None:
+        self._owner = owner
+        self._pending: dict[bytes, Callable[[Any, Any], None]] = {}
+        self._lock = threading.Lock()
+        self._connected, self._closed = True, threading.Event()
+        threading.Thread(target=self._live, daemon=True).start()
+
+    def send_async(self, payload: bytes, callback: Callable[[Any, Any], None], **_: Any) -> None:
+        with self._lock:
+            self._pending[payload] = callback
+            self._arrive([payload])
+
+    def is_connected(self) -> bool:
+        return self._connected
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._lock:
+            given_up, self._pending = self._pending, {}
+        for callback in given_up.values():
+            callback(pulsar.Result.AlreadyClosed, None)
+
+    def _arrive(self, payloads: Sequence[bytes]) -> None:
+        if self._connected:
+            self._owner.arrived.update(payloads)
+            self._owner.most_at_once = max(self._owner.most_at_once, len(self._pending))
+
+    def _live(self) -> None:
+        while not self._closed.wait(0.1):
+            with self._lock:
+                stored = list(self._pending.values()) if self._owner.works else []
+                if self._owner.works:
+                    self._pending.clear()
+                    self._connected = True
+                elif self._pending:
+                    self._connected = False
+            for callback in stored:
+                callback(pulsar.Result.Ok, Id())
+            if not self._connected and not self._closed.wait(0.15):
+                with self._lock:
+                    self._connected = True
+                    self._arrive(list(self._pending))
+
+
+def test_where_nothing_is_stored_messages_wait_and_one_tries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._LONGEST_PAUSE", 0.1)
+    topic, stored = Fenced(), list[int]()
+    publisher = PulsarPublisher(lambda: topic, ["t"], lambda receipts: stored.extend(ticket for ticket, _ in receipts))
+    publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(30)])
+    eventually(lambda: topic.opened > 6)
+    topic.most_at_once = 0
+    eventually(lambda: topic.opened > 9)
+    assert topic.most_at_once == 1
+    publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(30, 40)])
+    eventually(lambda: topic.opened > 15)
+    assert stored == []
+    topic.works = True
+    eventually(lambda: len(stored) == 40)
+    publisher.close()
+    assert sorted(stored) == list(range(40)), "each has one receipt"
+    assert max(topic.arrived.values()) <= 4, (
+        "twice until it was known that nothing is stored, as a trial, and in the end"
+    )
+    assert sum(topic.arrived.values()) <= 2 * 30 + topic.opened + 40
+
+
+def test_where_nothing_is_stored_for_too_long_each_message_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("consumer.pulsar_broker.pending.SEND_TIMEOUT", 2.0)
+    topic, answers = Fenced(), dict[int, Receipt]()
+    publisher = PulsarPublisher(lambda: topic, ["t"], answers.update)
+    publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(10)])
+    eventually(lambda: len(answers) == 10)
+    publisher.close()
+    assert all(isinstance(receipt, Lost) for receipt in answers.values())
+
+
+def test_a_new_client_sends_one_message_to_each_topic_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.send_breakers.LONG", 99.0)
+    monkeypatch.setattr("consumer.pulsar_broker.send_breakers.BREAKS", 99)
+    clients: list[Fenced] = []
+
+    def connect() -> Fenced:
+        clients.append(Fenced())
+        return clients[-1]
+
+    stored: list[int] = []
+    publisher = PulsarPublisher(connect, ["t"], lambda receipts: stored.extend(ticket for ticket, _ in receipts))
+    messages = [(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(5)]
+    publisher.publish(messages)
+    eventually(lambda: len(clients[0].arrived) == 5)
+    publisher.renew()
+    publisher.publish(messages)
+    eventually(lambda: clients[1].arrived)
+    assert clients[1].most_at_once == 1
+    clients[1].works = True
+    eventually(lambda: len(stored) == 5)
+    publisher.close()
+    assert set(clients[1].arrived.values()) == {1}
+
+
+def test_a_message_that_no_topic_takes_does_not_keep_others_waiting_behind_its_try() -> None:
+    """It has its answer without a word about whether the topic stores anything."""
+    topic, answers = Fenced(), dict[int, Receipt]()
+    topic.works = True
+    options = ProducerOptions(largest={"t": 5_000})
+    publisher = PulsarPublisher(lambda: topic, ["t"], answers.update, options)
+    publisher.renew()
+    publisher.publish([(1, Outgoing("t", b"x" * 9_000, {})), (2, Outgoing("t", b"2", {}))])
+    eventually(lambda: len(answers) == 2)
+    publisher.close()
+    assert isinstance(answers[1], NeverTaken)
+    assert isinstance(answers[2], Stored)
