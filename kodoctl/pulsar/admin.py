@@ -15,6 +15,7 @@ PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 """Content type of a request that makes a topic together with its properties."""
 _BUSY: Final = frozenset({429, 500, 502, 503, 504})
 _WITHOUT_OWNER: Final = ("Can't find owner for topic", "Failed to find ownership for")  # how Pulsar's 412 begins then
+_NOT_STORED: Final = "unable to persist readPosition"  # of a subscription that was made while its topic was unloaded
 NOT_SENT: Final = object()  # no body at all, which is not the same to Pulsar as a null body
 
 
@@ -61,7 +62,8 @@ class Reply:
         the topic itself, such as one with clients, is not among them; nor is a 409, of which only the caller knows whether it
         means another's change at the same time.
         """
-        return self.status in _BUSY or (self.status == 412 and self.reason.startswith(_WITHOUT_OWNER))
+        unowned = self.reason.startswith(_WITHOUT_OWNER) or _NOT_STORED in self.reason
+        return self.status in _BUSY or (self.status == 412 and unowned)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path} answered {self.status}{f' ({self.reason})' if self.reason else ''}"

@@ -246,7 +246,14 @@ def test_a_path_before_the_admin_api_stays() -> None:
 # --- waiting
 
 
-@pytest.mark.parametrize("words", ["Can't find owner for topic persistent://t/ns/x", "Failed to find ownership for topic:x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "words",
+    [
+        "Can't find owner for topic persistent://t/ns/x",
+        "Failed to find ownership for topic:x",
+        "Unable to find position for position specified: unable to persist readPosition for cursor reset 374:-1",
+    ],
+)
 def test_a_topic_between_two_brokers_is_waited_for(words: str) -> None:
     said = answer_json({"reason": words}, 412)
     with (
