@@ -35,7 +35,7 @@ class Pending:
     `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one that is
     opened where there is none; `answer` takes a receipt. `cautious`: breakers are open from the beginning.
 
-    For the one thread that sends, but `stored` and `lost`, which are for the client's threads.
+    For the one thread that sends; `stored`, `lost` and `forget` also for the client's threads.
     """
 
     def __init__(

@@ -67,8 +67,9 @@ class ProducerOptions:
 
 
 class Producers:
-    """Sends messages by one client. `before`: what the thread does before it sends anything. `cautious`: another client had no
-    receipts: of each producer's messages one is sent first, and the others when it is stored (consumer.pulsar_broker.send_breakers).
+    """Sends messages by one client. `before`: what the thread does before it sends anything, where this client takes the place of one
+    that had no receipts: then of each producer's messages one is sent first, and the others when it is stored
+    (consumer.pulsar_broker.send_breakers).
 
     Numbers and names: the broker chooses a producer's name, which nobody had before, and numbers begin at 2. Without a first
     number of our own the client takes it from the broker once more with each connection until a receipt has come, and so gives
@@ -82,8 +83,6 @@ class Producers:
         options: ProducerOptions,
         on_broken: Broke,
         before: Callable[[], None] | None = None,
-        *,
-        cautious: bool = False,
     ) -> None:
         self._client, self._on_receipt, self._options, self._before = client, on_receipt, options, before
         self._topics: dict[str, _Topic] = {}
@@ -96,7 +95,7 @@ class Producers:
         self._resent: dict[int, int] = {}  # by ticket
         self._some, self._idle = threading.Event(), threading.Event()
         self._pending = Pending(
-            self._producers, self._close, self._try, self._answer, self._some.set, cautious=cautious
+            self._producers, self._close, self._try, self._answer, self._some.set, cautious=before is not None
         )
         self._over = self._is_dropped = False
         self._openings: Openings[Key] = Openings(self._create, self._some.set, on_broken)
@@ -194,12 +193,14 @@ class Producers:
         self, messages: Collection[tuple[int, Outgoing]], problem: Exception | None, key: Key | None = None
     ) -> None:
         for ticket, message in () if self._is_dropped else messages:
-            if problem is not None and key is not None and self._pending.takes_back(ticket, message, key, str(problem)):
-                pass
-            elif problem is not None:
-                self._answer(ticket, raised(problem))
-            else:
+            if problem is None:
                 self._try(ticket, message, key)
+                continue
+            match raised(problem):
+                case Lost(reason) if key is not None and self._pending.takes_back(ticket, message, key, reason):
+                    continue
+                case receipt:
+                    self._answer(ticket, receipt)
 
     # ---- the thread that sends
 
@@ -209,7 +210,7 @@ class Producers:
         while True:
             self._some.wait(_soonest(self._openings.next_end, self._counts.next_end, self._pending.next_look))
             self._some.clear()
-            self._pending.look()
+            self._look()
             while self._to_open:
                 self._openings.open(self._to_open.popleft())
             self._take_answers()
@@ -221,9 +222,13 @@ class Producers:
                 self._try(ticket, message)
                 if self._openings.any_result or self._counts.any_result:
                     self._take_answers()
-                self._pending.look()
+                self._look()
             if self._over and not (self._openings.any_message or self._counts.any_message):
                 return
+
+    def _look(self) -> None:
+        if not self._is_dropped:  # a client that is given up sends nothing
+            self._pending.look()
 
     def _try(self, ticket: int, message: Outgoing, key: Key | None = None) -> None:
         try:

@@ -64,8 +64,7 @@ class PulsarPublisher:
         self._thread.join()
 
     def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
-        cautious = before is not None
-        return Producers(self._connect(), self._receipt, self._options, self._on_broken, before, cautious=cautious)
+        return Producers(self._connect(), self._receipt, self._options, self._on_broken, before)
 
     def _receipt(self, ticket: int, receipt: Receipt) -> None:
         self._receipts.append((ticket, receipt))

@@ -47,13 +47,10 @@ def render(campaigns: list[dict[str, Any]]) -> str:
 
 
 def _campaigns(campaigns: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        (
-            "| campaign | minutes | faults | sent, receipt | without | done | dead | lost | altered | letters | effects twice "
-            "| handled twice (allowed) | stuck |"
-        ),
-        "|---|" + "---|" * 13,
-    ]
+    lines = _head(
+        "campaign", "minutes", "faults", "sent, receipt", "without", "done", "dead", "lost", "altered", "letters", "effects twice",
+        "handled twice (allowed)", "most copies of a move", "stuck",
+    )  # fmt: skip
     for number, one in enumerate(campaigns, 1):
         verdict = one["verdict"]
         cells = [
@@ -68,10 +65,9 @@ def _campaigns(campaigns: list[dict[str, Any]]) -> list[str]:
 
 
 def _commands(campaigns: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| campaign | commands | exit codes: times | unclear end | longest without a word | re-run failed | said what was wrong |",
-        "|---|" + "---|" * 6,
-    ]
+    lines = _head(
+        "campaign", "commands", "exit codes: times", "unclear end", "longest without a word", "re-run failed", "said what was wrong",
+    )  # fmt: skip
     for number, one in enumerate(campaigns, 1):
         for name, record in one["commands"].items():
             exits = ", ".join(f"{code}: {count}" for code, count in record["exits"].items())
@@ -84,10 +80,9 @@ def _commands(campaigns: list[dict[str, Any]]) -> list[str]:
 
 
 def _faults(campaigns: list[dict[str, Any]]) -> list[str]:
-    lines = [
-        "| fault | times | recovery: median | slowest | late | silence: spared partitions | others | handled twice (allowed) |",
-        "|---|" + "---|" * 7,
-    ]
+    lines = _head(
+        "fault", "times", "recovery: median", "slowest", "late", "silence: spared partitions", "others", "handled twice (allowed)",
+    )  # fmt: skip
     for name in sorted({name for one in campaigns for name in one["faults"]}):
         rows = [one["faults"][name] for one in campaigns if name in one["faults"]]
         recoveries = [seconds for row in rows for seconds in row["recoveries"]]
@@ -100,6 +95,10 @@ def _faults(campaigns: list[dict[str, Any]]) -> list[str]:
         ]  # fmt: skip
         lines.append(_line(cells))
     return lines
+
+
+def _head(*names: str) -> list[str]:
+    return [_line(list(names)), "|" + "---|" * len(names)]
 
 
 def _line(cells: list[Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -261,3 +262,37 @@ def test_a_message_that_no_topic_takes_does_not_keep_others_waiting_behind_its_t
     publisher.close()
     assert isinstance(answers[1], NeverTaken)
     assert isinstance(answers[2], Stored)
+
+
+def test_a_topic_that_a_role_may_not_write_says_so_at_once_also_while_there_is_doubt() -> None:
+    class Forbidden(Fenced):
+        def create_producer(self, *_: Any, **__: Any) -> FencedProducer:
+            if self.opened:
+                raise pulsar.AuthorizationError("no")
+            return super().create_producer()
+
+    topic, answers = Forbidden(), dict[int, Receipt]()
+    publisher = PulsarPublisher(lambda: topic, ["t"], answers.update)
+    publisher.renew()
+    publisher.publish([(1, Outgoing("t", b"1", {})), (2, Outgoing("t", b"2", {}))])
+    eventually(lambda: len(answers) == 2)
+    publisher.close()
+    assert all(isinstance(receipt, NeverTaken) for receipt in answers.values())
+
+
+def test_a_client_that_is_given_up_lets_nothing_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.3)
+    clients: list[Fenced] = []
+
+    def connect() -> Fenced:
+        clients.append(Fenced())
+        return clients[-1]
+
+    publisher = PulsarPublisher(connect, ["t"], lambda _: None)
+    publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(5)])
+    eventually(lambda: clients[0].opened > 1)
+    publisher.renew()
+    opened, arrived = clients[0].opened, clients[0].arrived.total()
+    time.sleep(1.0)
+    publisher.close()
+    assert (clients[0].opened, clients[0].arrived.total()) == (opened, arrived)
