@@ -7,10 +7,12 @@ sees, read only when it does not start.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -204,6 +206,7 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
     session = open_session(settings)
     if running is not None:
         _make_active(session)
+    logging.getLogger().addFilter(_is_not_of_py4j)
     try:
         yield session
     except (PySparkException, Py4JError, ConnectionError) as problem:
@@ -215,10 +218,12 @@ def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSessio
         raise failed(text, error("K577", "Spark failed", words(text))) from None
     finally:
         if running is None:
-            with contextlib.suppress(ConnectionError, Py4JError):  # it has ended by itself
+            with contextlib.suppress(ConnectionError, Py4JError), warnings.catch_warnings():  # it has ended by itself
+                warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
                 session.stop()
         else:
             _make_active(running)
+        logging.getLogger().removeFilter(_is_not_of_py4j)
 
 
 def _has_ended(session: SparkSession) -> bool:
@@ -228,6 +233,11 @@ def _has_ended(session: SparkSession) -> bool:
         return not session.version
     except (ConnectionError, Py4JError):
         return True
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """py4j logs a traceback with the root logger before it raises, when Java ends while it answers: the error says it, once."""
+    return record.module != "java_gateway"
 
 
 def _make_active(session: SparkSession) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from tests.chaos import report, spans, troubles
-from tests.chaos.campaign import ClusterCampaign
+from tests.chaos.campaign import ClusterCampaign, Fault
 from tests.chaos.routines import Applies, Audits, Recalls, Routine, audit, recall
 from tests.chaos.troubles import Trouble
 from tests.faults.ledger import Verdict
@@ -39,10 +39,13 @@ def faults(rng: random.Random, *, long: bool, disk: bool) -> Iterator[Trouble]:
 def play(
     folder: Path, *, minutes: float, count: int, seed: int, rate: int, long: bool, disk: bool
 ) -> dict[str, object]:
-    """One campaign: what it did and what came of it."""
+    """One campaign: what it did and what came of it. What fails of the campaign itself is in `stuck`, with everything that is known
+    by then: hours of faults are not lost with their last minute. `verdict`: None where there is none.
+    """
     start, rng = time.monotonic(), random.Random(seed)
     campaign = ClusterCampaign(folder, rate=rate, seed=seed, disk=_DISK if disk else None)
-    calm, stuck = threading.Lock(), []
+    calm, stuck = threading.Lock(), list[str]()
+    verdict, unrecalled, copies = None, list[int](), dict[str, int]()
     with campaign.running():
         routines = [Applies(campaign, calm), Recalls(campaign, calm), Audits(campaign, calm)]
         for routine in routines:
@@ -53,21 +56,24 @@ def play(
                     break
                 print(f"{time.monotonic() - start:6.0f} s  {number}  {name}", flush=True)
                 with calm:
-                    try:
-                        campaign.inflict(name, fault, breaks=breaks)
-                        print(f"         {campaign.story[-1]}", flush=True)
-                    except AssertionError as problem:
-                        stuck.append(f"{name}: {problem}")
+                    if (problem := _inflict(campaign, name, fault, breaks)) is not None:
+                        stuck.append(problem)
                         print(f"         STUCK: {problem}", flush=True)
                         campaign.cluster.heal()
                 time.sleep(rng.uniform(1.0, 6.0))
+        except Exception as problem:  # noqa: BLE001 - the cluster does not run any more
+            stuck.append(f"{name}: not healed: {problem!r}")
         finally:
             for routine in routines:
                 routine.close()
-        verdict, unrecalled = _end(campaign, routines)
-        copies = campaign.copies()
+        try:
+            verdict, unrecalled = _end(campaign, routines)
+            copies = campaign.copies()
+        except Exception as problem:  # noqa: BLE001
+            stuck.append(f"the end: {problem!r}")
     summary = spans.summary(campaign.spans, campaign.runs(), campaign.ledger.planned, slots=campaign.slots)
-    good = verdict.is_good and not (stuck or unrecalled) and all(routine.record.is_good for routine in routines)
+    well = verdict is not None and verdict.is_good
+    good = well and not (stuck or unrecalled) and all(routine.record.is_good for routine in routines)
     return {
         "seed": seed,
         "seconds": round(time.monotonic() - start),
@@ -76,10 +82,20 @@ def play(
         "commands": {routine.name: routine.record.json() for routine in routines},
         "unrecalled": unrecalled,
         "copies": copies,
-        "verdict": verdict.json(),
+        "verdict": None if verdict is None else verdict.json(),
         "good": good,
         "machine": report.machine(),
     }
+
+
+def _inflict(campaign: ClusterCampaign, name: str, fault: Fault, breaks: int) -> str | None:
+    """One fault; what went wrong with it."""
+    try:
+        campaign.inflict(name, fault, breaks=breaks)
+    except Exception as problem:  # noqa: BLE001
+        return f"{name}: {problem if isinstance(problem, AssertionError) else repr(problem)}"
+    print(f"         {campaign.story[-1]}", flush=True)
+    return None
 
 
 def _end(campaign: ClusterCampaign, routines: Sequence[Routine]) -> tuple[Verdict, list[int]]:

@@ -52,16 +52,24 @@ def _campaigns(campaigns: list[dict[str, Any]]) -> list[str]:
         "handled twice (allowed)", "most copies of a move", "stuck",
     )  # fmt: skip
     for number, one in enumerate(campaigns, 1):
-        verdict = one["verdict"]
         cells = [
             number, round(one["seconds"] / 60), sum(row["times"] for row in one["faults"].values()),
-            verdict["sent"], verdict["unsure"], verdict["done"], verdict["dead"], f"**{len(verdict['lost'])}**",
-            len(verdict["altered"]), len(one["unrecalled"]), len(verdict["doubled_effects"]),
-            f"{verdict['doubled_runs']} ({verdict['bound_of_doubled_runs']})",
-            max(one["copies"].values()), len(one["stuck"]),
+            *_verdict(one), max(one["copies"].values(), default="unknown"), len(one["stuck"]),
         ]  # fmt: skip
         lines.append(_line(cells))
     return lines
+
+
+def _verdict(one: dict[str, Any]) -> list[Any]:
+    """Cells of a ledger's verdict; unknown where a campaign came to none."""
+    verdict = one["verdict"]
+    if verdict is None:
+        return ["unknown"] * 9
+    return [
+        verdict["sent"], verdict["unsure"], verdict["done"], verdict["dead"], f"**{len(verdict['lost'])}**",
+        len(verdict["altered"]), len(one["unrecalled"]), len(verdict["doubled_effects"]),
+        f"{verdict['doubled_runs']} ({verdict['bound_of_doubled_runs']})",
+    ]  # fmt: skip
 
 
 def _commands(campaigns: list[dict[str, Any]]) -> list[str]:

@@ -118,7 +118,10 @@ class Routine(ABC):
     def _work(self) -> None:
         number = 0
         while not self._over.is_set():
-            self.turn(number)
+            try:
+                self.turn(number)
+            except Exception as problem:  # noqa: BLE001 - a thread that ended would be taken for one that found nothing
+                self.record.wrong.append(f"the routine itself: {problem!r}")
             number += 1
             self._over.wait(self.pause)
 

@@ -43,6 +43,20 @@ try:
 except KodoctlError as problem:
     print(problem)
 """
+RESET = """
+from kodoctl.errors import KodoctlError
+from kodoctl.pipeline.session import SparkSettings, spark_session
+from py4j.clientserver import ClientServerConnection
+from py4j.protocol import Py4JNetworkError
+def reset(*_):
+    raise Py4JNetworkError("Error while sending or receiving", ConnectionResetError(104, "reset"))
+try:
+    with spark_session(SparkSettings(master="local[1]")) as session:
+        ClientServerConnection.send_command = reset
+        session.range(1).collect()
+except KodoctlError as problem:
+    print(problem)
+"""
 LOUD = """
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.session import SparkSettings, open_session
@@ -64,11 +78,12 @@ def test_spark_says_nothing_of_its_own_and_why_it_does_not_start(memory: str, sa
     assert done.stderr == ""
 
 
-def test_java_that_the_system_ended_is_told_as_that() -> None:
-    done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=True, timeout=120)
+@pytest.mark.parametrize("program", [KILLED, RESET])
+def test_java_that_the_system_ended_is_told_as_that(program: str) -> None:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120)
     assert "K577" in done.stdout
     assert "memory" in done.stdout
-    assert "Traceback" not in done.stderr
+    assert done.stderr == ""
 
 
 def test_a_session_that_runs_is_used_and_left_as_it_is(spark: SparkSession) -> None:

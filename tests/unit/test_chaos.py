@@ -1,7 +1,8 @@
 """What campaigns on a cluster say of their faults: repeats within what was under way, stand-stills, recoveries."""
 
+from tests.chaos.report import render
 from tests.chaos.spans import Span, bound, silence, summary, twice
-from tests.faults.ledger import Run
+from tests.faults.ledger import Run, Verdict
 
 SLOTS = 4
 
@@ -51,3 +52,17 @@ def test_a_summary_tells_spared_partitions_from_others_and_each_repeat_to_the_fa
     assert row["spared_silence"] == 0.8
     assert row["others_silence"] == 19.0
     assert row["twice"] == 1
+
+
+def test_a_campaign_that_came_to_no_verdict_is_in_the_report_with_what_is_known() -> None:
+    verdict = Verdict(sent=90, unsure=1, done=89, dead=1, still_stored=0)
+    known = {
+        "seconds": 600, "faults": summary([Span("f", 10.0, 12.0, 20.0, 1, (), {"p0": 0.5})], [], _planned, slots=SLOTS),
+        "commands": {}, "unrecalled": [], "copies": {"orders": 1}, "stuck": [], "machine": "a machine",
+    }  # fmt: skip
+    text = render(
+        [{**known, "verdict": verdict.json()}, {**known, "verdict": None, "copies": {}, "stuck": ["f: not healed"]}]
+    )
+    assert "| 1 | 10 | 1 | 90 | 1 | 89 | 1 | **0** | 0 | 0 | 0 | 0 (0) | 1 | 0 |" in text
+    assert f"| 2 | 10 | 1 |{' unknown |' * 10} 1 |" in text
+    assert "| f | 2 | 0.5 s |" in text

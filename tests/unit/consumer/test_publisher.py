@@ -132,17 +132,24 @@ class Fenced:
         self.arrived: Counter[bytes] = Counter()  # what a broker got, each time
         self.most_at_once = 0
         self.opened = 0
+        self.closed = threading.Event()
+        self._producers: list[FencedProducer] = []
 
     def create_producer(self, *_: Any, **__: Any) -> FencedProducer:
         self.opened += 1
-        return FencedProducer(self)
+        self._producers.append(FencedProducer(self))
+        return self._producers[-1]
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         return [topic]
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        for producer in self._producers:
+            producer.close()
+        self.closed.set()
 
-    def shutdown(self) -> None: ...
+    def shutdown(self) -> None:
+        self.close()
 
 
 class FencedProducer:
@@ -157,8 +164,11 @@ class FencedProducer:
 
     def send_async(self, payload: bytes, callback: Callable[[Any, Any], None], **_: Any) -> None:
         with self._lock:
-            self._pending[payload] = callback
-            self._arrive([payload])
+            if not self._closed.is_set():
+                self._pending[payload] = callback
+                self._arrive([payload])
+                return
+        callback(pulsar.Result.AlreadyClosed, None)
 
     def is_connected(self) -> bool:
         return self._connected
@@ -188,7 +198,7 @@ class FencedProducer:
                 callback(pulsar.Result.Ok, Id())
             if not self._connected and not self._closed.wait(0.15):
                 with self._lock:
-                    self._connected = True
+                    self._connected = not self._closed.is_set()
                     self._arrive(list(self._pending))
 
 
@@ -292,6 +302,7 @@ def test_a_client_that_is_given_up_lets_nothing_try(monkeypatch: pytest.MonkeyPa
     publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(5)])
     eventually(lambda: clients[0].opened > 1)
     publisher.renew()
+    assert clients[0].closed.wait(5)
     opened, arrived = clients[0].opened, clients[0].arrived.total()
     time.sleep(1.0)
     publisher.close()
