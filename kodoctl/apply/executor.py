@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, assert_never
 
-from kodoctl.apply import deletes, namespaces, topics
+from kodoctl.apply import deletes, namespaces, subscriptions, topics
 from kodoctl.apply.book import Book
 from kodoctl.apply.leased import LeasedAdmin
 from kodoctl.apply.meeting import ALONE, Seat
@@ -285,7 +285,7 @@ class Executor:
             case TopicResource():
                 topics.create_topic(self._admin, resource, change.about.owner, self._levels(resource.name.namespace))
             case SubscriptionResource():
-                topics.create_subscription(self._admin, resource, change.about.owner)
+                subscriptions.create_subscription(self._admin, resource, change.about.owner)
             case GrantResource():
                 self._grant(resource, frozenset())
             case SchemaResource():
@@ -308,11 +308,9 @@ class Executor:
             case _, NamespaceResource(name=name):
                 with self._lane(name):
                     namespaces.update_namespace(self._admin, name, step.fields(), self._plan.identity.cluster)
-            case (
-                _,
-                SubscriptionResource() as after,
-            ):  # heals partitions that lack it, and skips nothing that waits there
-                topics.put_subscription(self._admin, replace(after, start="earliest"), change.about.owner)
+            case SubscriptionResource(missing_on=lacking), SubscriptionResource() as after:  # it skips nothing there
+                healed = replace(after, start="earliest")
+                subscriptions.heal_subscription(self._admin, healed, change.about.owner, lacking)
             case GrantResource(actions=before), GrantResource() as after:
                 actions = next(field.after for field in change.fields if field.name == "actions")
                 self._grant(GrantResource(after.target, after.role, frozenset(actions)), before)
@@ -357,7 +355,7 @@ class Executor:
             case TopicResource(name=name):
                 topics.mark_topic(self._admin, name, owner, planned)
             case SubscriptionResource():
-                topics.mark_subscription(self._admin, resource, owner, planned)
+                subscriptions.mark_subscription(self._admin, resource, owner, planned)
             case _:
                 pass  # namespaces and grants are held in the ledger alone
 

@@ -8,15 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
+from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
-from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, Reply, must, schema_path, subscription_path, topic_path
+from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
 from kodoctl.pulsar.live import read_schema
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
-from kodoctl.pulsar.stats import SubscriptionReading, read_topic
+from kodoctl.pulsar.stats import read_topic
 from kodoctl.pulsar.topic_policies import is_set
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
 from kodoctl.topology.control import OWNER_PROPERTY
@@ -25,8 +26,6 @@ from kodoctl.topology.policies import PolicyValue
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
 _MOMENT_S: Final = 2.0
-_EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
-_LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
 
 
 def create_topic(admin: Admin, topic: TopicResource, owner: str, levels: Levels) -> None:
@@ -141,7 +140,9 @@ def _set_partitions(admin: Admin, before: TopicResource, count: int) -> None:
     assert reading is not None
     for subscription in reading.subscriptions:
         if subscription.missing_on:
-            put_subscription(admin, SubscriptionResource(before.name, subscription.name), None)
+            heal_subscription(
+                admin, SubscriptionResource(before.name, subscription.name), None, subscription.missing_on
+            )
 
 
 def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str | None) -> None:
@@ -168,66 +169,6 @@ def mark_topic(admin: Admin, topic: TopicName, owner: str | None, planned: str |
         return {"key": OWNER_PROPERTY} if found.marker else None
 
     delete(admin, path, look)
-
-
-def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
-    """As put_subscription, where the plan saw none: one that somebody else made since then is not ours."""
-    if put_subscription(admin, subscription, owner):
-        return
-    found = _subscription(admin, subscription)
-    if found is None or found.marker != owner:
-        raise WriteFailedError("somebody created it since the plan: plan again")
-
-
-def _subscription(admin: Admin, subscription: SubscriptionResource) -> SubscriptionReading | None:
-    found = read_topic(admin, subscription.topic)
-    return next((one for one in found.subscriptions if one.name == subscription.name), None) if found else None
-
-
-def put_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> bool:
-    """On every partition; putting it again heals those that lack it. Its position is used where it is created. Whether the
-    broker said that it made it: else some of it was there, or the reply was lost.
-    """
-    body: dict[str, Any] = dict(_LATEST if subscription.start == "latest" else _EARLIEST)
-    if owner is not None:
-        body["properties"] = {OWNER_PROPERTY: owner}
-
-    def everywhere() -> bool:
-        found = _subscription(admin, subscription)
-        return found is not None and not found.missing_on
-
-    path = subscription_path(subscription.topic, subscription.name)
-    with admin.waits.during(f"{subscription.address} is not on every partition yet") as wait:
-        while True:
-            reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
-            if reply is None or reply.status != 409 or everywhere():
-                return reply is not None and reply.ok
-            # of its partitions one has it and another has no broker now: the answer is of whichever was first
-            if not wait.again(f"{subscription.address} is not on every partition yet"):
-                raise WriteFailedError(f"not every partition has it, and {reply}: apply again")
-
-
-def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
-    """Sets or takes off our property; the request replaces all of them, so others (live orders to workers) are sent again.
-    `planned`: the marker that the plan saw.
-    """
-    path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
-    reply = admin.call("GET", path)
-    if reply.missing:
-        return  # a partition lacks it: healing it, which the plan has too, marks it
-    found = must(reply, f"reading properties of {subscription.address}") or {}
-    properties = {str(key): str(value) for key, value in found.items()}
-    if (marker := properties.get(OWNER_PROPERTY)) not in (None, planned, owner):
-        raise WriteFailedError(f"it belongs to {marker!r} since the plan: plan again")
-    wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
-    if owner is not None:
-        wanted[OWNER_PROPERTY] = owner
-    if wanted != properties:
-        write(admin, "PUT", path, wanted, done=lambda: _shows(admin.call("GET", path), wanted))
-
-
-def _shows(reply: Reply, wanted: Mapping[str, str]) -> bool:
-    return reply.ok and (reply.data or {}) == wanted
 
 
 def upload_schema(admin: Admin, schema: SchemaResource, before: SchemaResource | None) -> None:

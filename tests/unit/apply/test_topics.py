@@ -7,18 +7,9 @@ import json
 import pytest
 
 from kodoctl.apply import topics
-from kodoctl.apply.topics import (
-    create_subscription,
-    create_topic,
-    mark_subscription,
-    mark_topic,
-    put_subscription,
-    update_topic,
-    upload_schema,
-)
+from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_schema
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels
-from kodoctl.pulsar import writes
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
@@ -27,120 +18,10 @@ from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import Retention
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
-from tests.servers import Answer, Request, answer_html, answer_json, serving
+from tests.servers import Answer, Request, answer_json, serving
 
 SIZE = Size(1 << 20)
 SUB = SubscriptionResource(TopicName.parse("acme/ns/J"), "s")
-
-
-class Broker:
-    """A topic of one partition; `first`: the answer to the first PUT of a subscription, which is carried out or not."""
-
-    def __init__(self, marker: str | None, first: int | None) -> None:
-        self.subscriptions: dict[str, dict[str, str]] = {}
-        if marker is not None:
-            self.subscriptions["s"] = {OWNER_PROPERTY: marker} if marker else {"owner": "somebody"}
-        self.first = first
-
-    def __call__(self, request: Request) -> Answer:
-        if not request.is_write:
-            subs = {name: {"subscriptionProperties": kept} for name, kept in self.subscriptions.items()}
-            part = {"persistent://acme/ns/J-partition-0": {"subscriptions": subs}}
-            return answer_json({"metadata": {"partitions": 1}, "partitions": part})
-        if "s" in self.subscriptions:
-            return answer_json({"reason": "Subscription already exists for topic"}, 409)
-        self.subscriptions["s"] = json.loads(request.body).get("properties", {})
-        first, self.first = self.first, None
-        return Answer(first or 204)
-
-
-@pytest.mark.parametrize("first", [None, 503, 409, 500])
-def test_ours_is_made_whatever_the_first_answer_was(first: int | None) -> None:
-    with serving(Broker(None, first)) as server:
-        create_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
-
-
-@pytest.mark.parametrize("marker", ["", "other"])
-def test_one_that_somebody_made_since_the_plan_is_refused(marker: str) -> None:
-    with serving(Broker(marker, None)) as server:
-        admin = HttpAdmin(Connection(server.url))
-        with pytest.raises(WriteFailedError, match="somebody created it since the plan: plan again"):
-            create_subscription(admin, SUB, "trade")
-        put_subscription(admin, SUB, None)  # to heal one that the plan saw is another matter
-
-
-def test_one_that_is_made_at_once_costs_no_other_request() -> None:
-    with serving(Broker(None, None)) as server:
-        create_subscription(HttpAdmin(Connection(server.url)), SUB, "trade")
-        assert [request.method for request in server.requests] == ["PUT"]
-
-
-def _marked(properties: dict[str, str], owner: str | None, planned: str | None) -> list[dict[str, str]]:
-    """What is written where a subscription has these properties now."""
-
-    def answer(request: Request) -> Answer:
-        return Answer(204) if request.is_write else answer_json(properties)
-
-    with serving(answer) as server:
-        mark_subscription(HttpAdmin(Connection(server.url)), SUB, owner, planned)
-        return [json.loads(request.body) for request in server.requests if request.is_write]
-
-
-def test_a_marker_is_set_and_taken_off_beside_what_others_wrote() -> None:
-    orders = {"kodo-steer": "{}"}
-    assert _marked(orders, "trade", None) == [{**orders, OWNER_PROPERTY: "trade"}]
-    assert _marked({**orders, OWNER_PROPERTY: "trade"}, None, "trade") == [orders]
-    assert _marked({OWNER_PROPERTY: "bank"}, "trade", "bank") == [{OWNER_PROPERTY: "trade"}]
-    assert _marked({OWNER_PROPERTY: "trade"}, "trade", None) == []
-
-
-def test_a_marker_is_not_taken_for_gone_where_nobody_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands before a broker answers with a page, which has no properties either."""
-    monkeypatch.setattr(writes, "_gap", lambda _: 0.0, raising=False)
-    page, first = answer_html("<html>busy</html>", 503), answer_json({OWNER_PROPERTY: "trade"})
-
-    def answer(request: Request) -> Answer:
-        return first if request.number == 1 else page
-
-    with serving(answer) as server, pytest.raises(WriteFailedError, match="given up"):
-        mark_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, None, "trade")
-
-
-@pytest.mark.parametrize("owner", ["trade", None])
-@pytest.mark.parametrize("planned", ["trade", None])
-def test_a_marker_that_is_anothers_since_the_plan_stays(owner: str | None, planned: str | None) -> None:
-    with pytest.raises(WriteFailedError, match="it belongs to 'bank' since the plan: plan again"):
-        _marked({OWNER_PROPERTY: "bank"}, owner, planned)
-
-
-def test_a_subscription_that_some_partition_lacks_is_not_made() -> None:
-    def answered(request: Request) -> Answer:
-        if request.is_write:
-            return answer_json({"reason": "Subscription already exists for topic"}, 409)
-        parts = {f"persistent://acme/ns/J-partition-{n}": {"subscriptions": {"s": {}} if n else {}} for n in range(2)}
-        return answer_json({"metadata": {"partitions": 2}, "partitions": parts})
-
-    with serving(answered) as server, pytest.raises(WriteFailedError, match=r"not every partition has it, and .*409"):
-        put_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, "trade")
-
-
-def test_a_subscription_is_put_until_partitions_that_were_between_brokers_have_it() -> None:
-    """A PUT made it on one partition while another had no broker; from then on the broker answers 409."""
-    puts: list[Request] = []
-
-    def answered(request: Request) -> Answer:
-        if request.is_write:
-            puts.append(request)
-            return answer_json({"reason": "Subscription already exists for topic"}, 409)
-        there = 2 if len(puts) > 2 else 1
-        parts = {
-            f"persistent://acme/ns/J-partition-{n}": {"subscriptions": {"s": {}} if n < there else {}} for n in range(2)
-        }
-        return answer_json({"metadata": {"partitions": 2}, "partitions": parts})
-
-    with serving(answered) as server:
-        put_subscription(HttpAdmin(Connection(server.url), pause=lambda _: None), SUB, "trade")
-    assert len(puts) == 3
 
 
 @pytest.mark.parametrize("marker", ["trade", "bank", None])

@@ -1,0 +1,121 @@
+"""Writes to subscriptions: create, heal, mark.
+
+A broker makes a subscription at the end of its topic and moves it to where it is to begin in a second step. Where that fails, for
+the topic moves or no bookie stores its position, the subscription stays at the end, and whatever the topic had is not read by it
+(measured: 30 of 30 messages). So only one clean answer says where a subscription begins; behind any other it is moved there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from kodoctl.pulsar.admin import Admin, Reply, must, partition_path, path_part, subscription_path
+from kodoctl.pulsar.stats import SubscriptionReading, TopicReading, read_topic
+from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.topology.control import OWNER_PROPERTY
+from kodoctl.topology.resources import SubscriptionResource
+
+_EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+_LATEST: Final = {"ledgerId": 2**63 - 1, "entryId": 2**63 - 1, "partitionIndex": -1}
+
+
+def create_subscription(admin: Admin, subscription: SubscriptionResource, owner: str) -> None:
+    """On every partition, where the plan saw none: one that somebody else made since then is not ours."""
+    if _put(admin, subscription, owner):
+        return
+    topic = read_topic(admin, subscription.topic)
+    found = _of(topic, subscription)
+    if topic is None or found is None or found.marker != owner:
+        raise WriteFailedError("somebody created it since the plan: plan again")
+    _move_to_start(admin, subscription, range(topic.partitions))
+
+
+def heal_subscription(
+    admin: Admin, subscription: SubscriptionResource, owner: str | None, lacking: Collection[int]
+) -> None:
+    """On every partition, of which `lacking` had none: there it begins with the first message, and elsewhere it stays where it
+    is. `owner`: whose marker it gets there; None: nobody's.
+    """
+    if not _put(admin, subscription, owner):
+        _move_to_start(admin, subscription, lacking)
+
+
+def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) -> bool:
+    """Makes it on every partition that lacks it; whether one request did and said so, and it begins where it is to."""
+    body: dict[str, Any] = dict(_LATEST if subscription.start == "latest" else _EARLIEST)
+    if owner is not None:
+        body["properties"] = {OWNER_PROPERTY: owner}
+    is_clean = True
+
+    def everywhere() -> bool:
+        nonlocal is_clean
+        is_clean = False  # asked only behind an answer that leaves something open
+        found = _of(read_topic(admin, subscription.topic), subscription)
+        return found is not None and not found.missing_on
+
+    path = subscription_path(subscription.topic, subscription.name)
+    with admin.waits.during(f"{subscription.address} is not on every partition yet") as wait:
+        while True:
+            try:
+                reply = write(admin, "PUT", path, body, done=everywhere, final=frozenset({409}))
+            except WriteFailedError as problem:
+                if is_clean:
+                    raise
+                raise _at_the_end(subscription, f"{problem}") from None
+            if reply is None or reply.status != 409:
+                return is_clean
+            if everywhere():
+                return False
+            # of its partitions one has it and another has no broker now: the answer is of whichever was first
+            if not wait.again(f"{subscription.address} is not on every partition yet"):
+                raise _at_the_end(subscription, f"not every partition has it, and {reply}: apply again")
+
+
+def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions: Collection[int]) -> None:
+    """Moves it to the first message of these partitions. What was read there meanwhile is read once more."""
+    if subscription.start == "latest":
+        return
+    for index in partitions:
+        path = f"{partition_path(subscription.topic, index)}/subscription/{path_part(subscription.name)}/resetcursor"
+        try:
+            write(admin, "POST", path, _EARLIEST, done=lambda: False)  # to send it twice does no harm
+        except WriteFailedError as problem:
+            raise _at_the_end(subscription, f"{problem}") from None
+
+
+def _at_the_end(subscription: SubscriptionResource, problem: str) -> WriteFailedError:
+    """What is wrong, and what to do where the subscription was made and not moved."""
+    if subscription.start == "latest":
+        return WriteFailedError(problem)
+    command = f"pulsar-admin topics reset-cursor {subscription.topic}-partition-0 -s {subscription.name} -m earliest"
+    return WriteFailedError(
+        f"{problem}\npartitions that have it now may begin behind the messages they hold; for each of them: {command}"
+    )
+
+
+def _of(topic: TopicReading | None, subscription: SubscriptionResource) -> SubscriptionReading | None:
+    return next((one for one in topic.subscriptions if one.name == subscription.name), None) if topic else None
+
+
+def mark_subscription(admin: Admin, subscription: SubscriptionResource, owner: str | None, planned: str | None) -> None:
+    """Sets or takes off our property; the request replaces all of them, so others (live orders to workers) are sent again.
+    `planned`: the marker that the plan saw.
+    """
+    path = f"{subscription_path(subscription.topic, subscription.name)}/properties"
+    reply = admin.call("GET", path)
+    if reply.missing:
+        return  # a partition lacks it: healing it, which the plan has too, marks it
+    found = must(reply, f"reading properties of {subscription.address}") or {}
+    properties = {str(key): str(value) for key, value in found.items()}
+    if (marker := properties.get(OWNER_PROPERTY)) not in (None, planned, owner):
+        raise WriteFailedError(f"it belongs to {marker!r} since the plan: plan again")
+    wanted = {key: value for key, value in properties.items() if key != OWNER_PROPERTY}
+    if owner is not None:
+        wanted[OWNER_PROPERTY] = owner
+    if wanted != properties:
+        write(admin, "PUT", path, wanted, done=lambda: _shows(admin.call("GET", path), wanted))
+
+
+def _shows(reply: Reply, wanted: Mapping[str, str]) -> bool:
+    return reply.ok and (reply.data or {}) == wanted
