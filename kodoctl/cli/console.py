@@ -89,7 +89,8 @@ def tell(text: str) -> None:
 
 def tell_wait(what: str, seconds: float, limit: float) -> None:
     """Whom a session tells of a wait for the cluster that is long (kodoctl.pulsar.waiting)."""
-    tell(f"Waiting for the cluster, {seconds:.0f} s so far, at most {limit:.0f} s: {one_line(what, 300)}")
+    end = f"at most {limit:.0f} s" if seconds < limit else f"longer than {limit:.0f} s, with its last try"
+    tell(f"Waiting for the cluster, {seconds:.0f} s so far, {end}: {one_line(what, 300)}")
 
 
 def one_line(value: object, limit: int) -> str:

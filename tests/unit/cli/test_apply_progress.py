@@ -11,6 +11,7 @@ import pytest
 
 from kodoctl.apply.report import Event
 from kodoctl.cli.apply_progress import Progress
+from kodoctl.cli.console import tell_wait
 from kodoctl.plan.changes import About, Forget
 from kodoctl.topology.resources import Address
 
@@ -102,3 +103,12 @@ def test_machines_get_a_json_line_for_each_event(
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line) | {"status": "started", "context": "east", "action": "forget"} == json.loads(line)
     assert terminal.getvalue() == ""
+
+
+def test_a_wait_past_its_limit_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    tell_wait("the journal", 7.0, 60.0)
+    tell_wait("the journal", 144.0, 60.0)
+    assert capsys.readouterr().err.splitlines() == [
+        "Waiting for the cluster, 7 s so far, at most 60 s: the journal",
+        "Waiting for the cluster, 144 s so far, longer than 60 s, with its last try: the journal",
+    ]
