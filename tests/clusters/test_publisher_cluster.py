@@ -217,6 +217,7 @@ def test_every_receipt_names_a_stored_message_while_partitions_move_and_bookies_
 
 
 @pytest.mark.full
+@pytest.mark.timeout(1_200)
 def test_ten_thousand_moves_with_every_fault_are_all_stored(cluster: Cluster, namespace: str) -> None:
     moves, faults = Moves(cluster, namespace), random.Random(18)
 
