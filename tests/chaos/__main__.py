@@ -23,8 +23,10 @@ _DISK = 4 << 30  # more than hours of traffic fill
 _LONG_FROM = 60  # minutes
 
 
-def faults(rng: random.Random, *, long: bool, disk: bool) -> Iterator[Trouble]:
-    """Without an end: rounds of every kind of fault, each in another order; `long`: in the second and every third after it those that last minutes."""
+def faults(rng: random.Random, *, long: bool, disk: bool, only: str = "") -> Iterator[Trouble]:
+    """Without an end: rounds of every kind of fault whose name has `only`, each in another order; `long`: in the second and every
+    third after it those that last minutes.
+    """
     for number in itertools.count():
         chosen = [
             *troubles.nodes(rng, long=long and number % 3 == 1),
@@ -33,11 +35,11 @@ def faults(rng: random.Random, *, long: bool, disk: bool) -> Iterator[Trouble]:
             *(troubles.disk(15.0) if disk else ()),
         ]
         rng.shuffle(chosen)
-        yield from chosen
+        yield from (trouble for trouble in chosen if only in trouble[0])
 
 
 def play(
-    folder: Path, *, minutes: float, count: int, seed: int, rate: int, long: bool, disk: bool
+    folder: Path, *, minutes: float, count: int, seed: int, rate: int, long: bool, disk: bool, only: str = ""
 ) -> dict[str, object]:
     """One campaign: what it did and what came of it. What fails of the campaign itself is in `stuck`, with everything that is known
     by then: hours of faults are not lost with their last minute. `verdict`: None where there is none.
@@ -51,7 +53,7 @@ def play(
         for routine in routines:
             routine.start()
         try:
-            for number, (name, fault, breaks) in enumerate(faults(rng, long=long, disk=disk), 1):
+            for number, (name, fault, breaks) in enumerate(faults(rng, long=long, disk=disk, only=only), 1):
                 if time.monotonic() - start > minutes * 60 or number > count:
                     break
                 print(f"{time.monotonic() - start:6.0f} s  {number}  {name}", flush=True)
@@ -129,6 +131,7 @@ def main() -> int:
         action="store_true",
         help="without the faults that last minutes, as a campaign of less than an hour is",
     )
+    parser.add_argument("--only", default="", metavar="TEXT", help="faults whose name has this text, and no report")
     parser.add_argument("--disk", action="store_true", help="fill a bookie's disk, too (root only)")
     parser.add_argument("--keep", type=Path, help="folder for everything that is written, instead of a temporary one")
     parser.add_argument(
@@ -137,6 +140,10 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.disk and os.geteuid() != 0:
         parser.error("--disk needs root: the bookie gets a disk of its own")
+    long = not asked.short and asked.minutes >= _LONG_FROM
+    known = itertools.islice(faults(random.Random(0), long=long, disk=asked.disk), 99)
+    if not any(asked.only in name for name, *_ in known):
+        parser.error(f"no fault of such a campaign has {asked.only!r} in its name")
     with tempfile.TemporaryDirectory(prefix="kodoctl-chaos-", ignore_cleanup_errors=True) as scratch:
         folder = asked.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,10 +153,12 @@ def main() -> int:
             count=asked.faults,
             seed=asked.seed,
             rate=asked.rate,
-            long=not asked.short and asked.minutes >= _LONG_FROM,
+            long=long,
             disk=asked.disk,
+            only=asked.only,
         )
-    report.add(asked.report, found)
+    if not asked.only:
+        report.add(asked.report, found)
     print(f"{'good' if found['good'] else 'BROKEN'}: {found}", flush=True)
     return 0 if found["good"] else 1
 
