@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import logging
 import os
 import random
 import sys
@@ -147,6 +148,11 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kodoctl-chaos-", ignore_cleanup_errors=True) as scratch:
         folder = asked.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
+        logging.basicConfig(
+            filename=folder / "producer.log",
+            level=logging.INFO,
+            format="%(asctime)s %(levelname)s %(name)s %(message)s",
+        )
         found = play(
             folder,
             minutes=asked.minutes,
