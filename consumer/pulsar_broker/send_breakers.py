@@ -20,7 +20,10 @@ BREAKS: Final = (
 )
 LONG: Final = 2.0  # seconds without a receipt after which a lost connection says that nothing could be stored
 _FIRST_PAUSE: Final = 1.0  # seconds before the first message tries; doubled for each that follows
-_LONGEST_PAUSE: Final = 10.0  # seconds: so long after its cause a stand-still may last
+_PAUSE: Final = 4.0  # seconds at most: with the time to open a producer, a stand-still ends within 10 s of its cause
+_LONGEST_PAUSE: Final = (
+    10.0  # seconds at most where the message that tries would be sent for the third time, or more often
+)
 _TIME_LEFT: Final = 15.0  # seconds that a message which tries should have left
 
 
@@ -40,14 +43,14 @@ class SendBreaker:
     beginning lets one try at once.
     """
 
-    __slots__ = ("_breaks", "_pause", "_try_at", "_was_connected", "is_open", "trial", "waiting")
+    __slots__ = ("_breaks", "_pause", "_third_at", "_try_at", "_was_connected", "is_open", "trial", "waiting")
 
     def __init__(self, *, is_open: bool = False) -> None:
         self.is_open = is_open
         self.trial: int | None = None
         self.waiting: dict[int, Waiting] = {}
         self._breaks, self._was_connected = 0, True
-        self._pause = self._try_at = 0.0
+        self._pause = self._try_at = self._third_at = 0.0
 
     @property
     def in_doubt(self) -> bool:
@@ -72,12 +75,12 @@ class SendBreaker:
         """Nothing is stored: the next message tries after a pause, which is longer each time."""
         self.is_open, self.trial, self._was_connected = True, None, True
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _FIRST_PAUSE)
-        self._try_at = now + self._pause
+        self._try_at, self._third_at = now + min(self._pause, _PAUSE), now + self._pause
 
     def not_tried(self, now: float) -> None:
         """The message that was to try was not sent at all: the next one tries soon, for that leaves no copy."""
         self.trial = None
-        self._try_at = now + _FIRST_PAUSE
+        self._try_at = self._third_at = now + _FIRST_PAUSE
 
     def wait(self, ticket: int, message: Outgoing, since: float, tries: int = 0) -> None:
         """A message that is not sent for now, or has come back."""
@@ -85,12 +88,15 @@ class SendBreaker:
 
     def next_trial(self, now: float, limit: float) -> tuple[int, Waiting] | None:
         """The message that tries now, with its ticket; None: not yet, or one does. It is the one that was sent least often, the
-        oldest of these that has time left before `limit` seconds are over: a copy more for each, rather than many of one.
+        oldest of these that has time left before `limit` seconds are over: a copy more for each, rather than many of one; and a longer
+        pause before a third of any.
         """
         if not self.is_open or self.trial is not None or now < self._try_at or not self.waiting:
             return None
         latest = now - limit + _TIME_LEFT
         ticket = min(self.waiting, key=lambda one: (self.waiting[one].since < latest, self.waiting[one].tries, one))
+        if self.waiting[ticket].tries > 1 and now < self._third_at:
+            return None
         self.trial = ticket
         return ticket, self.waiting.pop(ticket)
 

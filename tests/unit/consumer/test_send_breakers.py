@@ -1,5 +1,7 @@
 """Circuit breakers of producers: when they open, who tries, and who waits."""
 
+import pytest
+
 from consumer.envelope import Outgoing
 from consumer.pulsar_broker.send_breakers import LONG, SendBreaker
 
@@ -35,8 +37,15 @@ def test_one_is_enough_where_messages_had_waited_long_for_their_receipts() -> No
     assert _lost_connection(SendBreaker(), 10.0, oldest=9.9 - LONG)
 
 
-def test_one_message_tries_after_a_pause_that_grows_to_ten_seconds() -> None:
-    breaker, pauses, now = _waiting(*range(9), is_open=False), [], 100.0
+@pytest.mark.parametrize(
+    ("tries", "expected"), [(0, [1, 2, 4, 4, 4, 4]), (1, [1, 2, 4, 4, 4, 4]), (2, [1, 2, 4, 8, 10, 10])]
+)
+def test_one_message_tries_after_a_pause_that_grows_and_longer_before_a_third_copy(
+    tries: int, expected: list[int]
+) -> None:
+    breaker, pauses, now = SendBreaker(), [], 100.0
+    for ticket in range(9):
+        breaker.wait(ticket, MESSAGE, since=100.0, tries=tries)
     for _ in range(6):
         breaker.open(now)
         opened = now
@@ -44,7 +53,7 @@ def test_one_message_tries_after_a_pause_that_grows_to_ten_seconds() -> None:
             now += 0.5
         assert breaker.next_trial(now + 99, LIMIT) is None, "one at a time"
         pauses.append(now - opened)
-    assert pauses == [1, 2, 4, 8, 10, 10]
+    assert pauses == expected
 
 
 def test_a_breaker_that_is_open_from_the_beginning_lets_one_try_at_once() -> None:
