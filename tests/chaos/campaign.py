@@ -52,7 +52,7 @@ topics:
         backup: {delays: [2s], attempts: 3}
         limits:
           - {kind: rate, by: uid, limit: 30/s, burst: 60}
-          - {kind: quota, by: bucket, limit: 1200/m}
+          - {kind: quota, by: bucket, limit: 1800/m}
         routes:
           - {when: {property: uid, in: [u1]}, to: L2}
 """
