@@ -54,8 +54,10 @@ class Stored:
         return (self.ledgers[-1], -1) if self.ledgers else START
 
     def continues(self, after: Place) -> bool:
-        """Whether nothing between `after` and what is stored can be gone: ledgers are trimmed from the oldest on."""
-        return after == START or after >= self.last or after[0] in self.ledgers
+        """Whether nothing between `after` and what is stored can be gone: ledgers are trimmed from the oldest on, so what is missing
+        behind one that is there had no entries (brokers replace an empty ledger when they load a topic).
+        """
+        return after == START or after >= self.last or any(ledger <= after[0] for ledger in self.ledgers)
 
 
 def nothing_deleted(before: int | None, after: int | None) -> bool:

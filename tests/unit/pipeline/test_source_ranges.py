@@ -162,6 +162,16 @@ def test_where_reading_stopped_may_be_gone() -> None:
     }
 
 
+def test_nothing_is_gone_behind_a_ledger_that_is_there_but_empty_ledgers() -> None:
+    """Unloads replaced the open ledger, in which reading stopped, several times."""
+    ledgers = [
+        {"ledgerId": number, "entries": entries, "size": entries} for number, entries in ((7_500, 9), (7_901, 3))
+    ]
+    there = stored({"ledgers": ledgers, "lastConfirmedEntry": "7901:2"})
+    assert not holes({"p": there}, {"p": "7820:-1:9"})
+    assert holes({"p": there}, {"p": "7400:-1:9"}), "an older one may have had entries"
+
+
 def test_entries_that_are_gone_since_the_end_was_fixed_are_counted() -> None:
     left = clip((Piece(8, 0, 9, 100),), (7, 4), (8, 9))
     assert missing(left, Mark(7, 4, 5), Mark(8, 9, 20)) == 5
