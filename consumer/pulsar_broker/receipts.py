@@ -1,4 +1,4 @@
-"""What the client library's answers to a send mean: stored and where, lost, or never taken."""
+"""Receipts of the client library's answers to a send: stored and where, lost, or never taken."""
 
 from __future__ import annotations
 

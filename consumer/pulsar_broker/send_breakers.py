@@ -15,15 +15,11 @@ from typing import Final
 
 from consumer.envelope import Outgoing
 
-BREAKS: Final = (
-    2  # lost connections without a receipt between them: one is a broker that dies, or a partition that moves
-)
+BREAKS: Final = 2  # connections lost without a receipt between them: a broker's death, or an unload, costs one
 LONG: Final = 2.0  # seconds without a receipt after which a lost connection says that nothing could be stored
 _FIRST_PAUSE: Final = 1.0  # seconds before the first message tries; doubled for each that follows
-_PAUSE: Final = 4.0  # seconds at most: with the time to open a producer, a stand-still ends within 10 s of its cause
-_LONGEST_PAUSE: Final = (
-    10.0  # seconds at most where the message that tries would be sent for the third time, or more often
-)
+_PAUSE: Final = 4.0  # seconds at most before any other: with the time to open a producer less than 10
+_LONGEST_PAUSE: Final = 10.0  # seconds at most before a message is sent for the third time, or more often
 _TIME_LEFT: Final = 15.0  # seconds that a message which tries should have left
 
 

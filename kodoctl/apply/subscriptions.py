@@ -25,7 +25,7 @@ def create_subscription(admin: Admin, subscription: SubscriptionResource, owner:
     if _put(admin, subscription, owner):
         return
     topic = read_topic(admin, subscription.topic)
-    found = _of(topic, subscription)
+    found = _find(topic, subscription)
     if topic is None or found is None or found.marker != owner:
         raise WriteFailedError("somebody created it since the plan: plan again")
     _move_to_start(admin, subscription, range(topic.partitions))
@@ -51,7 +51,7 @@ def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) ->
     def everywhere() -> bool:
         nonlocal is_clean
         is_clean = False  # asked only behind an answer that leaves something open
-        found = _of(read_topic(admin, subscription.topic), subscription)
+        found = _find(read_topic(admin, subscription.topic), subscription)
         return found is not None and not found.missing_on
 
     path = subscription_path(subscription.topic, subscription.name)
@@ -62,14 +62,14 @@ def _put(admin: Admin, subscription: SubscriptionResource, owner: str | None) ->
             except WriteFailedError as problem:
                 if is_clean:
                     raise
-                raise _at_the_end(subscription, f"{problem}") from None
+                raise _unknown_start(subscription, f"{problem}") from None
             if reply is None or reply.status != 409:
                 return is_clean
             if everywhere():
                 return False
             # of its partitions one has it and another has no broker now: the answer is of whichever was first
             if not wait.again(f"{subscription.address} is not on every partition yet"):
-                raise _at_the_end(subscription, f"not every partition has it, and {reply}: apply again")
+                raise _unknown_start(subscription, f"not every partition has it, and {reply}: apply again")
 
 
 def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions: Collection[int]) -> None:
@@ -81,11 +81,11 @@ def _move_to_start(admin: Admin, subscription: SubscriptionResource, partitions:
         try:
             write(admin, "POST", path, _EARLIEST, done=lambda: False)  # to send it twice does no harm
         except WriteFailedError as problem:
-            raise _at_the_end(subscription, f"{problem}") from None
+            raise _unknown_start(subscription, f"{problem}") from None
 
 
-def _at_the_end(subscription: SubscriptionResource, problem: str) -> WriteFailedError:
-    """What is wrong, and what to do where the subscription was made and not moved."""
+def _unknown_start(subscription: SubscriptionResource, problem: str) -> WriteFailedError:
+    """The error of a subscription that may be there and begin at the end: what is wrong, and the command that moves it."""
     if subscription.start == "latest":
         return WriteFailedError(problem)
     command = f"pulsar-admin topics reset-cursor {subscription.topic}-partition-0 -s {subscription.name} -m earliest"
@@ -94,7 +94,8 @@ def _at_the_end(subscription: SubscriptionResource, problem: str) -> WriteFailed
     )
 
 
-def _of(topic: TopicReading | None, subscription: SubscriptionResource) -> SubscriptionReading | None:
+def _find(topic: TopicReading | None, subscription: SubscriptionResource) -> SubscriptionReading | None:
+    """The live subscription; None: it is not there, or its topic is not."""
     return next((one for one in topic.subscriptions if one.name == subscription.name), None) if topic else None
 
 
