@@ -17,6 +17,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from consumer.outcomes import Repeat, Retry, Unavailable
@@ -67,6 +68,26 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
             _execute(sync, insert.values(identity=name))
 
     return _run(session, remember)
+
+
+@overload
+def forget(session: Sync, older_than: timedelta) -> int: ...
+@overload
+def forget(session: Async, older_than: timedelta) -> Awaitable[int]: ...
+def forget(session: Any, older_than: timedelta) -> Any:
+    """Deletes what `once` wrote longer ago than this, of all subscriptions; answers how many rows. Nobody else deletes them: only
+    you know after which time no repeat of a message can come, of a recalled dead letter for example.
+    """
+
+    def delete_old(sync: Any) -> int:
+        from sqlalchemy import delete
+
+        from consumer.stores.tables import DONE, now_ms
+
+        age = round(older_than.total_seconds() * 1000)
+        return int(_execute(sync, delete(DONE).where(DONE.c.at < now_ms() - age)).rowcount)
+
+    return _run(session, delete_old)
 
 
 @overload

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, cast
 
 from consumer.envelope import Duration, UnitError
 from consumer.stores.opening import StorePlace, parse_store
+from consumer.stores.port import KEEP_S
 from consumer.traces.opening import CHOICES, Wanted
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 from kodoctl.pulsar.access import Secret
@@ -89,6 +90,7 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
     "outbox_claim": _duration,
     "outbox_keep": _duration,
     "store": lambda value: StorePlace(parse_store(str(value))),
+    "store_keep": _duration,
     "on_store_down": _on_store_down,
     "crash_marks": lambda value: Path(str(value)),
     "host": _host,
@@ -105,7 +107,8 @@ class Settings:
     """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where control
     properties are not signed.
 
-    `store`: where workers remember what was done and started; `on_store_down`: whether nothing starts while it cannot be
+    `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer where few were
+    done since; `on_store_down`: whether nothing starts while it cannot be
     asked, or handlers go on without it. `crash_marks`: without a store, a folder for marks of what was started.
 
     The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
@@ -125,6 +128,7 @@ class Settings:
     outbox_claim: int = 150_000
     outbox_keep: int = 7 * 86_400_000
     store: StorePlace | None = None
+    store_keep: int = round(KEEP_S * 1000)
     on_store_down: OnStoreDown = "pause"
     crash_marks: Path | None = None
     host: str = "127.0.0.1"

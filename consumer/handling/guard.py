@@ -21,7 +21,7 @@ from consumer.message import Message
 from consumer.outcomes import DONE, Died, Outcome, Postponed, Repeated
 from consumer.policy import Policy
 from consumer.stores.poison import MAX_CRASHES, Judgement, Mark, SignsOfLife, Solitude, Standing, judge, reason_of
-from consumer.stores.port import Exchange, Known, Store, StoreDownError, name_of
+from consumer.stores.port import KEEP_S, Exchange, Known, Store, StoreDownError, name_of
 
 log = logging.getLogger("kodo.consumer")
 PROBE: Final = "kodo: is the store there?"
@@ -58,17 +58,19 @@ class Unsaved:
 class Guard:
     """The logic, without threads. `step` and `keep_house` are each called by one thread, the rest by any.
 
-    `go_on`: whether handlers go on while the store is down. `ring` asks for a step, `wake` tells the handlers that there is
+    `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is remembered. A
+    repeat may come long after its first: as a copy of a move that waits for its turn as long as others of its topic do. `ring` asks for a step, `wake` tells the handlers that there is
     something to take.
     """
 
-    def __init__(self, store: Store, policy: Policy, clock: Clock, *, go_on: bool) -> None:
+    def __init__(self, store: Store, policy: Policy, clock: Clock, *, go_on: bool, keep: float = KEEP_S) -> None:
         self.version = 0
         self.down = False
         self.unguarded = 0  # starts without a mark, since the store is down
         self.ring: Callable[[], object] = lambda: None
         self.wake: Callable[[], object] = lambda: None
         self._store, self._policy, self._clock, self._go_on = store, policy, clock, go_on
+        self._keep_s = keep
         self._grace = min(_GRACE, policy.handler_timeout / 2000)
         self._lock = threading.Lock()
         self._desk: Desk | None = None
@@ -308,13 +310,13 @@ class Guard:
                 self._observe()
             if prune and self._since_prune:
                 self._since_prune = 0
-                self._store.prune(self.keep)
+                self._store.prune(self.keep, self._keep_s)
         except StoreDownError as problem:
             log.debug("the store cannot be asked: %s", problem)
 
     @property
     def keep(self) -> int:
-        """Ids of done messages to remember: everything all workers may hold, and a reserve."""
+        """Ids of done messages to remember however old they are: everything all workers may hold, and a reserve."""
         return self._workers * self._policy.lookahead_messages + _RESERVE
 
     def _probe(self) -> None:

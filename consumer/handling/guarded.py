@@ -113,7 +113,8 @@ def guarded(inner: Runner, policy: Policy, settings: Settings, clock: Clock) -> 
     store = _open(policy.lanes[0].subscription, settings)
     if store is None:
         return inner
-    return GuardedRunner(inner, Guard(store, policy, clock, go_on=settings.on_store_down == "go_on"), store)
+    go_on, keep = settings.on_store_down == "go_on", settings.store_keep / 1000
+    return GuardedRunner(inner, Guard(store, policy, clock, go_on=go_on, keep=keep), store)
 
 
 def _open(subscription: str, settings: Settings) -> Store | None:

@@ -89,7 +89,7 @@ class FileStore:
         self._beats += 1
         return {self.run: self._beats}
 
-    def prune(self, keep: int) -> int:  # noqa: ARG002  # nothing is kept
+    def prune(self, keep: int, seconds: float) -> int:  # noqa: ARG002  # nothing is kept
         """See Store."""
         return 0
 

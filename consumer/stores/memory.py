@@ -6,11 +6,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
 
 from consumer.stores.leases import Ask, Loan
 from consumer.stores.lending import Account
 from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known
+
+MOST: Final = 1_000_000
+"""Done messages to remember: 140 MB of ids."""
 
 
 @dataclass(slots=True, weakref_slot=True)
@@ -18,7 +23,7 @@ class Shelf:
     """What several stores of one subscription in one process share."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
-    done: dict[str, None] = field(default_factory=dict)  # oldest first
+    done: dict[str, float] = field(default_factory=dict)  # when; oldest first
     marks: dict[str, Mark] = field(default_factory=dict)
     beats: dict[str, int] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -39,7 +44,9 @@ class MemoryStore:
         """See Store."""
         shelf = self._shelf
         with shelf.lock:
-            shelf.done.update(dict.fromkeys(told.done))
+            now = shelf.clock()
+            for identity in told.done:
+                shelf.done.setdefault(identity, now)
             for identity in (*told.done, *told.ended):
                 if identity in shelf.marks and shelf.marks[identity].run == self.run:
                     del shelf.marks[identity]
@@ -71,11 +78,13 @@ class MemoryStore:
             now, accounts = self._shelf.clock(), self._shelf.accounts
             return [accounts.setdefault(ask.gate, Account()).lend(self.run, ask, now) for ask in asks]
 
-    def prune(self, keep: int) -> int:
-        """See Store."""
+    def prune(self, keep: int, seconds: float) -> int:
+        """See Store. More than MOST are not kept, however young they are."""
         done = self._shelf.done
         with self._shelf.lock:
-            old = list(done)[: max(0, len(done) - keep)]
+            since, surplus = self._shelf.clock() - seconds, max(0, len(done) - MOST)
+            outside = islice(done.items(), max(surplus, len(done) - keep, 0))
+            old = [identity for number, (identity, at) in enumerate(outside) if number < surplus or at < since]
             for identity in old:
                 del done[identity]
         return len(old)

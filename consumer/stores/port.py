@@ -13,6 +13,8 @@ from typing import Final, Protocol, runtime_checkable
 from consumer.stores.leases import Ask, Loan
 from consumer.stores.poison import Mark
 
+KEEP_S: Final = 3600.0
+"""Seconds that ids of done messages are remembered where nobody says otherwise."""
 _LONGEST: Final = 200  # bytes of an identity that are kept as they are
 _HASHED: Final = "sha256:"
 
@@ -63,8 +65,10 @@ class Store(Protocol):
     def beat(self) -> Mapping[str, int]:
         """A sign of life. Answers the count of every run that has not left, this one's included."""
 
-    def prune(self, keep: int) -> int:
-        """Forgets what was done, but for the last `keep`, and what died long ago; answers how many were forgotten."""
+    def prune(self, keep: int, seconds: float) -> int:
+        """Forgets what was done more than `seconds` ago, but for the last `keep`, and what died long ago; answers how many done
+        ones were forgotten.
+        """
 
     def leave(self) -> None:
         """This worker ends: takes its marks and its signs of life away."""

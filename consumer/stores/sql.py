@@ -12,7 +12,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import Connection, Engine, and_, bindparam, create_engine, delete, event, func, not_, select, update
+from sqlalchemy import (
+    Connection,
+    Engine,
+    and_,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    not_,
+    select,
+    union,
+    update,
+)
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
@@ -20,7 +33,7 @@ from consumer.stores.leases import Ask, Loan
 from consumer.stores.lending import Account, keeps
 from consumer.stores.poison import Mark
 from consumer.stores.port import Exchange, Known, StoreDownError, name_of
-from consumer.stores.tables import DONE, LENT, RUNS, STARTED, insert_once, metadata, now_ms, upsert
+from consumer.stores.tables import DONE, HANDLED, LENT, RUNS, STARTED, insert_once, metadata, now_ms, upsert
 
 T = TypeVar("T")
 PATIENCE: Final = 2.0
@@ -72,7 +85,7 @@ class SqlStore:
         mine = {"subscription": subscription, "run": run}
         dialect = self._engine.dialect
         names: Any = bindparam("names", expanding=True)
-        self._insert_done = insert_once(dialect, DONE).values(subscription=subscription, at=now_ms())
+        self._insert_done = insert_once(dialect, HANDLED).values(subscription=subscription, at=now_ms())
         self._insert_started = (
             insert_once(dialect, STARTED)
             .values(**mine, alone=False, crashes=0, at=now_ms())
@@ -80,7 +93,12 @@ class SqlStore:
         )
         self._unmark = delete(STARTED).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names), self._is_mine)
         self._unmark_all = delete(STARTED).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
-        self._find_done = select(DONE.c.identity).where(*_is(DONE, subscription), DONE.c.identity.in_(names))
+        self._find_done = union(  # what `message.once` wrote where the handlers' database is this one
+            *(
+                select(table.c.identity).where(*_is(table, subscription), table.c.identity.in_(names))
+                for table in (HANDLED, DONE)
+            )
+        )
         columns = (STARTED.c.identity, STARTED.c.run, STARTED.c.alone, STARTED.c.crashes)
         self._find_marks = select(*columns).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
 
@@ -188,18 +206,18 @@ class SqlStore:
             rows = connection.execute(select(RUNS.c.run, RUNS.c.beat).where(*_is(RUNS, self._subscription)))
             return {row.run: row.beat for row in rows}
 
-    def prune(self, keep: int) -> int:
+    def prune(self, keep: int, seconds: float) -> int:
         """See Store. In bundles, each a transaction of its own."""
-        mine = _is(DONE, self._subscription)
+        mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
         with self._transaction() as connection:
             self._forget_the_old(connection)
-            newest = select(DONE.c.at).where(*mine).order_by(DONE.c.at.desc()).offset(max(0, keep - 1)).limit(1)
-            since = connection.scalar(newest)
+            since = connection.scalar(select(at).where(*mine).order_by(at.desc()).offset(max(0, keep - 1)).limit(1))
+            old = now_ms() - round(seconds * 1000)
         total = 0
         while since is not None:
-            old = select(DONE.c.identity).where(*mine, DONE.c.at < since).order_by(DONE.c.at).limit(_PRUNE_BUNDLE)
+            few = select(HANDLED.c.identity).where(*mine, at < since, at < old).order_by(at).limit(_PRUNE_BUNDLE)
             with self._transaction() as connection:
-                gone = connection.execute(delete(DONE).where(*mine, DONE.c.identity.in_(old.scalar_subquery())))
+                gone = connection.execute(delete(HANDLED).where(*mine, HANDLED.c.identity.in_(few.scalar_subquery())))
             total += gone.rowcount
             if gone.rowcount < _PRUNE_BUNDLE:
                 break
@@ -230,7 +248,7 @@ class SqlStore:
         with self._transaction() as connection:
             counts = [
                 connection.scalar(select(func.count()).select_from(table).where(*_is(table, self._subscription)))
-                for table in (DONE, STARTED)
+                for table in (HANDLED, STARTED)
             ]
         return counts[0] or 0, counts[1] or 0
 

@@ -23,7 +23,17 @@ DONE: Final = Table(
     Column("at", BigInteger, nullable=False),  # ms since the epoch
     Index("kodo_done_at", "subscription", "at"),
 )
-"""A row for each message whose effects are there."""
+"""A row for each message whose effects are there: by `message.once`, in the handler's own transaction. No worker deletes any."""
+
+HANDLED: Final = Table(
+    "kodo_handled",
+    metadata,
+    Column("subscription", String(500), primary_key=True),
+    Column("identity", String(200), primary_key=True),
+    Column("at", BigInteger, nullable=False),  # ms since the epoch
+    Index("kodo_handled_at", "subscription", "at"),
+)
+"""A row for each message whose handler returned, as workers note it; the old ones are deleted, see Store.prune."""
 
 STARTED: Final = Table(
     "kodo_started",

@@ -45,6 +45,12 @@ class NoAnswerError(Exception):
         self.silence = silence
 
 
+class CircularRedirectError(Exception):
+    """Raised for a request that brokers of the cluster send on to each other, so that none of them has done anything with it, read
+    or write. It passes where a topic moves: two brokers each take the other one for its owner.
+    """
+
+
 def unreachable(
     connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
 ) -> ClusterError:

@@ -20,7 +20,7 @@ from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.access import Secret, trust
 from kodoctl.pulsar.admin import NOT_SENT, Reply, RequestCount, no_condition
-from kodoctl.pulsar.admin_errors import NoAnswerError, Silence, bad_token, unreachable
+from kodoctl.pulsar.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
 from kodoctl.pulsar.brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.room import Room
@@ -141,6 +141,9 @@ class HttpAdmin:
                     raise unreachable(
                         self._connection, request.method, request.path, silence, failed, wait.seconds
                     ) from None
+            except CircularRedirectError as problem:
+                if not wait.again(str(problem)):
+                    raise ClusterError(error("K512", "redirected in circles", str(problem))) from None
             else:
                 (self._room.busy if reply.status in _NO_TIME else self._room.fine)()
                 if not reply.transient:
@@ -178,7 +181,9 @@ class HttpAdmin:
                 reason = f"whether {urlsplit(location).netloc} is a broker cannot be known now: {problem}"
                 return replace(reply, status=503, reason=reason)
             url, via = (location, _origin(url)) if course is Course.FOLLOW else (first, None)
-        raise ClusterError(error("K512", "redirected in circles", f"{request}: more than {_MAX_REDIRECTS} redirects"))
+        raise CircularRedirectError(
+            f"{request}: more than {_MAX_REDIRECTS} redirects, the last one to {_origin(location)}"
+        )
 
     def _asked(self, request: _Request, url: str, via: str | None) -> tuple[Reply, str]:
         """What one host answers, after another token where it refused the first; and where it redirects to."""

@@ -107,11 +107,23 @@ def test_the_last_ones_done_are_kept(store_of: Open) -> None:
     for number in range(30):
         a.exchange(Exchange(done=[str(number)]))
         threading.Event().wait(0.002)  # the database's clock counts milliseconds
-    assert a.prune(100) == 0
-    assert a.prune(10) == 20
+    assert a.prune(100, 0) == 0
+    assert a.prune(10, 0) == 20
     known = a.exchange(Exchange(starting=[str(number) for number in range(30)]))
     assert known.done == {str(number) for number in range(20, 30)}
-    assert a.prune(0) <= 10
+    assert a.prune(0, 0) <= 10
+
+
+def test_what_was_done_a_short_while_ago_is_kept_however_much_it_is(store_of: Open) -> None:
+    """A copy of a message may wait as long as those before it: its id counts by time, too."""
+    a = store_of("a")
+    done = [f"m{number}" for number in range(2_100)]
+    a.exchange(Exchange(done=done))
+    threading.Event().wait(0.01)
+    a.exchange(Exchange(done=["last"]))
+    assert a.prune(1, 3600) == 0
+    assert a.exchange(Exchange(starting=done)).done == set(done)
+    assert a.prune(1, 0) == len(done)
 
 
 def test_of_two_workers_with_one_message_one_starts(store_of: Open) -> None:

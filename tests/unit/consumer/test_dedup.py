@@ -7,15 +7,31 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, func, insert, select, text
+from sqlalchemy import (
+    Column,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from consumer import Message, Repeat, Retry, Unavailable
-from consumer.dedup import advance, create_tables, issue_token, once, take_token
+from consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
+from consumer.stores.port import Exchange
+from consumer.stores.sql import SqlStore
 from consumer.stores.tables import DONE
 from consumer.testing import message
 from kodoctl.errors import KodoctlError
@@ -125,6 +141,35 @@ def test_a_recall_that_says_again_has_its_effect_once_and_the_message_counts_as_
             recalled(*more)
     with engine.connect() as connection:
         assert set(connection.scalars(select(DONE.c.identity))) == {"o1", "o1 again:r1", "o1 again:r2"}
+
+
+def test_what_a_worker_forgets_is_not_what_a_handler_wrote(engine: Engine) -> None:
+    """The promise of `once` has no end, also where the worker's store is the same database."""
+    order = message(properties={"kodo-id": "o1"})
+    in_session(engine, lambda session: once(session, "p/n/t:s", order.id))
+    store = SqlStore(engine.url, "p/n/t:s", "a")
+    store.exchange(Exchange(done=["o2", "o3"]))
+    threading.Event().wait(0.01)
+    store.exchange(Exchange(done=["o4"]))
+    assert store.prune(1, 0) == 2
+    assert store.exchange(Exchange(starting=["o1", "o2", "o4"])).done == {"o1", "o4"}, "a worker asks for both"
+    store.close()
+    with pytest.raises(Repeat):
+        in_session(engine, lambda session: once(session, "p/n/t:s", order.id))
+
+
+def test_old_ones_are_forgotten_where_the_owner_says_so(engine: Engine) -> None:
+    for name in ("o1", "o2"):
+        in_session(engine, lambda session, name=name: once(session, "p/n/t:s", name))
+    with engine.begin() as connection:
+        connection.execute(update(DONE).where(DONE.c.identity == "o1").values(at=DONE.c.at - 3_600_000))
+    forgotten: list[int] = []
+    in_session(engine, lambda session: forgotten.append(forget(session, timedelta(days=1))))
+    in_connection(engine, lambda connection: forgotten.append(forget(connection, timedelta(minutes=59))))
+    assert forgotten == [0, 1]
+    with pytest.raises(Repeat):
+        in_session(engine, lambda session: once(session, "p/n/t:s", "o2"))
+    in_session(engine, lambda session: once(session, "p/n/t:s", "o1"))
 
 
 def test_each_subscription_has_its_own_effects(engine: Engine) -> None:

@@ -340,11 +340,35 @@ def test_other_redirects_are_answers_not_orders(status: int) -> None:
 def test_redirects_in_a_circle_end() -> None:
     with (
         serving(lambda r: _redirect(f"http://{r.headers['Host']}{r.path}")) as server,
-        _admin(server.url) as (admin, _),
-        pytest.raises(ClusterError, match="more than 5 redirects"),
+        _admin(server.url) as (admin, pauses),
+        pytest.raises(ClusterError, match=f"more than 5 redirects, the last one to {server.url}") as caught,
     ):
         admin.call("GET", "x")
-    assert len(server.requests) == 6
+    assert [finding.code for finding in caught.value.diagnostics] == ["K512"]
+    assert len(server.requests) == 6 * (len(pauses) + 1)
+    assert sum(pauses) >= FAIL_OVER_S
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "x"),
+        ("PUT", "x"),
+        ("DELETE", "x"),
+        ("POST", "persistent/t/n/t-partition-0/subscription/s/analyzeBacklog"),
+    ],
+)
+def test_a_circle_of_redirects_while_a_topic_moves_is_waited_for(method: str, path: str) -> None:
+    """Nobody has done anything with the request, a write included."""
+
+    def moves(request: Request) -> Answer:
+        return FINE if request.number > 12 else _redirect(f"http://{request.headers['Host']}{request.path}")
+
+    asked: list[int] = []
+    with serving(moves) as server, _admin(server.url) as (admin, pauses):
+        assert admin.call(method, path, condition=lambda: asked.append(len(pauses))).ok
+    assert len(pauses) == 2
+    assert asked[-1] == 2, "the lease is asked for right before each request, after the pause"
 
 
 # --- counting, several threads

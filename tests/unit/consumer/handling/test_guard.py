@@ -9,9 +9,10 @@ import pytest
 from consumer.handling.guard import Unsaved
 from consumer.message import Message
 from consumer.outcomes import DONE, Repeat
-from consumer.stores.memory import Shelf
+from consumer.stores import memory
+from consumer.stores.memory import MemoryStore, Shelf
 from consumer.stores.poison import Mark
-from consumer.stores.port import StoreDownError
+from consumer.stores.port import KEEP_S, Exchange, StoreDownError
 from consumer.testing import ManualClock, MemoryBroker
 from tests.unit.consumer.guarding import Bench, CrashError, names
 from tests.unit.consumer.making import policy
@@ -361,13 +362,36 @@ def test_more_is_remembered_than_all_workers_can_hold() -> None:
     shelf.beats.update({"b": 1, "c": 1})
     bench.later(1)
     assert bench.guard.keep == 11_500
-    shelf.done.update(dict.fromkeys(f"old{number}" for number in range(12_000)))
+    shelf.done.update(dict.fromkeys((f"old{number}" for number in range(12_000)), shelf.clock() - KEEP_S - 1))
     bench.send("m1")
     bench.run()
     bench.guard.keep_house(prune=True)
     assert len(shelf.done) == 11_500
     bench.guard.keep_house(prune=True)
     assert len(shelf.done) == 11_500
+
+
+def test_what_was_done_within_the_hour_is_remembered_and_a_copy_of_it_is_none_to_handle() -> None:
+    """The copy of a move waited behind 12,000 others."""
+    shelf = Shelf()
+    bench = Bench(Log(), shelf=shelf, of=policy(lookahead_messages=500)).open()
+    bench.send("m1")
+    bench.run()
+    (done,) = shelf.done
+    now = shelf.clock()
+    shelf.done = {done: now - KEEP_S + 60, **dict.fromkeys((f"other{number}" for number in range(12_000)), now)}
+    bench.send("m2")
+    bench.run()
+    bench.guard.keep_house(prune=True)
+    assert bench.store.exchange(Exchange(starting=[done])).done == {done}
+
+
+def test_memory_keeps_a_million_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "MOST", 20)
+    store = MemoryStore("a")
+    store.exchange(Exchange(done=[str(number) for number in range(30)]))
+    assert store.prune(10, 3600) == 10
+    assert store.exchange(Exchange(starting=["9", "10"])).done == {"10"}
 
 
 def test_a_runner_that_breaks_ends_the_worker() -> None:

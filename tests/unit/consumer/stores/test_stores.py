@@ -31,10 +31,11 @@ def _settings(tmp_path: Path, text: str, **environ: str) -> Settings:
 
 def test_a_store_is_an_address_and_prints_without_its_password(tmp_path: Path) -> None:
     settings = _settings(
-        tmp_path, f'store = "postgresql://kodo:{CANARY}@db.example/shop?sslpassword={CANARY}"\non_store_down = "go_on"'
+        tmp_path,
+        f'store = "postgresql://kodo:{CANARY}@db.example/shop?sslpassword={CANARY}"\non_store_down = "go_on"\nstore_keep = "12h"',
     )
     assert settings.store is not None
-    assert settings.on_store_down == "go_on"
+    assert (settings.on_store_down, settings.store_keep) == ("go_on", 12 * 3_600_000)
     assert settings.store.url.drivername == "postgresql+psycopg"
     assert settings.store.url.password == CANARY
     assert str(settings.store) == "postgresql+psycopg://kodo:***@db.example/shop"
@@ -139,7 +140,7 @@ def test_what_a_dead_worker_had_started_makes_suspects_for_the_next(tmp_path: Pa
 def test_more_marks_than_there_is_room_for_is_a_store_that_is_down(tmp_path: Path) -> None:
     store = FileStore(tmp_path, "p/n/t:s", "a")
     assert store.beat() == {"a": 1}
-    assert store.prune(0) == 0
+    assert store.prune(0, 0) == 0
     store.create()
     store.interrupt()
     with pytest.raises(StoreDownError):
