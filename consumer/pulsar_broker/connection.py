@@ -28,6 +28,9 @@ from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")
 _LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
+_OPEN_WITHIN: Final = (
+    8  # seconds: a subscribe that went to a broker that hangs is lost with it, and the next one asks another
+)
 _LOG_EVERY: Final = 1.0  # seconds
 _AWAY: Final = (
     pulsar.BrokerMetadataError,
@@ -123,7 +126,7 @@ class PulsarBroker:
         self.on_broken(problem)
 
     def _new_client(self) -> Any:
-        return new_client(self._connection)
+        return new_client(self._connection, _OPEN_WITHIN)
 
     def _begin_to_watch(self) -> None:
         if self._watcher is None:

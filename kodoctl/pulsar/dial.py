@@ -16,7 +16,7 @@ from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
 from kodoctl.pulsar.thrown_away import client_log
 from kodoctl.pulsar.tokens import issued
 
-OPERATION_TIMEOUT_S = 15
+OPERATION_TIMEOUT_S: Final = 15
 _PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
 _TLS: Final = "pulsar+ssl"
 
@@ -88,8 +88,8 @@ def _advice(scheme: str, host: str, found: Peer) -> str:
     return ""
 
 
-def new_client(connection: Connection) -> Any:
-    """A `pulsar.Client`. Its library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
+def new_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
+    """A `pulsar.Client`. `operation_timeout`: seconds after which it gives up to open a producer or a consumer. Its library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
 
     Raises ClusterError without an address of the binary port, or when the issuer gives no token.
     """
@@ -107,7 +107,7 @@ def new_client(connection: Connection) -> Any:
     return pulsar.Client(
         connection.broker_url,
         authentication=_authentication(connection),
-        operation_timeout_seconds=OPERATION_TIMEOUT_S,
+        operation_timeout_seconds=operation_timeout,
         tls_validate_hostname=True,
         logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, client_log().path),
         **{name: str(path) for name, path in files.items() if path is not None},

@@ -114,6 +114,21 @@ def test_a_client_that_cannot_be_closed_orderly_is_left_all_the_same(monkeypatch
     PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()
 
 
+def test_a_worker_asks_another_broker_before_its_topics_stood_still_for_ten_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A subscribe that went to a broker that hangs has no answer, also once that broker is back: it waits for the client's time-out."""
+    made: list[dict[str, Any]] = []
+
+    def client(_url: str, **options: Any) -> Client:
+        made.append(options)
+        return Client()
+
+    monkeypatch.setattr(pulsar, "Client", client)
+    PulsarBroker(Connection("http://h:1", "pulsar://h:2")).close()
+    assert [options["operation_timeout_seconds"] for options in made] == [8]
+
+
 class Given(Silent):
     """A consumer with one message, or with what receiving it raises."""
 
