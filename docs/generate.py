@@ -13,11 +13,11 @@ from typing import Any
 
 import click
 import typer
+from kodo_consumer.cli.main import app as consumer_app
+from kodo_consumer.seeing.exported import BASE
+from kodo_consumer.seeing.metrics import EXPORTED
+from kodo_consumer.seeing.relays import TOLD
 
-from consumer.cli.main import app as consumer_app
-from consumer.seeing.exported import BASE
-from consumer.seeing.metrics import EXPORTED
-from consumer.seeing.relays import TOLD
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode

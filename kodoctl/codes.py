@@ -348,7 +348,7 @@ GROUPS: Final[dict[str, dict[str, Code]]] = {
                      "Keep large content elsewhere and send where it is, or raise `max_message_size` of the topic."),
         "K740": Code("store cannot be opened", "Mend `store` in kodo-consumer.toml, or what stands behind it."),
         "K741": Code("store cannot be asked", "Start the database; until then the worker does what `on_store_down` says."),
-        "K742": Code("table missing", "Call consumer.dedup.create_tables(engine) once, or migrate the database."),
+        "K742": Code("table missing", "Call kodo_consumer.dedup.create_tables(engine) once, or migrate the database."),
         "K743": Code("not a database for stores", "Use SQLite or PostgreSQL."),
         "K750": Code("handler cannot be called", "A handler takes one message; a batch handler a list of them."),
         "K751": Code("process of the pool does not start", "Mend what the detail shows: it happened in the process."),

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 from urllib.parse import quote
 
+import kodo_consumer.cli.main as consumer_main
 import pulsar
 import pytest
 
-import consumer.cli.main as consumer_main
 from kodoctl.cli import console
 from kodoctl.cli.main import main
 from tests.servers import Proxy

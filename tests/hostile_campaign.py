@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from consumer import Consumer, Message
-from consumer.engine.worker import Worker
+from kodo_consumer import Consumer, Message
+from kodo_consumer.engine.worker import Worker
+
 from tests.conftest import Broker
 from tests.hostile import Fate, Hostile, hostile
 from tests.support import backlog, create_topics, eventually, messages

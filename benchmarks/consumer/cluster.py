@@ -19,7 +19,7 @@ from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.connection import Flags, connect
 
 if TYPE_CHECKING:  # imported where it is used: some measure what Python takes without it
-    from consumer import Consumer
+    from kodo_consumer import Consumer
 
 try:
     CLUSTER = connect(Flags(), os.environ, Path.cwd())
@@ -72,7 +72,7 @@ def topology(tenant: str, topics: str) -> str:
 
 def loaded(text: str, topic: str = "flow", subscription: str = "s") -> Consumer:
     """The consumer of a topology, on this broker."""
-    from consumer import Consumer
+    from kodo_consumer import Consumer
 
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "t.yaml"

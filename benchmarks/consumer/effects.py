@@ -23,13 +23,12 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kodo_consumer.dedup import advance, create_tables, issue_token, once, take_token
+from kodo_consumer.stores.memory import MemoryStore
+from kodo_consumer.stores.port import Exchange, Store
+from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, insert
 from sqlalchemy.engine import make_url
-
-from consumer.dedup import advance, create_tables, issue_token, once, take_token
-from consumer.stores.memory import MemoryStore
-from consumer.stores.port import Exchange, Store
-from consumer.stores.sql import SqlStore
 
 HERE = Path(__file__).parent
 OWN = MetaData()

@@ -105,7 +105,7 @@ class Journal:
 
 
 def ours(load: Load, tenant: str, topic: str, journal: Journal) -> None:
-    from consumer import Message
+    from kodo_consumer import Message
 
     runs: dict[str, int] = {}
 

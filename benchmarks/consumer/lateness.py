@@ -20,9 +20,8 @@ from pathlib import Path
 
 import pulsar
 from cluster import client, create_tenant, create_topic, loaded, topology
-
-from consumer import Message, Retry
-from consumer.message import parts_of
+from kodo_consumer import Message, Retry
+from kodo_consumer.message import parts_of
 
 HERE = Path(__file__).parent
 TOPICS = """

@@ -31,8 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import CLUSTER, PLACE, create_tenant, create_topic, topology
-
-from consumer import Producer
+from kodo_consumer import Producer
 
 HERE = Path(__file__).parent
 TOPICS = """

@@ -43,7 +43,7 @@ def preload(tenant: str, messages: int) -> None:
 
 
 def ours(tenant: str, messages: int, lookahead: int, seconds: float) -> dict[str, float]:
-    from consumer import Message
+    from kodo_consumer import Message
 
     topics = TOPICS.format(topic="flow", messages=lookahead, isolate="{share: 25%, min: 1000}")
     consumer = loaded(topology(tenant, topics))

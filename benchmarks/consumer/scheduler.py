@@ -20,11 +20,11 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from consumer.clock import SystemClock
-from consumer.envelope import Delivery, Level, State
-from consumer.policy import Lane, Policy, Target
-from consumer.scheduling.held import Entry, Held, LaneState
-from consumer.scheduling.scheduler import Scheduler
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.envelope import Delivery, Level, State
+from kodo_consumer.policy import Lane, Policy, Target
+from kodo_consumer.scheduling.held import Entry, Held, LaneState
+from kodo_consumer.scheduling.scheduler import Scheduler
 
 MESSAGES = 200_000
 HELD = 50_000  # the look-ahead

@@ -18,17 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import opentelemetry.trace
+from kodo_consumer.broker import Stored
+from kodo_consumer.handling.declared import Handling
+from kodo_consumer.handling.middleware import Hooks
+from kodo_consumer.message import parts_of
+from kodo_consumer.policy import Policy
+from kodo_consumer.testing import message
+from kodo_consumer.traces.opening import runs_of, sends_of
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
-
-from consumer.broker import Stored
-from consumer.handling.declared import Handling
-from consumer.handling.middleware import Hooks
-from consumer.message import parts_of
-from consumer.policy import Policy
-from consumer.testing import message
-from consumer.traces.opening import runs_of, sends_of
 
 TRACEPARENT = "00-{:032x}-b7ad6b7169203331-{}"
 

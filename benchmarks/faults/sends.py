@@ -1,4 +1,4 @@
-"""Sends through a broker's death: `consumer.Producer` beside the client library's own producer, on three brokers, in one run.
+"""Sends through a broker's death: `kodo_consumer.Producer` beside the client library's own producer, on three brokers, in one run.
 
     python benchmarks/faults/sends.py [--deaths 3] [--seconds 75] [--out FILE]
 
@@ -28,18 +28,18 @@ from urllib.parse import urlsplit
 
 import pulsar
 import requests
+from kodo_consumer import Producer
+from kodo_consumer.broker import Receipt, Stored
+from kodo_consumer.pulsar_broker.connection import PulsarBroker
+from kodo_consumer.pulsar_broker.receipts import Position
 
-from consumer import Producer
-from consumer.broker import Receipt, Stored
-from consumer.pulsar_broker.connection import PulsarBroker
-from consumer.pulsar_broker.receipts import Position
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 
 PARTITIONS = 9
 EVERY = 0.01  # seconds
 NAMESPACE = "public/sends"
-ARMS = ("consumer.Producer", "pulsar-client")
+ARMS = ("kodo_consumer.Producer", "pulsar-client")
 Answer = Callable[[int | None], None]  # the partition that stored it; None: there is no receipt
 
 

@@ -27,18 +27,18 @@ from random import Random
 from typing import Any
 
 import requests
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.outbox import TABLE
+from kodo_consumer.outbox.identities import Identities
+from kodo_consumer.outbox.outlets import Outlets
+from kodo_consumer.outbox.relay import Relay
+from kodo_consumer.outbox.senders import Senders
+from kodo_consumer.outbox.store import open_store
+from kodo_consumer.producer import Producer
+from kodo_consumer.routes import load
 from sqlalchemy import create_engine, insert
 from sqlalchemy.pool import NullPool
 
-from consumer.clock import SystemClock
-from consumer.outbox import TABLE
-from consumer.outbox.identities import Identities
-from consumer.outbox.outlets import Outlets
-from consumer.outbox.relay import Relay
-from consumer.outbox.senders import Senders
-from consumer.outbox.store import open_store
-from consumer.producer import Producer
-from consumer.routes import load
 from kodoctl.pulsar.connection import Flags, connect
 
 ARMS = ("producer", "sqlite", "sqlite-keyed", "postgresql", "postgresql-keyed", "hot")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 
-from consumer import Dead, Message
+from kodo_consumer import Dead, Message
 
 LOG = open(os.environ["DEMO_LOG"], "a", buffering=1, encoding="utf-8")  # noqa: SIM115  # one line an order, for the demo to read
 

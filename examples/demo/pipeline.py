@@ -67,7 +67,7 @@ def show(folder: Path, admin_url: str, kept: Path) -> None:
 
 def skip(admin_url: str) -> None:
     """What an operator might do with other tools, while no worker runs."""
-    from consumer import Producer
+    from kodo_consumer import Producer
 
     with Producer.load("shop.yaml", topic="orders") as producer:
         for number in range(LOST):

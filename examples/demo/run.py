@@ -64,7 +64,7 @@ def broker() -> Iterator[str]:
 
 def send_orders() -> None:
     """One customer floods, one is always broken, some orders are wrong, the rest is quiet."""
-    from consumer import Producer
+    from kodo_consumer import Producer
 
     def order(customer: str, amount: int, plan: str = "basic") -> None:
         payload = {"customer": customer, "amount": amount, "sent": time.time()}

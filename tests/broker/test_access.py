@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message
 
-from consumer import Consumer, Message
 from kodoctl.pulsar.access import OAuth2, Secret, Tls
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client

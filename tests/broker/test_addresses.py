@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
+from kodo_consumer import Consumer, Producer
 
-from consumer import Consumer, Producer
 from kodoctl.errors import ClusterError
 from tests.cluster import Workspace
 from tests.servers import speaking

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Message, Retry
 
-from consumer import Message, Retry
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
 from tests.support import backlog, eventually

@@ -21,8 +21,8 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from consumer.engine.audit import Recorder
-from consumer.pulsar_broker import lanes, producers
+from kodo_consumer.engine.audit import Recorder
+from kodo_consumer.pulsar_broker import lanes, producers
 
 STEP = os.environ.get("KILL_AT", "")
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

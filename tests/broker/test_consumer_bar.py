@@ -10,9 +10,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Message, Producer
+from kodo_consumer.scheduling.held import RECENT_SECONDS
 
-from consumer import Consumer, Message, Producer
-from consumer.scheduling.held import RECENT_SECONDS
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually, messages, unload
 

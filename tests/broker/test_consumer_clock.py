@@ -27,7 +27,7 @@ topics:
   jobs: {{subscriptions: {{s: {{states: [], dead_letter: false}}}}}}
 """
 APP = """
-from consumer import Consumer, Message
+from kodo_consumer import Consumer, Message
 
 consumer = Consumer.load("t.yaml", topic="jobs", subscription="s")
 

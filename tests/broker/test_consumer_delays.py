@@ -11,8 +11,8 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from kodo_consumer import Consumer, Message, Retry
 
-from consumer import Consumer, Message, Retry
 from kodoctl.dev import conf, service
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.settle import Asked

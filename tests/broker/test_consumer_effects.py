@@ -23,9 +23,9 @@ from itertools import count
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from consumer.dedup import create_tables
-from consumer.pulsar_broker import lanes
-from consumer.stores.sql import SqlStore
+from kodo_consumer.dedup import create_tables
+from kodo_consumer.pulsar_broker import lanes
+from kodo_consumer.stores.sql import SqlStore
 
 STEP = os.environ["KILL_AT"]
 runs = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -29,7 +29,7 @@ topics:
 """
 APP = """
 import os, signal, sys, time
-from consumer import Consumer, Message
+from kodo_consumer import Consumer, Message
 
 consumer = Consumer.load("t.yaml", topic="jobs", subscription="bulk")
 other = Consumer.load("t.yaml", topic="jobs", subscription="heavy")

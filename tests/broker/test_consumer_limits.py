@@ -8,9 +8,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Message
+from kodo_consumer.engine.worker import Worker
 
-from consumer import Consumer, Message
-from consumer.engine.worker import Worker
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
 from tests.servers import Fault, Proxy, Request

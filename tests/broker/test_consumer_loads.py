@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Message
+from kodo_consumer.engine.worker import Worker
 
-from consumer import Message
-from consumer.engine.worker import Worker
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
 from tests.support import eventually

@@ -10,8 +10,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Message
 
-from consumer import Consumer, Message
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
 from tests.servers import Fault, Proxy

@@ -15,10 +15,10 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message, MoveTo, Producer, Retry
+from kodo_consumer.payloads.reading import Payloads
+from kodo_consumer.pulsar_broker.schemas import PassThrough
 
-from consumer import Consumer, Message, MoveTo, Producer, Retry
-from consumer.payloads.reading import Payloads
-from consumer.pulsar_broker.schemas import PassThrough
 from kodoctl.errors import KodoctlError
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually
@@ -146,7 +146,7 @@ def test_avro_in_processes(setting: Setting) -> None:
 
 
 def dies_with_value(message: Message) -> None:
-    from consumer import Dead
+    from kodo_consumer import Dead
 
     raise Dead(str(sorted(message.value.items())))
 

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Producer
 
-from consumer import Producer
 from tests.broker.test_consumer_process import Setting
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually, messages

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Producer
 
-from consumer import Producer
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Message, Producer, Retry
 
-from consumer import Consumer, Message, Producer, Retry
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually, unload
 

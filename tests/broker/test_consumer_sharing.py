@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from kodo_consumer import Producer
 
-from consumer import Producer
 from tests.broker.test_consumer_process import Setting
 from tests.conftest import Broker
 from tests.support import create_topics, eventually

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer.broker import LaneStats
+from kodo_consumer.pulsar_broker import AdminCluster
 
-from consumer.broker import LaneStats
-from consumer.pulsar_broker import AdminCluster
 from kodoctl.pulsar.connection import Connection, Flags, connect
 from tests.cluster import Workspace
 from tests.support import eventually

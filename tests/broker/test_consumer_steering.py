@@ -10,10 +10,10 @@ from collections import Counter
 from random import Random
 
 import pytest
+from kodo_consumer import Consumer, Message, Producer
+from kodo_consumer.cli.main import main
+from kodo_consumer.pulsar_broker.orders import OrderBook
 
-from consumer import Consumer, Message, Producer
-from consumer.cli.main import main
-from consumer.pulsar_broker.orders import OrderBook
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
@@ -59,7 +59,7 @@ def console(workspace: Workspace, monkeypatch: pytest.MonkeyPatch, capsys: pytes
 def test_workers_follow_orders_and_plan_and_status_tell_of_them(
     console: Console, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.engine.service.LOOK_EVERY", 0.2)
+    monkeypatch.setattr("kodo_consumer.engine.service.LOOK_EVERY", 0.2)
     place = {"admin_url": workspace.broker.admin_url, "broker_url": workspace.broker.broker_url, "environ": {}}
     consumer = Consumer.load(console.file, topic="orders", subscription="billing", **place)
     handled: Counter[str] = Counter()

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Message, Producer
 from opentelemetry.trace import SpanKind, StatusCode
 
-from consumer import Consumer, Message, Producer
 from tests.conftest import Broker
 from tests.support import create_topics, eventually
 from tests.unit.consumer.tracing import context, events, exported, facts

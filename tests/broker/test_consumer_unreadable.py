@@ -7,8 +7,8 @@ from pathlib import Path
 import _pulsar
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message
 
-from consumer import Consumer, Message
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from kodo_consumer import Consumer, Message, Producer
 
-from consumer import Consumer, Message, Producer
 from tests.broker.test_consumer_steering import Console
 from tests.cluster import Workspace
 from tests.support import backlog, eventually

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message, Producer
+from kodo_consumer.numbers.numbering import key_hash
 
-from consumer import Consumer, Message, Producer
-from consumer.numbers.numbering import key_hash
 from kodoctl.topology.numbering import Mark, read_number
 from tests.conftest import Broker
 from tests.support import create_topics, eventually
@@ -81,9 +81,9 @@ def test_a_sole_reader_finds_what_never_came(
     broker: Broker, tenant: str, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "consumer.numbers.gaps._SKEW", -3_600_000
+        "kodo_consumer.numbers.gaps._SKEW", -3_600_000
     )  # it need not read for a minute before the producer begins
-    monkeypatch.setattr("consumer.numbers.gaps.GRACE", 1.0)
+    monkeypatch.setattr("kodo_consumer.numbers.gaps.GRACE", 1.0)
     consumer = Consumer.load(file, topic="jobs", subscription="alone", **place(broker))  # type: ignore[arg-type]
     done: list[bytes] = []
     lock = threading.Lock()

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from kodo_consumer.outbox import TABLE, Outbox
 from sqlalchemy import create_engine, func, select
 from sqlalchemy.pool import NullPool
 
-from consumer.outbox import TABLE, Outbox
 from tests.conftest import Broker
 from tests.databases import Postgres
 from tests.support import create_topics, eventually
@@ -41,10 +41,10 @@ RELAY = """
 import os, signal, sys
 from itertools import count
 
-from consumer.cli.main import main
-from consumer.outbox.relay import Relay
-from consumer.outbox.senders import Senders
-from consumer.outbox.store import Store
+from kodo_consumer.cli.main import main
+from kodo_consumer.outbox.relay import Relay
+from kodo_consumer.outbox.senders import Senders
+from kodo_consumer.outbox.store import Store
 
 STEP = os.environ.get("KILL_AT", "")
 

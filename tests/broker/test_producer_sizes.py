@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken, Receipt
+from kodo_consumer.producer import Producer
 
-from consumer.broker import Lost, NeverTaken, Receipt
-from consumer.producer import Producer
 from kodoctl.errors import ClusterError, UsageError
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
@@ -94,8 +94,8 @@ def test_a_role_that_may_not_ask_for_the_limit_gets_no_receipt_and_its_producer_
     setting = Setting(broker, tenant, tmp_path)
     setting.declare("states: []", "fair_by: uid")
     _cap(setting, 66 << 10)
-    monkeypatch.setattr("consumer.pulsar_broker.cluster.largest_now", lambda *_: 0)
-    monkeypatch.setattr("consumer.producer.HANGS", 2.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.cluster.largest_now", lambda *_: 0)
+    monkeypatch.setattr("kodo_consumer.producer.HANGS", 2.0)
     receipts: list[Receipt] = []
     with setting.producer() as producer:
         producer.send(b"y", properties=U)

@@ -13,10 +13,10 @@ from urllib.parse import urlsplit
 
 import pulsar
 import pytest
+from kodo_consumer.broker import Lost, Receipt, Stored
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 
-from consumer.broker import Lost, Receipt, Stored
-from consumer.envelope import Outgoing
-from consumer.pulsar_broker.publisher import PulsarPublisher
 from tests.conftest import Broker
 from tests.support import eventually
 

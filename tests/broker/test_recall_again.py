@@ -46,8 +46,8 @@ import json, os, signal
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
-from consumer.dedup import create_tables
-from consumer.stores.sql import SqlStore
+from kodo_consumer.dedup import create_tables
+from kodo_consumer.stores.sql import SqlStore
 
 STEP = os.environ["KILL_AT"]
 runs = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

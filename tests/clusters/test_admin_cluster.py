@@ -13,8 +13,8 @@ from random import Random
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer
 
-from consumer import Consumer
 from kodoctl.dev import instance as record
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session

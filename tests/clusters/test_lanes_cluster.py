@@ -14,8 +14,8 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message
 
-from consumer import Consumer, Message
 from tests.clusters.conftest import Cluster
 from tests.support import create_topics, eventually
 

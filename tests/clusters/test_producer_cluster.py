@@ -10,11 +10,11 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from kodo_consumer.broker import Receipt, Stored
+from kodo_consumer.numbers.numbering import key_hash
+from kodo_consumer.producer import Producer
+from kodo_consumer.pulsar_broker.connection import PulsarBroker
 
-from consumer.broker import Receipt, Stored
-from consumer.numbers.numbering import key_hash
-from consumer.producer import Producer
-from consumer.pulsar_broker.connection import PulsarBroker
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 from tests.clusters.conftest import Cluster
@@ -77,8 +77,8 @@ def test_a_process_whose_producer_hangs_ends_with_its_own_exit_code(cluster: Clu
     assert cluster.admin("PUT", topic.replace("://", "/")).ok
     program = f"""
         import sys
-        from consumer.producer import Producer
-        from consumer.pulsar_broker.connection import PulsarBroker
+        from kodo_consumer.producer import Producer
+        from kodo_consumer.pulsar_broker.connection import PulsarBroker
         from kodoctl.errors import ClusterError
         from kodoctl.pulsar.connection import Connection
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.broker import Stored
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
+from kodo_consumer.pulsar_broker.receipts import Position
 
-from consumer.broker import Stored
-from consumer.envelope import Outgoing
-from consumer.pulsar_broker.publisher import PulsarPublisher
-from consumer.pulsar_broker.receipts import Position
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client
 from tests.clusters.conftest import Cluster

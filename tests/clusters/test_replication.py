@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pulsar
 import pytest
+from kodo_consumer import Consumer, Message
 
-from consumer import Consumer, Message
 from kodoctl.dev import service
 from tests.cluster import Workspace, isolated
 from tests.clusters.conftest import Cluster, start

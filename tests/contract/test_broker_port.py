@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from kodo_consumer.broker import NeverTaken, Stored
+from kodo_consumer.envelope import Delivery, Outgoing
 
-from consumer.broker import NeverTaken, Stored
-from consumer.envelope import Delivery, Outgoing
 from kodoctl.errors import ClusterError
 from tests.contract.worlds import MemoryWorld, PulsarWorld, Sink, World
 

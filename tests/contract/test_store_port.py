@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer.stores.leases import Ask, CapTerms, QuotaTerms, RateTerms
+from kodo_consumer.stores.memory import MemoryStore, Shelf
+from kodo_consumer.stores.poison import Mark
+from kodo_consumer.stores.port import Exchange, Known, Lender, Store, name_of
+from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy.engine import make_url
-
-from consumer.stores.leases import Ask, CapTerms, QuotaTerms, RateTerms
-from consumer.stores.memory import MemoryStore, Shelf
-from consumer.stores.poison import Mark
-from consumer.stores.port import Exchange, Known, Lender, Store, name_of
-from consumer.stores.sql import SqlStore
 
 Open = Callable[[str], Store]
 

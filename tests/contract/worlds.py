@@ -7,11 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from consumer.broker import Broker as BrokerPort
-from consumer.broker import LaneReader, LaneRequest, NeverTaken, Publisher, Receipt, SubscriptionType
-from consumer.clock import Clock, SystemClock
-from consumer.envelope import Delivery, Outgoing
-from consumer.testing import ManualClock, MemoryBroker
+from kodo_consumer.broker import Broker as BrokerPort
+from kodo_consumer.broker import LaneReader, LaneRequest, NeverTaken, Publisher, Receipt, SubscriptionType
+from kodo_consumer.clock import Clock, SystemClock
+from kodo_consumer.envelope import Delivery, Outgoing
+from kodo_consumer.testing import ManualClock, MemoryBroker
+
 from kodoctl.pulsar.connection import Connection
 from tests.conftest import Broker
 from tests.support import EARLIEST, unload
@@ -138,7 +139,7 @@ class MemoryWorld(World):
 
 class PulsarWorld(World):
     def __init__(self, broker: Broker, namespace: str) -> None:
-        from consumer.pulsar_broker import PulsarBroker
+        from kodo_consumer.pulsar_broker import PulsarBroker
 
         super().__init__()
         self._broker, self._namespace = broker, namespace

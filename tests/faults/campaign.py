@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pulsar
+from kodo_consumer import Producer
+from kodo_consumer.broker import Stored
 
-from consumer import Producer
-from consumer.broker import Stored
 from tests.faults.ledger import Ledger, Verdict, body
 from tests.faults.machine import Machine
 from tests.faults.nursery import ROOT, Nursery

@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _grow_up(variables: Mapping[str, str]) -> None:
-    from consumer.cli.main import main as run
+    from kodo_consumer.cli.main import main as run
 
     os.environ.update(variables)
     quiet = os.open(os.devnull, os.O_RDWR)

@@ -14,16 +14,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kodo_consumer import Dead, Message
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.dedup import create_tables
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.message import parts_of
+from kodo_consumer.pulsar_broker import lanes, producers
+from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
-
-from consumer import Dead, Message
-from consumer.clock import SystemClock
-from consumer.dedup import create_tables
-from consumer.engine.worker import Worker
-from consumer.message import parts_of
-from consumer.pulsar_broker import lanes, producers
-from consumer.stores.sql import SqlStore
 
 _step = os.environ.get("KILL_AT", "")
 _after = int(os.environ.get("KILL_AFTER", "5"))

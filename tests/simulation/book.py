@@ -8,12 +8,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from consumer.broker import NeverTaken, Receipt, Stored
-from consumer.envelope import Outgoing
-from consumer.message import Message
-from consumer.outcomes import DONE, DependencyDown, Discarded, Failed, Outcome
-from consumer.policy import Policy
-from consumer.testing import StoredMessage
+from kodo_consumer.broker import NeverTaken, Receipt, Stored
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, DependencyDown, Discarded, Failed, Outcome
+from kodo_consumer.policy import Policy
+from kodo_consumer.testing import StoredMessage
+
 from tests.simulation import laws
 from tests.simulation.cases import Case
 from tests.simulation.network import Payload

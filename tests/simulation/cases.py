@@ -5,8 +5,8 @@ from __future__ import annotations
 from random import Random
 from typing import TYPE_CHECKING
 
-from consumer.envelope import Level, State
-from consumer.outcomes import (
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.outcomes import (
     DONE,
     DependencyDown,
     Died,
@@ -18,7 +18,7 @@ from consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from consumer.policy import Lane
+from kodo_consumer.policy import Lane
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -9,8 +9,9 @@ from functools import lru_cache
 from random import Random
 from typing import Any
 
-from consumer.policy import Policy
-from consumer.routes import policy_of
+from kodo_consumer.policy import Policy
+from kodo_consumer.routes import policy_of
+
 from kodoctl.topology.load import load_set, source_of
 
 TOPOLOGIES = 300  # different ones: a seed takes one of them

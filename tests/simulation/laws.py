@@ -1,14 +1,14 @@
 """The design's table, read from outside: when a handler may start, and where a message may go with which counters.
 
-Written from the design, not from consumer.decide: it does not say where a message goes, but what no message may do.
+Written from the design, not from kodo_consumer.decide: it does not say where a message goes, but what no message may do.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumer.envelope import CONTROL_NAMES, Level, Outgoing, State, position
-from consumer.outcomes import (
+from kodo_consumer.envelope import CONTROL_NAMES, Level, Outgoing, State, position
+from kodo_consumer.outcomes import (
     DONE,
     DependencyDown,
     Died,
@@ -19,8 +19,9 @@ from consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from consumer.policy import Lane, Policy
-from consumer.testing import StoredMessage
+from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.testing import StoredMessage
+
 from kodoctl.topology import control as names
 
 if TYPE_CHECKING:

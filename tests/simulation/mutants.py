@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from consumer import decide
-from consumer.broker import Lost, Stored
-from consumer.decide import Acknowledge, Why
-from consumer.engine import core as engine
-from consumer.engine import publications
-from consumer.engine.isolation import Isolation
-from consumer.engine.publications import Publications
-from consumer.envelope import Control, State
-from consumer.outcomes import NotForUs
-from consumer.scheduling.fairness import LaneShares, TenantRing
-from consumer.scheduling.held import Entry, LaneState
-from consumer.scheduling.limits import CapGate, QuotaGate, RateGate
+from kodo_consumer import decide
+from kodo_consumer.broker import Lost, Stored
+from kodo_consumer.decide import Acknowledge, Why
+from kodo_consumer.engine import core as engine
+from kodo_consumer.engine import publications
+from kodo_consumer.engine.isolation import Isolation
+from kodo_consumer.engine.publications import Publications
+from kodo_consumer.envelope import Control, State
+from kodo_consumer.outcomes import NotForUs
+from kodo_consumer.scheduling.fairness import LaneShares, TenantRing
+from kodo_consumer.scheduling.held import Entry, LaneState
+from kodo_consumer.scheduling.limits import CapGate, QuotaGate, RateGate
 
 Made = Callable[..., Any]
 Mutant = tuple[Any, str, Callable[[Made], Any]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from consumer.envelope import Outgoing
-from consumer.policy import Concurrency, Policy, Quota, Rate
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.policy import Concurrency, Policy, Quota, Rate
+
 from kodoctl.topology import control as names
 
 _SLACK = 1e-6

@@ -11,9 +11,10 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any
 
-from consumer.envelope import Outgoing, State
-from consumer.testing import MemoryBroker, StoredMessage
-from consumer.testing.clock import START_WALL
+from kodo_consumer.envelope import Outgoing, State
+from kodo_consumer.testing import MemoryBroker, StoredMessage
+from kodo_consumer.testing.clock import START_WALL
+
 from kodoctl.topology import control as names
 from tests.simulation.book import Book
 from tests.simulation.cases import Case

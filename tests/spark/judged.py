@@ -29,7 +29,7 @@ SENDER = """
 import os
 import sys
 
-from consumer import Producer
+from kodo_consumer import Producer
 
 file, admin, broker, count = sys.argv[1:]
 keys = {name: os.environ[name] for name in os.environ.keys() & {"KODO_CONSUMER_SIGNING_KEYS"}}

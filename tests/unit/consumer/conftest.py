@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-
-from consumer.producer import Producer
+from kodo_consumer.producer import Producer
 
 
 @pytest.fixture(autouse=True)

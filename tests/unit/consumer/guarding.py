@@ -5,16 +5,17 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from consumer.engine.desk import Desk
-from consumer.engine.worker import Worker
-from consumer.envelope import Outgoing
-from consumer.handling.guard import Guard
-from consumer.message import Message
-from consumer.policy import Policy
-from consumer.stores.memory import MemoryStore, Shelf
-from consumer.stores.port import Exchange, Known, StoreDownError
-from consumer.testing import ManualClock, MemoryBroker
-from consumer.testing.harness import InlineRunner
+from kodo_consumer.engine.desk import Desk
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.handling.guard import Guard
+from kodo_consumer.message import Message
+from kodo_consumer.policy import Policy
+from kodo_consumer.stores.memory import MemoryStore, Shelf
+from kodo_consumer.stores.port import Exchange, Known, StoreDownError
+from kodo_consumer.testing import ManualClock, MemoryBroker
+from kodo_consumer.testing.harness import InlineRunner
+
 from tests.unit.consumer.making import policy
 
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from consumer.broker import Stored
-from consumer.engine.core import Engine
-from consumer.envelope import Delivery, Level, State
-from consumer.message import Message
-from consumer.outcomes import Failed
-from consumer.policy import Lane, Policy, Target, Waits
-from consumer.testing import ManualClock
-from consumer.testing.clock import START_WALL
+from kodo_consumer.broker import Stored
+from kodo_consumer.engine.core import Engine
+from kodo_consumer.envelope import Delivery, Level, State
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import Failed
+from kodo_consumer.policy import Lane, Policy, Target, Waits
+from kodo_consumer.testing import ManualClock
+from kodo_consumer.testing.clock import START_WALL
 
 L1, L2, B1 = Level.L1, Level.L2, Level.B1
 FAILED = Failed("ValueError")

@@ -8,20 +8,20 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.form import Form
+from kodo_consumer.message import payload_check
+from kodo_consumer.outbox import TABLE, Outbox
+from kodo_consumer.outbox.outlets import Outlets
+from kodo_consumer.outbox.relay import Relay, RelayOptions
+from kodo_consumer.outbox.senders import Senders
+from kodo_consumer.outbox.store import Scope, Store
+from kodo_consumer.policy import Outlet
+from kodo_consumer.producer import Producer
+from kodo_consumer.routes import load
+from kodo_consumer.testing import ManualClock, MemoryBroker
 from sqlalchemy import create_engine, select
 
-from consumer.envelope import Outgoing
-from consumer.form import Form
-from consumer.message import payload_check
-from consumer.outbox import TABLE, Outbox
-from consumer.outbox.outlets import Outlets
-from consumer.outbox.relay import Relay, RelayOptions
-from consumer.outbox.senders import Senders
-from consumer.outbox.store import Scope, Store
-from consumer.policy import Outlet
-from consumer.producer import Producer
-from consumer.routes import load
-from consumer.testing import ManualClock, MemoryBroker
 from tests.unit.consumer.topologies import write
 
 SCHEMA = {"type": "object", "required": ["amount"]}

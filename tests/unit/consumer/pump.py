@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from consumer.testing import MemoryBroker
+from kodo_consumer.testing import MemoryBroker
 
 
 class Pump:

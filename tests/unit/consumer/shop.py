@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from consumer.engine.core import Engine
-from consumer.envelope import Delivery
-from consumer.message import Message
-from consumer.outcomes import DONE, Outcome
-from consumer.policy import Policy
-from consumer.testing import ManualClock
+from kodo_consumer.engine.core import Engine
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, Outcome
+from kodo_consumer.policy import Policy
+from kodo_consumer.testing import ManualClock
+
 from tests.unit.consumer.making import delivery
 
 

@@ -1,4 +1,4 @@
-"""Loading: environment, connection, settings; and what `import consumer` costs."""
+"""Loading: environment, connection, settings; and what `import kodo_consumer` costs."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import kodo_consumer
 import pytest
+from kodo_consumer import Consumer
+from kodo_consumer.engine.desk import Runner
+from kodo_consumer.handling.importing import load_handler
+from kodo_consumer.handling.middleware import Hooks
+from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
+from kodo_consumer.settings import Settings, read_settings
 
-import consumer
-from consumer import Consumer
-from consumer.engine.desk import Runner
-from consumer.handling.importing import load_handler
-from consumer.handling.middleware import Hooks
-from consumer.handling.runners import LoopRunner, ThreadRunner
-from consumer.settings import Settings, read_settings
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from kodoctl.topology.lint import lint
 from kodoctl.topology.load import read_files
@@ -99,11 +99,11 @@ def test_lanes_are_shown_with_their_share(tmp_path: Path) -> None:
 def test_plain_handlers_run_on_threads_and_coroutines_on_a_loop(tmp_path: Path) -> None:
     loaded = Consumer.load(write(tmp_path, DOUBLE), topic="orders", subscription="billing", environ={})
 
-    async def later(message: consumer.Message) -> None:
+    async def later(message: kodo_consumer.Message) -> None:
         pass
 
     class Callable:
-        async def __call__(self, message: consumer.Message) -> None:
+        async def __call__(self, message: kodo_consumer.Message) -> None:
             pass
 
     def runner_of(handler: object) -> Runner:
@@ -150,11 +150,13 @@ def test_a_variable_that_makes_no_sense_is_a_mistake_of_the_command_and_one_mist
 
 
 def test_everything_public_is_there_and_nothing_is_imported_before_its_use() -> None:
-    for name in consumer.__all__:
-        assert getattr(consumer, name).__name__ == name
+    for name in kodo_consumer.__all__:
+        assert getattr(kodo_consumer, name).__name__ == name
     with pytest.raises(AttributeError, match="nothing"):
-        _ = consumer.nothing
-    look = "import sys, consumer; print([m for m in ('pulsar', 'pydantic', 'typer', 'asyncio') if m in sys.modules])"
+        _ = kodo_consumer.nothing
+    look = (
+        "import sys, kodo_consumer; print([m for m in ('pulsar', 'pydantic', 'typer', 'asyncio') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from kodo_consumer import Consumer
+from kodo_consumer.cli.main import main
+from kodo_consumer.cli.worker_commands import _consumers, _subscriptions
+from kodo_consumer.routes import load
+from kodo_consumer.testing import Harness
 
-from consumer import Consumer
-from consumer.cli.main import main
-from consumer.cli.worker_commands import _consumers, _subscriptions
-from consumer.routes import load
-from consumer.testing import Harness
 from kodoctl.errors import UsageError
 from tests.cluster import this_process_goes_on
 from tests.unit.consumer.topologies import DOUBLE, write
@@ -70,7 +70,7 @@ def test_what_nobody_foresaw_shows_no_traceback(
     def surprise(*_: object, **__: object) -> None:
         raise ZeroDivisionError("one over none")
 
-    monkeypatch.setattr("consumer.application.Consumer.load", surprise)
+    monkeypatch.setattr("kodo_consumer.application.Consumer.load", surprise)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert _exit_code(monkeypatch, "run", "x", "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert "Error: a defect of kodoctl [K599]\n  ZeroDivisionError: one over none\n" in capsys.readouterr().err
@@ -104,10 +104,10 @@ def test_everything_wrong_with_several_handlers_is_said_at_once(
 OWN = """
 from dataclasses import replace
 
-from consumer import Consumer, Message
+from kodo_consumer import Consumer, Message
 
 consumer = Consumer.load("t.yaml", topic="orders", subscription="billing")
-consumer.settings = replace(consumer.settings, drain_timeout=1_234)
+kodo_consumer.settings = replace(kodo_consumer.settings, drain_timeout=1_234)
 seen = []
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
-
-from consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why, decide
-from consumer.envelope import Control, Envelope, Level, State
-from consumer.outcomes import (
+from kodo_consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why, decide
+from kodo_consumer.envelope import Control, Envelope, Level, State
+from kodo_consumer.outcomes import (
     DONE,
     Adopted,
     Broken,
@@ -29,7 +28,8 @@ from consumer.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from consumer.policy import Isolate, Policy
+from kodo_consumer.policy import Isolate, Policy
+
 from tests.unit.consumer.making import policy
 
 NOW = 1_800_000_000_000

@@ -6,10 +6,9 @@ import itertools
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
-from consumer.envelope import FRESH, Control, Envelope, Level, State
-from consumer.outcomes import (
+from kodo_consumer.decide import Acknowledge, Forward, Move, Wait, Why, decide
+from kodo_consumer.envelope import FRESH, Control, Envelope, Level, State
+from kodo_consumer.outcomes import (
     DONE,
     Adopted,
     Broken,
@@ -32,7 +31,8 @@ from consumer.outcomes import (
     TooEarly,
     TransferAsked,
 )
-from consumer.policy import Policy
+from kodo_consumer.policy import Policy
+
 from tests.unit.consumer.making import policy
 
 NOW = 1_800_000_000_000

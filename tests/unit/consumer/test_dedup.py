@@ -11,6 +11,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from kodo_consumer import Message, Repeat, Retry, Unavailable
+from kodo_consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
+from kodo_consumer.stores.port import Exchange
+from kodo_consumer.stores.sql import SqlStore
+from kodo_consumer.stores.tables import DONE
+from kodo_consumer.testing import message
 from sqlalchemy import (
     Column,
     Engine,
@@ -28,12 +34,6 @@ from sqlalchemy import (
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from consumer import Message, Repeat, Retry, Unavailable
-from consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
-from consumer.stores.port import Exchange
-from consumer.stores.sql import SqlStore
-from consumer.stores.tables import DONE
-from consumer.testing import message
 from kodoctl.errors import KodoctlError
 
 own = MetaData()
@@ -208,7 +208,7 @@ def test_a_missing_table_says_what_to_do(database_url: str) -> None:
 def test_a_database_that_is_gone_is_no_failure_of_the_message(
     own_postgres: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.dedup._complained", [float("-inf")])
+    monkeypatch.setattr("kodo_consumer.dedup._complained", [float("-inf")])
     gone = create_engine(own_postgres.create())
     create_tables(gone)
     order = message(properties={"kodo-id": "o1"})

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from consumer.envelope import (
+from kodo_consumer.envelope import (
     CONTROL_NAMES,
     FRESH,
     MAX_REASON,
@@ -21,7 +20,8 @@ from consumer.envelope import (
     rewritten,
     transferred,
 )
-from consumer.testing.clock import START_WALL
+from kodo_consumer.testing.clock import START_WALL
+
 from kodoctl.topology import control as names
 from tests.unit.consumer.making import delivery
 

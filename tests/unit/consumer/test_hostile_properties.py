@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from kodo_consumer import Consumer
+from kodo_consumer.envelope import BrokenControlError, Control, Outgoing, effect, identity, read_control, rewritten
+from kodo_consumer.seeing.why import Place, Search, Seen, lines, to_json
+from kodo_consumer.testing import Harness
 
-from consumer import Consumer
-from consumer.envelope import BrokenControlError, Control, Outgoing, effect, identity, read_control, rewritten
-from consumer.seeing.why import Place, Search, Seen, lines, to_json
-from consumer.testing import Harness
 from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.condition import parse

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.message import Message, payload_check
+from kodo_consumer.outcomes import InvalidPayloadError
+from kodo_consumer.policy import Lane
+from kodo_consumer.testing import message
 
-from consumer.envelope import FRESH, Control, Delivery, Level, State
-from consumer.message import Message, payload_check
-from consumer.outcomes import InvalidPayloadError
-from consumer.policy import Lane
-from consumer.testing import message
 from tests.unit.consumer.making import delivery
 
 LANE = Lane(0, Level.L2, State.RETRYING, "persistent://p/n/t", 1, 1.0)

@@ -11,12 +11,12 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.numbers.numbering import key_hash
+from kodo_consumer.pulsar_broker import openings
+from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 
-from consumer.broker import Lost, NeverTaken, Receipt, Stored
-from consumer.envelope import Outgoing
-from consumer.numbers.numbering import key_hash
-from consumer.pulsar_broker import openings
-from consumer.pulsar_broker.publisher import PulsarPublisher
 from tests.support import eventually
 
 
@@ -208,7 +208,7 @@ def test_of_two_openings_of_a_topic_the_first_to_end_is_used_and_the_other_close
     setting: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(openings, "OPEN_WITHIN", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.producers._CREATE_AGAIN", 0.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.producers._CREATE_AGAIN", 0.0)
     gate, client = setting.goes_away("bad"), setting.clients[0]
     setting.send("bad", 1)
     eventually(lambda: 1 in setting.receipts)
@@ -225,7 +225,7 @@ def test_of_two_openings_of_a_topic_the_first_to_end_is_used_and_the_other_close
 
 def test_a_late_failure_says_nothing_of_the_try_after_it(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openings, "OPEN_WITHIN", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.producers._CREATE_AGAIN", 0.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.producers._CREATE_AGAIN", 0.0)
     first, client = setting.goes_away("bad"), setting.clients[0]
     client.problems["bad"] = pulsar.AuthorizationError("no")
     setting.send("bad", 1)
@@ -287,7 +287,7 @@ def test_closing_while_a_producer_opens_sends_what_waits_for_it() -> None:
 
 
 def test_closing_ends_although_a_producer_never_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.producers._LEAVE_WITHIN", 0.2)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.producers._LEAVE_WITHIN", 0.2)
     with _publishing() as setting:
         setting.goes_away("bad")
         setting.send("bad", 1)
@@ -388,7 +388,7 @@ def test_a_topic_that_is_not_there_is_told_to_all_that_wait_and_asked_for_again_
 
 
 def test_partitions_that_a_topic_gets_later_are_sent_to(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.producers._COUNT_AGAIN", 0.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.producers._COUNT_AGAIN", 0.0)
     client = setting.clients[0]
     client.partitions["t"] = 1
     setting.publisher.publish([(1, Outgoing("t", b"", {}, key="a"))])

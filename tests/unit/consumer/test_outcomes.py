@@ -6,12 +6,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-
-from consumer.decide import Move, decide
-from consumer.envelope import Control, Envelope, Level, State
-from consumer.handling.complaints import Complaints
-from consumer.message import payload_check
-from consumer.outcomes import (
+from kodo_consumer.decide import Move, decide
+from kodo_consumer.envelope import Control, Envelope, Level, State
+from kodo_consumer.handling.complaints import Complaints
+from kodo_consumer.message import payload_check
+from kodo_consumer.outcomes import (
     Blocking,
     Dead,
     DependencyDown,
@@ -34,6 +33,7 @@ from consumer.outcomes import (
     Unavailable,
     Verdict,
 )
+
 from kodoctl.topology.units import UnitError
 from tests.unit.consumer.making import policy
 

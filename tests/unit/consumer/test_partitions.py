@@ -9,10 +9,10 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.broker import LaneRequest
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.pulsar_broker.lanes import Patience, PulsarLane
 
-from consumer.broker import LaneRequest
-from consumer.envelope import Delivery
-from consumer.pulsar_broker.lanes import Patience, PulsarLane
 from kodoctl.errors import ClusterError
 from tests.support import eventually
 
@@ -187,9 +187,9 @@ class Stand:
 
 @pytest.fixture
 def stand(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stand]:
-    monkeypatch.setattr("consumer.pulsar_broker.partitions._message", lambda raw: raw)
-    monkeypatch.setattr("consumer.pulsar_broker.partitions._AGAIN", 0.01)
-    monkeypatch.setattr("consumer.pulsar_broker.lanes._NAMES_AGAIN", 0.01)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.partitions._message", lambda raw: raw)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.partitions._AGAIN", 0.01)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.lanes._NAMES_AGAIN", 0.01)
     found = Stand()
     yield found
     if hasattr(found, "lane"):
@@ -255,7 +255,7 @@ def test_a_lost_connection_is_told_with_its_partition_and_what_still_comes_by_it
 def test_only_the_partition_whose_connection_stays_away_gets_another_consumer_which_acknowledges_what_ended_meanwhile(
     stand: Stand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.partitions._GIVE_UP", 0.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.partitions._GIVE_UP", 0.0)
     lane = stand.open()
     stand.client.of(1).come(4)
     eventually(lambda: stand.sink.numbers(1) == [4])
@@ -313,7 +313,7 @@ def test_a_partition_that_is_to_be_connected_anew_while_it_is_opened_tells_so_at
 
 
 def test_a_topic_that_gets_more_partitions_is_read_whole(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.lanes._GROW_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.lanes._GROW_EVERY", 0.01)
     lane = stand.open()
     stand.client.unknown = [pulsar.Timeout("away")]
     stand.client.count = 4

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
-from consumer.broker import Lost, Receipt
-from consumer.envelope import Outgoing
-from consumer.pulsar_broker.pending import Pending
-from consumer.pulsar_broker.schemas import Key
+from kodo_consumer.broker import Lost, Receipt
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.pulsar_broker.pending import Pending
+from kodo_consumer.pulsar_broker.schemas import Key
 
 KEY = Key("t", None)
 MESSAGE = Outgoing("t", b"", {})
@@ -75,7 +74,7 @@ class Sending:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     found = Clock()
-    monkeypatch.setattr("consumer.pulsar_broker.pending.time", found)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.pending.time", found)
     return found
 
 

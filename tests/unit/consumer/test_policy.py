@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Waits, value_of
 
-from consumer.envelope import Level, State
-from consumer.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Waits, value_of
 from kodoctl.topology import settings
 from tests.unit.consumer.making import policy
 

@@ -14,12 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from consumer.envelope import FRESH, Control, Level, State
-from consumer.handling.declared import Handling
-from consumer.handling.middleware import Hooks
-from consumer.message import Message
-from consumer.outcomes import (
+from kodo_consumer.envelope import FRESH, Control, Level, State
+from kodo_consumer.handling.declared import Handling
+from kodo_consumer.handling.middleware import Hooks
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     DependencyDown,
@@ -33,8 +32,9 @@ from consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from consumer.processes.child import Job
-from consumer.processes.pool import ProcessRunner
+from kodo_consumer.processes.child import Job
+from kodo_consumer.processes.pool import ProcessRunner
+
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
@@ -207,7 +207,7 @@ def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
 
 
 def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.processes.pool._LET_GO", 0.3)
+    monkeypatch.setattr("kodo_consumer.processes.pool._LET_GO", 0.3)
     with pool(2) as (runner, desk):
         desk.give("sleep:60")
         runner.wake()
@@ -233,8 +233,8 @@ def test_processes_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(
         "import sys, time\n"
-        "from consumer.processes.pool import ProcessRunner\n"
-        "from consumer.processes.child import Job\n"
+        "from kodo_consumer.processes.pool import ProcessRunner\n"
+        "from kodo_consumer.processes.child import Job\n"
         "def handle(message): pass\n"
         "if __name__ == '__main__':\n"
         "    runner = ProcessRunner(Job('__main__', 'handle', (), None), 2, 60.0)\n"

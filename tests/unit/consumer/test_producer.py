@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.form import Form
+from kodo_consumer.message import payload_check
+from kodo_consumer.producer import Producer
+from kodo_consumer.testing import MemoryBroker
 
-from consumer.broker import Lost, NeverTaken, Receipt, Stored
-from consumer.clock import SystemClock
-from consumer.form import Form
-from consumer.message import payload_check
-from consumer.producer import Producer
-from consumer.testing import MemoryBroker
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
 from tests.support import eventually
 from tests.unit.consumer.pump import Pump
@@ -120,8 +120,8 @@ def test_what_is_larger_than_the_topic_takes_is_refused_before_it_is_sent_and_it
 def test_what_hangs_is_given_up_and_sending_starts_afresh(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.producer.HANGS", 0.05)
-    monkeypatch.setattr("consumer.producer._LOOK", 0.01)
+    monkeypatch.setattr("kodo_consumer.producer.HANGS", 0.05)
+    monkeypatch.setattr("kodo_consumer.producer._LOOK", 0.01)
     broker.hold_receipts = True
     receipts: list[Receipt] = []
     producer.post({"amount": 1}, receipts.append, properties={"uid": "u"})

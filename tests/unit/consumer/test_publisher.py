@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import pulsar
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.pulsar_broker.producers import ProducerOptions
+from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 
-from consumer.broker import Lost, NeverTaken, Receipt, Stored
-from consumer.envelope import Outgoing
-from consumer.pulsar_broker.producers import ProducerOptions
-from consumer.pulsar_broker.publisher import PulsarPublisher
 from tests.support import eventually
 from tests.unit.consumer.client_library import Client, Id
 
@@ -68,8 +68,8 @@ def test_a_publisher_that_starts_afresh_sends_nothing_a_second_time_by_its_old_c
 
 
 def test_a_publisher_whose_broker_gives_no_answer_closes_its_client_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.producers._LEAVE_WITHIN", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.closing._ORDERLY_WITHIN", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.producers._LEAVE_WITHIN", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.closing._ORDERLY_WITHIN", 0.05)
     over = threading.Event()
 
     class Hanging(Client):
@@ -203,8 +203,8 @@ class FencedProducer:
 
 
 def test_where_nothing_is_stored_messages_wait_and_one_tries_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.send_breakers._LONGEST_PAUSE", 0.1)
     topic, stored = Fenced(), list[int]()
     publisher = PulsarPublisher(lambda: topic, ["t"], lambda receipts: stored.extend(ticket for ticket, _ in receipts))
     publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(30)])
@@ -226,8 +226,8 @@ def test_where_nothing_is_stored_messages_wait_and_one_tries_at_a_time(monkeypat
 
 
 def test_where_nothing_is_stored_for_too_long_each_message_has_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.pending.SEND_TIMEOUT", 2.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.pending.SEND_TIMEOUT", 2.0)
     topic, answers = Fenced(), dict[int, Receipt]()
     publisher = PulsarPublisher(lambda: topic, ["t"], answers.update)
     publisher.publish([(ticket, Outgoing("t", b"%d" % ticket, {})) for ticket in range(10)])
@@ -237,8 +237,8 @@ def test_where_nothing_is_stored_for_too_long_each_message_has_its_answer(monkey
 
 
 def test_a_new_client_sends_one_message_to_each_topic_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.send_breakers.LONG", 99.0)
-    monkeypatch.setattr("consumer.pulsar_broker.send_breakers.BREAKS", 99)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.send_breakers.LONG", 99.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.send_breakers.BREAKS", 99)
     clients: list[Fenced] = []
 
     def connect() -> Fenced:
@@ -291,7 +291,7 @@ def test_a_topic_that_a_role_may_not_write_says_so_at_once_also_while_there_is_d
 
 
 def test_a_client_that_is_given_up_lets_nothing_try(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.3)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.send_breakers._FIRST_PAUSE", 0.3)
     clients: list[Fenced] = []
 
     def connect() -> Fenced:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.broker import LaneRequest
+from kodo_consumer.effects import Alarm
+from kodo_consumer.pulsar_broker.connection import PulsarBroker
+from kodo_consumer.pulsar_broker.lanes import PulsarLane, _copied
 
-from consumer.broker import LaneRequest
-from consumer.effects import Alarm
-from consumer.pulsar_broker.connection import PulsarBroker
-from consumer.pulsar_broker.lanes import PulsarLane, _copied
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.thrown_away import ClientLog
@@ -80,7 +80,7 @@ class Sink:
 @pytest.fixture(autouse=True)
 def messages_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stand-ins need no wrapper."""
-    monkeypatch.setattr("consumer.pulsar_broker.partitions._message", lambda raw: raw)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.partitions._message", lambda raw: raw)
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_a_message_whose_copy_fails_is_delivered_as_broken_with_its_payload() ->
 def test_a_lane_whose_client_never_answers_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.lanes._LEAVE_WITHIN", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.lanes._LEAVE_WITHIN", 0.05)
     over = threading.Event()
 
     class Hanging(Silent):
@@ -200,8 +200,8 @@ def test_a_lane_whose_client_never_answers_is_left_behind(
 def test_a_client_that_never_closes_is_left_behind(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("consumer.pulsar_broker.closing._ORDERLY_WITHIN", 0.05)
-    monkeypatch.setattr("consumer.pulsar_broker.closing._AT_ONCE_WITHIN", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.closing._ORDERLY_WITHIN", 0.05)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.closing._AT_ONCE_WITHIN", 0.05)
     over = threading.Event()
 
     class Hanging(Client):
@@ -234,8 +234,8 @@ def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(mon
     """Nobody else would cut it."""
     log = ClientLog()
     monkeypatch.setattr("kodoctl.pulsar.thrown_away._MOST", 500)
-    monkeypatch.setattr("consumer.pulsar_broker.connection._LOG_EVERY", 0.01)
-    monkeypatch.setattr("consumer.pulsar_broker.connection.client_log", lambda: log)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.connection._LOG_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.connection.client_log", lambda: log)
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Client())
     broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
     publisher = broker.publisher(["t"], lambda _: None)
@@ -261,8 +261,8 @@ def test_what_is_thrown_away_while_a_lane_opens_is_told(monkeypatch: pytest.Monk
     reads: list[object] = []
     news = log.news
     monkeypatch.setattr(log, "news", lambda since: (reads.append(since), news(since))[1])
-    monkeypatch.setattr("consumer.pulsar_broker.connection._LOG_EVERY", 0.01)
-    monkeypatch.setattr("consumer.pulsar_broker.connection.client_log", lambda: log)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.connection._LOG_EVERY", 0.01)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.connection.client_log", lambda: log)
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Receiving())
     broker = PulsarBroker(Connection("http://h:1", "pulsar://h:2"))
     alarms: list[Alarm] = []

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.form import Form
+from kodo_consumer.payloads.reading import Payloads
+from kodo_consumer.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
+from kodo_consumer.routes import load, outlet_of, policy_of
 
-from consumer.envelope import Level, State
-from consumer.form import Form
-from consumer.payloads.reading import Payloads
-from consumer.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
-from consumer.routes import load, outlet_of, policy_of
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 

@@ -1,9 +1,8 @@
 """Circuit breakers of producers: when they open, who tries, and who waits."""
 
 import pytest
-
-from consumer.envelope import Outgoing
-from consumer.pulsar_broker.send_breakers import LONG, SendBreaker
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.pulsar_broker.send_breakers import LONG, SendBreaker
 
 LIMIT = 60.0
 MESSAGE = Outgoing("t", b"", {})

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Message, Transfer, soften
+from kodo_consumer.envelope import FRESH, BrokenControlError, Control, Delivery, Level, Outgoing, State
+from kodo_consumer.policy import Lane
+from kodo_consumer.testing import Harness
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer import Consumer, Message, Transfer, soften
-from consumer.envelope import FRESH, BrokenControlError, Control, Delivery, Level, Outgoing, State
-from consumer.policy import Lane
-from consumer.testing import Harness
-from consumer.testing.clock import START_WALL
 from tests.unit.consumer.topologies import write
 
 TOPICS = """

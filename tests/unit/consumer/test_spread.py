@@ -8,11 +8,11 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.broker import LaneRequest
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.pulsar_broker import spread
+from kodo_consumer.pulsar_broker.spread import SpreadLane, may_need_several
 
-from consumer.broker import LaneRequest
-from consumer.envelope import Delivery
-from consumer.pulsar_broker import spread
-from consumer.pulsar_broker.spread import SpreadLane, may_need_several
 from tests.support import eventually
 from tests.unit.consumer.test_pulsar_broker import Silent
 

@@ -7,12 +7,11 @@ import threading
 from typing import Any
 
 import pytest
-
-from consumer import Dead, HandlerFailedError, Message
-from consumer.envelope import Level, State
-from consumer.handling.declared import Handling
-from consumer.handling.middleware import Hooks
-from consumer.outcomes import (
+from kodo_consumer import Dead, HandlerFailedError, Message
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.handling.declared import Handling
+from kodo_consumer.handling.middleware import Hooks
+from kodo_consumer.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     DependencyDown,
@@ -26,7 +25,8 @@ from consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from consumer.processes.surrounded import Calls, SurroundedRunner
+from kodo_consumer.processes.surrounded import Calls, SurroundedRunner
+
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
 from tests.unit.consumer.making import policy
@@ -102,7 +102,7 @@ def test_hooks_run_in_the_worker_and_may_try_again_or_say_otherwise() -> None:
 
 
 def test_what_still_runs_at_the_end_is_let_go_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.processes.pool._LET_GO", 0.1)
+    monkeypatch.setattr("kodo_consumer.processes.pool._LET_GO", 0.1)
     hooks = Hooks()
     hooks.add("handle", _calls)
     handling = Handling(pool_handlers.handle, 1).check()

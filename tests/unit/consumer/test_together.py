@@ -7,8 +7,8 @@ import signal
 import threading
 
 import pytest
+from kodo_consumer.together import ending_on_signals, run_all
 
-from consumer.together import ending_on_signals, run_all
 from kodoctl.errors import ClusterError, error
 
 
@@ -88,8 +88,8 @@ def test_a_signal_to_the_process_and_its_group_is_one_request_and_a_later_one_en
 ) -> None:
     """`timeout` sends its signal twice: now and then a worker died in the midst of its drain."""
     now, ended = [100.0], list[int]()
-    monkeypatch.setattr("consumer.together.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("consumer.together.os._exit", ended.append)
+    monkeypatch.setattr("kodo_consumer.together.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("kodo_consumer.together.os._exit", ended.append)
     with ending_on_signals() as asked:
         for late in (0.0, 0.1, 0.4):
             now[0] = 100.0 + late

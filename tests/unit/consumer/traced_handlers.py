@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import Discard
 from opentelemetry import trace
-
-from consumer.message import Message
-from consumer.outcomes import Discard
 
 
 def handle(message: Message) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Message
+from kodo_consumer.settings import Settings
 
-from consumer import Consumer, Message
-from consumer.settings import Settings
 from tests.unit.consumer.topologies import write
 
 TOPICS = """

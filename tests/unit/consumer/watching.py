@@ -10,18 +10,18 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.engine.service import Service
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.envelope import Level, Outgoing, State
+from kodo_consumer.handling.runners import ThreadRunner
+from kodo_consumer.message import Message
+from kodo_consumer.policy import Policy
+from kodo_consumer.seeing.server import Window
+from kodo_consumer.seeing.sight import Sight
+from kodo_consumer.testing import MemoryBroker
 from prometheus_client.parser import text_string_to_metric_families
 
-from consumer.clock import SystemClock
-from consumer.engine.service import Service
-from consumer.engine.worker import Worker
-from consumer.envelope import Level, Outgoing, State
-from consumer.handling.runners import ThreadRunner
-from consumer.message import Message
-from consumer.policy import Policy
-from consumer.seeing.server import Window
-from consumer.seeing.sight import Sight
-from consumer.testing import MemoryBroker
 from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import topic
 from tests.unit.consumer.pump import Pump

@@ -90,7 +90,8 @@ def test_a_noisy_tenant_that_others_wait_for_is_to_be_held():
 
 
 def test_advice_names_options_that_exist():
-    from consumer.cli.main import app as consumer
+    from kodo_consumer.cli.main import app as consumer
+
     from kodoctl.cli.main import app
 
     roots = {"kodoctl": typer.main.get_command(app), "kodo-consumer": typer.main.get_command(consumer)}

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_consumer.envelope import FRESH, BrokenControlError, Control, Delivery, identity, read_control
 
-from consumer.envelope import FRESH, BrokenControlError, Control, Delivery, identity, read_control
 from kodoctl.pipeline.events import Role, events
 from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.recall.letter import Letter, Position

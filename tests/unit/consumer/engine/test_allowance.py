@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import Random
 
 import pytest
+from kodo_consumer.engine.allowance import Allowance, allowance, beyond, within
+from kodo_consumer.engine.publications import jittered
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.policy import JITTER, Policy, Waits
 
-from consumer.engine.allowance import Allowance, allowance, beyond, within
-from consumer.engine.publications import jittered
-from consumer.envelope import Level, State
-from consumer.policy import JITTER, Policy, Waits
 from kodoctl.topology.policies import DelayedDelivery
 from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import L1, policy, topic

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Dead, Discard, Message, MoveTo, Transfer
+from kodo_consumer.broker import Lost, NeverTaken, Stored
+from kodo_consumer.engine.audit import BUNDLE
+from kodo_consumer.engine.publications import HANGS
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import AuditTo
+from kodo_consumer.scheduling.held import Place
+from kodo_consumer.testing import Harness
 
-from consumer import Consumer, Dead, Discard, Message, MoveTo, Transfer
-from consumer.broker import Lost, NeverTaken, Stored
-from consumer.engine.audit import BUNDLE
-from consumer.engine.publications import HANGS
-from consumer.outcomes import DONE
-from consumer.policy import AuditTo
-from consumer.scheduling.held import Place
-from consumer.testing import Harness
 from kodoctl.topology.audit import Event, Record, decode
 from tests.unit.consumer.making import FAILED, L1, Bench, delivery, policy
 from tests.unit.consumer.topologies import write
@@ -162,7 +162,7 @@ def test_best_effort_acknowledges_at_once_and_sends_records_all_the_same() -> No
 
 
 def test_best_effort_gives_records_up_before_it_fills_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.engine.audit.MAX_KEPT", 3)
+    monkeypatch.setattr("kodo_consumer.engine.audit.MAX_KEPT", 3)
     on = bench(BEST_EFFORT)
     for number in range(4):
         on.give(delivery(number))

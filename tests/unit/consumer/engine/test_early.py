@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kodo_consumer.envelope import Delivery, Level, State
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import JITTER, Quota
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.envelope import Delivery, Level, State
-from consumer.message import Message
-from consumer.outcomes import DONE
-from consumer.policy import JITTER, Quota
-from consumer.testing.clock import START_WALL
 from tests.unit.consumer.making import Bench, delivery, lane_of, policy
 
 L1, B1 = Level.L1, Level.B1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from consumer.broker import Stored
-from consumer.envelope import State
-from consumer.outcomes import DONE, RetryAsked
-from consumer.policy import Concurrency, Route
-from consumer.testing.clock import START_WALL
+from kodo_consumer.broker import Stored
+from kodo_consumer.envelope import State
+from kodo_consumer.outcomes import DONE, RetryAsked
+from kodo_consumer.policy import Concurrency, Route
+from kodo_consumer.testing.clock import START_WALL
+
 from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 

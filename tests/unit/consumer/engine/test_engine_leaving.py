@@ -5,12 +5,21 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken, Stored
+from kodo_consumer.engine.publications import HANGS
+from kodo_consumer.envelope import Delivery, State
+from kodo_consumer.outcomes import (
+    DONE,
+    DependencyDown,
+    Died,
+    Discarded,
+    MoveAsked,
+    RetryAsked,
+    StateAsked,
+    TransferAsked,
+)
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.broker import Lost, NeverTaken, Stored
-from consumer.engine.publications import HANGS
-from consumer.envelope import Delivery, State
-from consumer.outcomes import DONE, DependencyDown, Died, Discarded, MoveAsked, RetryAsked, StateAsked, TransferAsked
-from consumer.testing.clock import START_WALL
 from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.envelope import State
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import Concurrency, Pace, Quota, Rate
+from kodo_consumer.scheduling import values
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.envelope import State
-from consumer.outcomes import DONE
-from consumer.policy import Concurrency, Pace, Quota, Rate
-from consumer.scheduling import values
-from consumer.testing.clock import START_WALL
 from tests.unit.consumer.making import B1, FAILED, L1, Bench, delivery, lane_of, policy
 
 # ---- the look-ahead

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.policy import Pace, Policy, Rate, Waits
 
-from consumer.envelope import Level, State
-from consumer.policy import Pace, Policy, Rate, Waits
 from tests.unit.consumer.making import WAITS, Bench, delivery, policy
 
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import Policy
+from kodo_consumer.scheduling.active import ASK_EVERY, HAND_OVER, VALID, ActivePartitions
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.envelope import Delivery
-from consumer.outcomes import DONE
-from consumer.policy import Policy
-from consumer.scheduling.active import ASK_EVERY, HAND_OVER, VALID, ActivePartitions
-from consumer.testing.clock import START_WALL
 from kodoctl.topology.control import SEQ
 from kodoctl.topology.numbering import Number, new_run
 from tests.unit.consumer.making import L1, Bench, delivery, policy

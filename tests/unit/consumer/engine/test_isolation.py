@@ -6,13 +6,13 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from kodo_consumer.broker import NeverTaken, Stored
+from kodo_consumer.engine.isolation import IN_FLIGHT
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import Concurrency, Isolate, Policy
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.broker import NeverTaken, Stored
-from consumer.engine.isolation import IN_FLIGHT
-from consumer.envelope import Level, State
-from consumer.outcomes import DONE
-from consumer.policy import Concurrency, Isolate, Policy
-from consumer.testing.clock import START_WALL
 from tests.unit.consumer.making import B1, L1, Bench, delivery, lane_of, policy, store_all
 
 QUARTER = Isolate(0.25, 100, "B1")

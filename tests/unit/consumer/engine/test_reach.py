@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.broker import UnackedLimits
+from kodo_consumer.engine.reach import starved, unacked_limits
+from kodo_consumer.policy import Policy
 
-from consumer.broker import UnackedLimits
-from consumer.engine.reach import starved, unacked_limits
-from consumer.policy import Policy
 from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import L1, policy
 

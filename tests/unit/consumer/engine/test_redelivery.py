@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from consumer.envelope import Delivery
-from consumer.outcomes import DONE, DependencyDown
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.outcomes import DONE, DependencyDown
+
 from tests.unit.consumer.making import Bench, delivery, policy
 
 

@@ -6,10 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Blocking, Consumer, Dead, Discard, Message, MoveTo, Pending, Retry, Transfer, Unavailable
+from kodo_consumer.broker import Lost, NeverTaken
+from kodo_consumer.testing import Harness
 
-from consumer import Blocking, Consumer, Dead, Discard, Message, MoveTo, Pending, Retry, Transfer, Unavailable
-from consumer.broker import Lost, NeverTaken
-from consumer.testing import Harness
 from kodoctl.errors import UsageError
 from tests.unit.consumer.topologies import DOUBLE, write
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Message
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.testing import Harness
+from kodo_consumer.testing.memory_broker import StoredMessage
 
-from consumer import Consumer, Message
-from consumer.envelope import Outgoing
-from consumer.testing import Harness
-from consumer.testing.memory_broker import StoredMessage
 from kodoctl.errors import KodoctlError
 from kodoctl.topology.signing import Signer
 from tests.unit.consumer.topologies import write
@@ -158,7 +158,7 @@ def test_keys_are_rotated_without_losing_what_waits(tmp_path: Path) -> None:
 
 
 def test_what_a_handler_transfers_and_what_is_recorded_is_signed(tmp_path: Path) -> None:
-    from consumer import Transfer
+    from kodo_consumer import Transfer
 
     consumer = Consumer.load(
         write(tmp_path, TOPICS), topic="orders", subscription="billing", environ={"KODO_CONSUMER_SIGNING_KEYS": OLD}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.envelope import Level, State
 
-from consumer.envelope import Level, State
 from kodoctl.topology.signing import Signer
 from tests.unit.consumer.making import Bench, delivery, policy
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Blocking, Consumer, Message, MoveTo, Pending, Retry, Transfer
+from kodo_consumer.routes import load, policy_of
+from kodo_consumer.testing import Harness
 
-from consumer import Blocking, Consumer, Message, MoveTo, Pending, Retry, Transfer
-from consumer.routes import load, policy_of
-from consumer.testing import Harness
 from tests.unit.consumer.topologies import write
 
 SHIPMENTS = "persistent://p/n/shipments"

@@ -10,15 +10,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import kodo_consumer
 import pytest
+from kodo_consumer.broker import Stored
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
+from kodo_consumer.message import Message
+from kodo_consumer.policy import Concurrency
+from kodo_consumer.testing import ManualClock, MemoryBroker
 
-import consumer
-from consumer.broker import Stored
-from consumer.engine.worker import Worker
-from consumer.handling.runners import LoopRunner, ThreadRunner
-from consumer.message import Message
-from consumer.policy import Concurrency
-from consumer.testing import ManualClock, MemoryBroker
 from tests.support import eventually
 from tests.unit.consumer.engine.test_service import Place
 from tests.unit.consumer.making import Bench, delivery, policy
@@ -139,7 +139,7 @@ def test_what_is_over_is_no_error_and_what_needs_nobody_only_a_warning(caplog: p
 
 
 def test_every_kind_of_alarm_is_in_the_how_to() -> None:
-    root = Path(consumer.__file__).parent
+    root = Path(kodo_consumer.__file__).parent
     made = re.compile(r"""(?:Alarm|\.alarm)\(\s*"(\w+)\"""")
     kinds = {kind for file in root.rglob("*.py") for kind in made.findall(file.read_text(encoding="utf-8"))}
     told = (root.parent / "docs/how-to/alerts.md").read_text(encoding="utf-8").split("##")[0]

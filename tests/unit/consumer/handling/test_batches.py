@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kodo_consumer import Dead, Retry
+from kodo_consumer.engine.desk import Runner
+from kodo_consumer.handling.batches import Batching
+from kodo_consumer.handling.declared import Handling
+from kodo_consumer.handling.middleware import Hooks
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
 
-from consumer import Dead, Retry
-from consumer.engine.desk import Runner
-from consumer.handling.batches import Batching
-from consumer.handling.declared import Handling
-from consumer.handling.middleware import Hooks
-from consumer.message import Message
-from consumer.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
 from tests.unit.consumer.handling.test_runners import TestDesk

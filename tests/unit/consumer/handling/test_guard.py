@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 
 import pytest
+from kodo_consumer.handling.guard import Unsaved
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, Repeat
+from kodo_consumer.stores import memory
+from kodo_consumer.stores.memory import MemoryStore, Shelf
+from kodo_consumer.stores.poison import Mark
+from kodo_consumer.stores.port import KEEP_S, Exchange, StoreDownError
+from kodo_consumer.testing import ManualClock, MemoryBroker
 
-from consumer.handling.guard import Unsaved
-from consumer.message import Message
-from consumer.outcomes import DONE, Repeat
-from consumer.stores import memory
-from consumer.stores.memory import MemoryStore, Shelf
-from consumer.stores.poison import Mark
-from consumer.stores.port import KEEP_S, Exchange, StoreDownError
-from consumer.testing import ManualClock, MemoryBroker
 from tests.unit.consumer.guarding import Bench, CrashError, names
 from tests.unit.consumer.making import policy
 

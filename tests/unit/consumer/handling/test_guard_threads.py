@@ -7,15 +7,15 @@ import threading
 from random import Random
 
 import pytest
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.handling.guard import Guard
+from kodo_consumer.handling.guarded import GuardedRunner
+from kodo_consumer.handling.runners import ThreadRunner
+from kodo_consumer.stores.memory import MemoryStore, Shelf
+from kodo_consumer.testing import MemoryBroker
 
-from consumer.clock import SystemClock
-from consumer.engine.worker import Worker
-from consumer.envelope import Outgoing
-from consumer.handling.guard import Guard
-from consumer.handling.guarded import GuardedRunner
-from consumer.handling.runners import ThreadRunner
-from consumer.stores.memory import MemoryStore, Shelf
-from consumer.testing import MemoryBroker
 from tests.support import eventually
 from tests.unit.consumer.guarding import FragileStore, names
 from tests.unit.consumer.making import policy
@@ -64,8 +64,8 @@ def test_a_failure_of_the_stores_own_code_ends_the_worker() -> None:
 
 
 def test_a_store_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("consumer.handling.guarded._HANGS", 0.0)
-    monkeypatch.setattr("consumer.handling.guarded._BEAT", 0.02)
+    monkeypatch.setattr("kodo_consumer.handling.guarded._HANGS", 0.0)
+    monkeypatch.setattr("kodo_consumer.handling.guarded._BEAT", 0.02)
     cut = threading.Event()
     store = FragileStore("a")
     of = policy()

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from kodo_consumer.handling.importing import load_handler
 
-from consumer.handling.importing import load_handler
 from kodoctl.errors import KodoctlError, UsageError
 
 OURS = str(Path(__file__).parents[4] / "consumer")
@@ -54,9 +54,9 @@ def test_an_error_within_a_library_is_told_by_the_line_that_called_it() -> None:
 
 
 def test_our_own_lines_are_not_shown_where_the_user_called_us_wrongly() -> None:
-    text = told("wrong_app:bill", wrong_app="from consumer import Consumer\n\nConsumer.load('t.yaml')\n")
+    text = told("wrong_app:bill", wrong_app="from kodo_consumer import Consumer\n\nConsumer.load('t.yaml')\n")
     assert text.startswith("wrong_app:bill: TypeError in wrong_app.py:3: ")
-    text = told("deep_app:bill", deep_app="from consumer import Retry\n\nRetry(code=7)\n")
+    text = told("deep_app:bill", deep_app="from kodo_consumer import Retry\n\nRetry(code=7)\n")
     assert text.startswith("deep_app:bill: TypeError in deep_app.py:3: code is a word of retrying.by_code")
 
 
@@ -101,7 +101,7 @@ def test_a_module_without_functions_has_none_to_list() -> None:
 
 
 def test_what_the_module_itself_loads_is_told_as_ever() -> None:
-    text = "from consumer import Consumer\nConsumer.load('missing.yaml', topic='t', subscription='s')\n"
+    text = "from kodo_consumer import Consumer\nConsumer.load('missing.yaml', topic='t', subscription='s')\n"
     Path("loads_app.py").write_text(text, encoding="utf-8")
     with pytest.raises(KodoctlError, match=r"missing\.yaml") as raised:
         load_handler("loads_app:bill")

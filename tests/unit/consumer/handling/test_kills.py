@@ -1,4 +1,4 @@
-"""`consumer.testing.kills`: a handler that does its work twice after a crash is found, one that does not passes."""
+"""`kodo_consumer.testing.kills`: a handler that does its work twice after a crash is found, one that does not passes."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Dead, Message
+from kodo_consumer.testing import kills
 
-from consumer import Consumer, Dead, Message
-from consumer.testing import kills
 from tests.unit.consumer.topologies import write
 
 TOPICS = """
@@ -112,9 +112,9 @@ def test_batches_are_killed_as_a_whole(consumer: Consumer) -> None:
 
 
 def test_what_never_ends_is_said_to_be_endless(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
-    from consumer import Unavailable
+    from kodo_consumer import Unavailable
 
-    monkeypatch.setattr("consumer.testing.killing._MOST_LEAPS", 20)
+    monkeypatch.setattr("kodo_consumer.testing.killing._MOST_LEAPS", 20)
 
     @consumer.handler
     def wait(message: Message) -> None:

@@ -10,20 +10,20 @@ from random import Random
 from typing import Any
 
 import pytest
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.envelope import Level, Outgoing, State
+from kodo_consumer.handling.guard import Guard
+from kodo_consumer.handling.guarded import GuardedRunner
+from kodo_consumer.handling.leasing import Lessee, lessee_of
+from kodo_consumer.policy import Concurrency, Pace, Policy, Quota, Rate
+from kodo_consumer.stores.file import open_file_store
+from kodo_consumer.stores.leases import Ask, Loan
+from kodo_consumer.stores.memory import MemoryStore, Shelf
+from kodo_consumer.stores.port import StoreDownError
+from kodo_consumer.testing import ManualClock, MemoryBroker
+from kodo_consumer.testing.harness import InlineRunner
 
-from consumer.clock import SystemClock
-from consumer.engine.worker import Worker
-from consumer.envelope import Level, Outgoing, State
-from consumer.handling.guard import Guard
-from consumer.handling.guarded import GuardedRunner
-from consumer.handling.leasing import Lessee, lessee_of
-from consumer.policy import Concurrency, Pace, Policy, Quota, Rate
-from consumer.stores.file import open_file_store
-from consumer.stores.leases import Ask, Loan
-from consumer.stores.memory import MemoryStore, Shelf
-from consumer.stores.port import StoreDownError
-from consumer.testing import ManualClock, MemoryBroker
-from consumer.testing.harness import InlineRunner
 from tests.support import eventually
 from tests.unit.consumer.making import lane_of, policy
 

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Dead, Discard, Message
+from kodo_consumer.testing import Harness
 
-from consumer import Consumer, Dead, Discard, Message
-from consumer.testing import Harness
 from kodoctl.errors import KodoctlError
 from tests.unit.consumer.topologies import write
 

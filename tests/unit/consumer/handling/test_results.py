@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Dead, Message
+from kodo_consumer.testing import Harness
 
-from consumer import Consumer, Dead, Message
-from consumer.testing import Harness
 from tests.unit.consumer.topologies import write
 
 SMALL = "  J: {subscriptions: {s: {in_place: [], retrying: {attempts: 3}}}}\n"

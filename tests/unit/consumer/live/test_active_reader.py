@@ -6,8 +6,8 @@ import threading
 from typing import Any
 
 import pytest
+from kodo_consumer.pulsar_broker.active_consumers import ActiveConsumerReader
 
-from consumer.pulsar_broker.active_consumers import ActiveConsumerReader
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Reply
 from tests.support import eventually
@@ -55,8 +55,8 @@ class Clock:
 
 @pytest.fixture
 def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
-    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._LATEST", 0.4)
-    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._SOON", 0.2)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.active_consumers._LATEST", 0.4)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.active_consumers._SOON", 0.2)
     return Silent()
 
 
@@ -70,7 +70,7 @@ def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_
     silent.silent = {"1"}
     assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}
     silent.asked.clear()
-    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._LATEST", 20.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.active_consumers._LATEST", 20.0)
     assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}, "nobody waits for it again"
     assert "/partitioned-stats" not in silent.asked, "it would take as long again"
     assert silent.asked[0] == "/partitions"
@@ -89,7 +89,7 @@ def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_
 
 def test_an_answer_for_all_that_comes_late_counts(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker is slow, and nobody is silent."""
-    monkeypatch.setattr("consumer.pulsar_broker.active_consumers._LATEST", 20.0)
+    monkeypatch.setattr("kodo_consumer.pulsar_broker.active_consumers._LATEST", 20.0)
     call, first = silent.call, threading.Event()
 
     def slow(method: str, path: str, **given: Any) -> Reply:

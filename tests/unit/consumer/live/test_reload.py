@@ -6,11 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from kodo_consumer.envelope import State
+from kodo_consumer.live.reload import Reloader, contents, structural
+from kodo_consumer.policy import Policy
+from kodo_consumer.routes import judged, load, policy_of
 
-from consumer.envelope import State
-from consumer.live.reload import Reloader, contents, structural
-from consumer.policy import Policy
-from consumer.routes import judged, load, policy_of
 from kodoctl.topology.signing import Signer
 from tests.support import eventually
 from tests.unit.consumer.making import L2, policy

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from consumer.live.sharing import Sharers
+from kodo_consumer.live.sharing import Sharers
 
 
 def test_the_expected_ones_count_for_half_a_minute_then_those_that_live() -> None:

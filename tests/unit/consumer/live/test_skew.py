@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from kodo_consumer.broker import LaneStats
+from kodo_consumer.effects import Alarm
+from kodo_consumer.live.skew import Skew
+from kodo_consumer.testing import ManualClock
 
-from consumer.broker import LaneStats
-from consumer.effects import Alarm
-from consumer.live.skew import Skew
-from consumer.testing import ManualClock
 from tests.unit.consumer.making import L1, policy
 
 LANE = policy((L1,), ()).lanes[0]

@@ -6,14 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from kodo_consumer.broker import LaneStats
+from kodo_consumer.effects import Alarm
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.live.dues import Dues
+from kodo_consumer.live.standstill import StandStill
+from kodo_consumer.testing import ManualClock
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.broker import LaneStats
-from consumer.effects import Alarm
-from consumer.envelope import Outgoing
-from consumer.live.dues import Dues
-from consumer.live.standstill import StandStill
-from consumer.testing import ManualClock
-from consumer.testing.clock import START_WALL
 from tests.unit.consumer.making import L1, policy
 
 PAUSED = LaneStats(backlog=51_002, delayed=50_068, permits=1_000, dispatched=7)  # as measured

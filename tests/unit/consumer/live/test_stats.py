@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from kodo_consumer.broker import LaneStats
+from kodo_consumer.live.stats import ROUND, StatsReader
+from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.pulsar_broker.cluster import lane_stats
 
-from consumer.broker import LaneStats
-from consumer.live.stats import ROUND, StatsReader
-from consumer.policy import Lane, Policy
-from consumer.pulsar_broker.cluster import lane_stats
 from kodoctl.errors import ClusterError, error
 from tests.unit.consumer.making import L1, policy
 

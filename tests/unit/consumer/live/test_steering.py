@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from kodo_consumer.broker import LaneStats
+from kodo_consumer.envelope import State
+from kodo_consumer.live.steering import Orders, misfit, paused_lanes, paused_tenants, steered
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import Concurrency, Pace, Policy, Quota, Rate
+from kodo_consumer.testing import ManualClock
+from kodo_consumer.testing.clock import START_WALL
 
-from consumer.broker import LaneStats
-from consumer.envelope import State
-from consumer.live.steering import Orders, misfit, paused_lanes, paused_tenants, steered
-from consumer.message import Message
-from consumer.outcomes import DONE
-from consumer.policy import Concurrency, Pace, Policy, Quota, Rate
-from consumer.testing import ManualClock
-from consumer.testing.clock import START_WALL
 from kodoctl.topology.steer import Order, What, printed
 from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy
 

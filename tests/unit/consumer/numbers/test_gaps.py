@@ -7,13 +7,13 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_consumer.counts import Counts
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.numbers.gaps import GRACE, Gaps, Hole, Seen
+from kodo_consumer.numbers.intervals import Intervals
+from kodo_consumer.numbers.numbering import Numbering, Router, key_hash
+from kodo_consumer.numbers.sole import SoleReader
 
-from consumer.counts import Counts
-from consumer.envelope import Delivery
-from consumer.numbers.gaps import GRACE, Gaps, Hole, Seen
-from consumer.numbers.intervals import Intervals
-from consumer.numbers.numbering import Numbering, Router, key_hash
-from consumer.numbers.sole import SoleReader
 from kodoctl.topology.numbering import MAX_RANGES, Mark, Number, new_run
 from tests.unit.consumer.making import policy
 
@@ -111,7 +111,7 @@ def test_what_is_no_number_is_nobodys() -> None:
 
 
 def test_runs_are_forgotten_before_they_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.numbers.gaps._MAX_RUNS", 3)
+    monkeypatch.setattr("kodo_consumer.numbers.gaps._MAX_RUNS", 3)
     gaps = Gaps(BEFORE)
     for partition in range(10):
         gaps.see(str(Number(RUN, partition, 2)))
@@ -137,7 +137,7 @@ def test_a_producer_that_uses_every_second_number_fills_no_memory_and_every_hole
 
 
 def test_many_runs_with_holes_fill_no_memory_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("consumer.numbers.gaps._MAX_HOLES", 100)
+    monkeypatch.setattr("kodo_consumer.numbers.gaps._MAX_HOLES", 100)
     gaps = Gaps(BEFORE)
     for number in range(2, 200, 2):
         for partition in range(50):

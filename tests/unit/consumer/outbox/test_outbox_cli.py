@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer.cli.main import main
+from kodo_consumer.outbox.table import DIALECTS, TABLE, schema_sql
 from sqlalchemy import create_engine, inspect, text
 
-from consumer.cli.main import main
-from consumer.outbox.table import DIALECTS, TABLE, schema_sql
 from tests.cluster import this_process_goes_on
 from tests.unit.consumer.outbox_setting import Setting
 
@@ -42,7 +42,7 @@ def setting(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterat
     url = f"sqlite:///{tmp_path}/app.db"
     (tmp_path / "kodo-consumer.toml").write_text(f'outbox_url = "{url}"\n', encoding="utf-8")
     found = Setting(url, tmp_path)
-    monkeypatch.setattr("consumer.cli.outbox_commands._now", found.clock.wall)
+    monkeypatch.setattr("kodo_consumer.cli.outbox_commands._now", found.clock.wall)
     yield found
     found.engine.dispose()
 

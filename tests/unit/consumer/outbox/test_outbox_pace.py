@@ -6,14 +6,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import kodo_consumer.outbox
 import pytest
+from kodo_consumer.outbox import TABLE, Outbox, outbox_table
+from kodo_consumer.outbox.identities import Identities
+from kodo_consumer.outbox.pace import Backoff, Rests
 from sqlalchemy import MetaData, create_engine
 from sqlalchemy.orm import Session
 
-import consumer.outbox
-from consumer.outbox import TABLE, Outbox, outbox_table
-from consumer.outbox.identities import Identities
-from consumer.outbox.pace import Backoff, Rests
 from kodoctl.errors import UsageError
 from tests.unit.consumer.outbox_setting import TOPICS
 from tests.unit.consumer.topologies import write
@@ -97,4 +97,4 @@ def test_the_table_may_live_in_an_applications_own_metadata() -> None:
         "status", "version", "last_error", "created_at",
     ]  # fmt: skip
     with pytest.raises(AttributeError):
-        consumer.outbox.nothing  # noqa: B018
+        kodo_consumer.outbox.nothing  # noqa: B018

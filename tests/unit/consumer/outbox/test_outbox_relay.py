@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken
+from kodo_consumer.outbox.choice import Choice, Status
+from kodo_consumer.outbox.pace import Backoff
+from kodo_consumer.outbox.store import Row, Scope
+from kodo_consumer.outbox.table import HELD, TABLE
 from sqlalchemy import update
 
-from consumer.broker import Lost, NeverTaken
-from consumer.outbox.choice import Choice, Status
-from consumer.outbox.pace import Backoff
-from consumer.outbox.store import Row, Scope
-from consumer.outbox.table import HELD, TABLE
 from tests.unit.consumer.outbox_setting import Setting
 
 
@@ -61,7 +61,7 @@ def test_a_delayed_row_is_pushed_when_it_is_due(setting: Setting) -> None:
 
 
 def test_rows_of_another_environment_or_application_are_left_alone(setting: Setting) -> None:
-    from consumer.outbox import Outbox
+    from kodo_consumer.outbox import Outbox
 
     with setting.engine.begin() as connection:
         ids = [

@@ -13,14 +13,14 @@ from typing import Any
 
 import fastavro
 import pytest
+from kodo_consumer import Consumer, Message
+from kodo_consumer.outcomes import InvalidPayloadError
+from kodo_consumer.payloads.avro import contains_itself, empty_items
+from kodo_consumer.payloads.reading import Payloads, model_of
+from kodo_consumer.testing import Harness
 from pydantic import BaseModel, ConfigDict
 from typing_extensions import TypedDict
 
-from consumer import Consumer, Message
-from consumer.outcomes import InvalidPayloadError
-from consumer.payloads.avro import contains_itself, empty_items
-from consumer.payloads.reading import Payloads, model_of
-from consumer.testing import Harness
 from kodoctl.errors import KodoctlError
 from tests.unit.consumer.topologies import write
 

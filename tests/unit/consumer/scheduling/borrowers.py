@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from itertools import count
 from random import Random
 
-from consumer.policy import Limit
-from consumer.scheduling.admission import Limits
-from consumer.scheduling.borrowing import NEVER, LeasedGate
-from consumer.stores.leases import Ask, Loan
-from consumer.stores.lending import Account
+from kodo_consumer.policy import Limit
+from kodo_consumer.scheduling.admission import Limits
+from kodo_consumer.scheduling.borrowing import NEVER, LeasedGate
+from kodo_consumer.stores.leases import Ask, Loan
+from kodo_consumer.stores.lending import Account
 
 _BREATH = 0.01
 

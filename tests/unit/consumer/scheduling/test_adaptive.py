@@ -6,10 +6,10 @@ from itertools import count
 from typing import Any
 
 import pytest
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.scheduling.adaptive import Adaptive
 
-from consumer.message import Message
-from consumer.outcomes import DONE
-from consumer.scheduling.adaptive import Adaptive
 from tests.unit.consumer.making import FAILED, L1, policy
 from tests.unit.consumer.shop import Shop
 

@@ -8,12 +8,11 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from consumer.policy import NOBODY, Concurrency, Pace, Quota, Rate
-from consumer.scheduling import admission, values
-from consumer.scheduling.admission import Leave, Limits, Over, _resize
-from consumer.scheduling.borrowing import LeasedGate
-from consumer.scheduling.limits import CapGate, QuotaGate, RateGate
+from kodo_consumer.policy import NOBODY, Concurrency, Pace, Quota, Rate
+from kodo_consumer.scheduling import admission, values
+from kodo_consumer.scheduling.admission import Leave, Limits, Over, _resize
+from kodo_consumer.scheduling.borrowing import LeasedGate
+from kodo_consumer.scheduling.limits import CapGate, QuotaGate, RateGate
 
 RATE = Rate("uid", Pace(10, 1_000, 10), shared=True, overrides={"vip": Pace(100, 1_000, 100)})
 CAP = Concurrency("uid", 4, shared=True, overrides={"vip": 8})

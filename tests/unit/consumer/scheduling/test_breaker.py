@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kodo_consumer.envelope import State
+from kodo_consumer.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Outcome, RetryAsked, StateAsked
+from kodo_consumer.policy import NOBODY, Policy
+from kodo_consumer.scheduling.breaker import Breaker, BreakerState
 
-from consumer.envelope import State
-from consumer.outcomes import DONE, TOOK_TOO_LONG, DependencyDown, Outcome, RetryAsked, StateAsked
-from consumer.policy import NOBODY, Policy
-from consumer.scheduling.breaker import Breaker, BreakerState
 from tests.unit.consumer.making import FAILED, L1, policy
 from tests.unit.consumer.shop import Shop, jain
 

@@ -6,11 +6,11 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_consumer.broker import TOO_BIG, NeverTaken
+from kodo_consumer.envelope import Delivery
+from kodo_consumer.outcomes import DONE, Died
+from kodo_consumer.policy import Policy
 
-from consumer.broker import TOO_BIG, NeverTaken
-from consumer.envelope import Delivery
-from consumer.outcomes import DONE, Died
-from consumer.policy import Policy
 from tests.unit.consumer.making import L1, STATES, Bench, delivery, policy
 
 BATCH = st.integers(1, 10_000)

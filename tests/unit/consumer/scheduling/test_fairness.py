@@ -7,8 +7,7 @@ from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from consumer.scheduling.fairness import LaneShares, TenantRing
+from kodo_consumer.scheduling.fairness import LaneShares, TenantRing
 
 WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import deque
 
 import pytest
-
-from consumer.policy import Concurrency, Limit, Pace, Quota, Rate
-from consumer.scheduling.admission import Leave, Limits, Over
-from consumer.scheduling.borrowing import NEVER, Borrower
-from consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
-from consumer.stores.leases import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms, Run
+from kodo_consumer.policy import Concurrency, Limit, Pace, Quota, Rate
+from kodo_consumer.scheduling.admission import Leave, Limits, Over
+from kodo_consumer.scheduling.borrowing import NEVER, Borrower
+from kodo_consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
+from kodo_consumer.stores.leases import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms, Run
 
 RATE = Rate(None, Pace(10, 1_000, 20), shared=True)
 QUOTA = Quota(None, 6, 60_000, shared=True)

@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kodo_consumer.policy import Concurrency, Pace, Quota, Rate
+from kodo_consumer.stores.leases import HOLD, Ask, CapTerms, QuotaTerms, RateTerms
+from kodo_consumer.stores.lending import AHEAD, PARTS, Account, keeps
 
-from consumer.policy import Concurrency, Pace, Quota, Rate
-from consumer.stores.leases import HOLD, Ask, CapTerms, QuotaTerms, RateTerms
-from consumer.stores.lending import AHEAD, PARTS, Account, keeps
 from tests.unit.consumer.scheduling.borrowers import World, most_over
 
 CAP = CapTerms(4)

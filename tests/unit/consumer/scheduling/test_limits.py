@@ -7,8 +7,7 @@ from collections import deque
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-
-from consumer.scheduling.limits import CapGate, Gate, QuotaGate, RateGate
+from kodo_consumer.scheduling.limits import CapGate, Gate, QuotaGate, RateGate
 
 GAPS = st.lists(st.floats(0, 3, allow_nan=False), min_size=1, max_size=120)
 

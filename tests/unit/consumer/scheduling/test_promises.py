@@ -9,8 +9,9 @@ from dataclasses import replace
 from random import Random
 from typing import Any
 
-from consumer.outcomes import DONE
-from consumer.policy import Policy
+from kodo_consumer.outcomes import DONE
+from kodo_consumer.policy import Policy
+
 from tests.unit.consumer.making import L1, L2, STATES, Bench, delivery, policy
 from tests.unit.consumer.shop import Shop, jain
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from kodo_consumer.policy import Policy
 
-from consumer.policy import Policy
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.shop import Shop
 

@@ -13,15 +13,15 @@ from typing import Any
 import promql_parser
 import pytest
 import yaml
+from kodo_consumer.cli.main import main
+from kodo_consumer.seeing.exported import BASE
+from kodo_consumer.seeing.metrics import EXPORTED
+from kodo_consumer.seeing.relays import TOLD
 
-from consumer.cli.main import main
-from consumer.seeing.exported import BASE
-from consumer.seeing.metrics import EXPORTED
-from consumer.seeing.relays import TOLD
 from tests.cluster import this_process_goes_on
 
 ROOT = Path(__file__).parents[4]
-FOLDER = ROOT / "consumer/seeing/dashboards"
+FOLDER = ROOT / "consumer/kodo_consumer/seeing/dashboards"
 RULES = [
     rule for group in yaml.safe_load((FOLDER / "alerts.yaml").read_text("utf-8"))["groups"] for rule in group["rules"]
 ]

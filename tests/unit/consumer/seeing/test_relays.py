@@ -8,15 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer.broker import Lost, NeverTaken
+from kodo_consumer.cli.outbox_commands import _seen
+from kodo_consumer.seeing import relays
+from kodo_consumer.seeing.relays import RELAYS, TOLD, RelaySight
+from kodo_consumer.seeing.server import Window
+from kodo_consumer.settings import Settings
 from prometheus_client import REGISTRY
 from sqlalchemy import text
 
-from consumer.broker import Lost, NeverTaken
-from consumer.cli.outbox_commands import _seen
-from consumer.seeing import relays
-from consumer.seeing.relays import RELAYS, TOLD, RelaySight
-from consumer.seeing.server import Window
-from consumer.settings import Settings
 from tests.unit.consumer.outbox_setting import Setting
 from tests.unit.consumer.watching import get, series
 

@@ -8,16 +8,16 @@ import time
 from random import Random
 
 import pytest
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.engine.service import Service
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.handling.runners import LoopRunner
+from kodo_consumer.message import Message
+from kodo_consumer.seeing.cores import load, spent
+from kodo_consumer.seeing.sight import Sight
+from kodo_consumer.seeing.stalls import Cause, Late, Stalls
+from kodo_consumer.testing import MemoryBroker
 
-from consumer.clock import SystemClock
-from consumer.engine.service import Service
-from consumer.engine.worker import Worker
-from consumer.handling.runners import LoopRunner
-from consumer.message import Message
-from consumer.seeing.cores import load, spent
-from consumer.seeing.sight import Sight
-from consumer.seeing.stalls import Cause, Late, Stalls
-from consumer.testing import MemoryBroker
 from tests.support import eventually
 from tests.unit.consumer.making import policy
 

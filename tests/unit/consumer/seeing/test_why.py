@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer, Message
+from kodo_consumer.seeing.why import DEAD_LETTERS, Place, Search, Seen, lines, to_json
+from kodo_consumer.testing import Harness
 
-from consumer import Consumer, Message
-from consumer.seeing.why import DEAD_LETTERS, Place, Search, Seen, lines, to_json
-from consumer.testing import Harness
 from tests.unit.consumer.topologies import write
 
 TOPICS = """

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from consumer.stores.poison import (
+from kodo_consumer.stores.poison import (
     MAX_CRASHES,
     Crashes,
     Judgement,

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer.message import Message
+from kodo_consumer.stores import sql
+from kodo_consumer.stores.port import Exchange, StoreDownError
+from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url
 
-from consumer.message import Message
-from consumer.stores import sql
-from consumer.stores.port import Exchange, StoreDownError
-from consumer.stores.sql import SqlStore
 from tests.databases import Postgres
 from tests.unit.consumer.guarding import Bench
 

@@ -8,16 +8,16 @@ import os
 from pathlib import Path
 
 import pytest
+from kodo_consumer.handling.guarded import GuardedRunner, guarded
+from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.stores.file import FileStore, open_file_store
+from kodo_consumer.stores.memory import MemoryStore
+from kodo_consumer.stores.opening import StorePlace, parse_store
+from kodo_consumer.stores.poison import Mark
+from kodo_consumer.stores.port import Exchange, StoreDownError
+from kodo_consumer.testing import ManualClock
+from kodo_consumer.testing.harness import InlineRunner
 
-from consumer.handling.guarded import GuardedRunner, guarded
-from consumer.settings import Settings, read_settings
-from consumer.stores.file import FileStore, open_file_store
-from consumer.stores.memory import MemoryStore
-from consumer.stores.opening import StorePlace, parse_store
-from consumer.stores.poison import Mark
-from consumer.stores.port import Exchange, StoreDownError
-from consumer.testing import ManualClock
-from consumer.testing.harness import InlineRunner
 from kodoctl.errors import KodoctlError
 from tests.unit.consumer.making import policy
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Consumer, Retry
+from kodo_consumer.broker import NeverTaken, Stored
+from kodo_consumer.envelope import Level, Outgoing
+from kodo_consumer.policy import Isolate
+from kodo_consumer.testing import Harness
+from kodo_consumer.traces.opening import runs_of
 from opentelemetry.trace import SpanKind, StatusCode
 
-from consumer import Consumer, Retry
-from consumer.broker import NeverTaken, Stored
-from consumer.envelope import Level, Outgoing
-from consumer.policy import Isolate
-from consumer.testing import Harness
-from consumer.traces.opening import runs_of
 from tests.unit.consumer.making import Bench, delivery, policy
 from tests.unit.consumer.topologies import write
 from tests.unit.consumer.traced_runs import PARENT, SPAN, TRACE
@@ -148,7 +148,7 @@ def test_a_tracer_that_fails_keeps_no_message_from_its_way(
     tmp_path: Path, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness = load(tmp_path, "routed", runs := [])
-    monkeypatch.setattr("consumer.traces.runs.read", _breaks)
+    monkeypatch.setattr("kodo_consumer.traces.runs.read", _breaks)
     harness.send(b"x", properties={"size": "11"})
     harness.run()
     assert runs == ["x"]

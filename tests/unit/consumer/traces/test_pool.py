@@ -10,13 +10,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kodo_consumer import Consumer, Message
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.testing import MemoryBroker
 from opentelemetry.trace import get_current_span
 
-from consumer import Consumer, Message
-from consumer.clock import SystemClock
-from consumer.engine.worker import Worker
-from consumer.envelope import Outgoing
-from consumer.testing import MemoryBroker
 from tests.support import eventually
 from tests.unit.consumer import traced_handlers
 from tests.unit.consumer.pump import Pump

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Message
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.producer import Producer
+from kodo_consumer.testing import Harness, MemoryBroker
 from opentelemetry.sdk.trace import SpanProcessor
 
-from consumer import Message
-from consumer.clock import SystemClock
-from consumer.producer import Producer
-from consumer.testing import Harness, MemoryBroker
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.traced_runs import both, load
 from tests.unit.consumer.tracing import Spans, facts
@@ -80,7 +80,7 @@ def test_spans_that_fail_cost_no_message_anything(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("consumer.traces.carried.HARMLESS.told", float("-inf"))
+    monkeypatch.setattr("kodo_consumer.traces.carried.HARMLESS.told", float("-inf"))
     spans.provider.add_span_processor(_Broken(at))
     consumer = load(tmp_path)
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer import Blocking, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.producer import Producer
+from kodo_consumer.testing import Harness, MemoryBroker
 from opentelemetry import trace
 from opentelemetry.sdk.trace import sampling
 from opentelemetry.trace import SpanKind, StatusCode
 
-from consumer import Blocking, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
-from consumer.clock import SystemClock
-from consumer.producer import Producer
-from consumer.testing import Harness, MemoryBroker
 from tests.support import eventually
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.traced_runs import PARENT, SPAN, TRACE, both, failing, load
@@ -251,8 +251,8 @@ def test_threads_of_real_runners_each_have_their_own_context(tmp_path: Path, spa
     """The producer's span, a failure, and the run that succeeds: one trace, on real threads."""
     from random import Random
 
-    from consumer.engine.worker import Worker
-    from consumer.handling.runners import ThreadRunner
+    from kodo_consumer.engine.worker import Worker
+    from kodo_consumer.handling.runners import ThreadRunner
 
     consumer = load(tmp_path, "patient")
     gate = threading.Barrier(2, timeout=10)

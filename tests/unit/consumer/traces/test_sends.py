@@ -9,21 +9,21 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer import Consumer
+from kodo_consumer.broker import Lost, NeverTaken
+from kodo_consumer.clock import SystemClock
+from kodo_consumer.form import Form
+from kodo_consumer.outbox import Outbox
+from kodo_consumer.outbox.table import TABLE
+from kodo_consumer.producer import Producer
+from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.testing import MemoryBroker
+from kodo_consumer.traces import opening
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode
 from sqlalchemy import create_engine, select
 
-from consumer import Consumer
-from consumer.broker import Lost, NeverTaken
-from consumer.clock import SystemClock
-from consumer.form import Form
-from consumer.outbox import Outbox
-from consumer.outbox.table import TABLE
-from consumer.producer import Producer
-from consumer.settings import Settings, read_settings
-from consumer.testing import MemoryBroker
-from consumer.traces import opening
 from kodoctl.errors import ClusterError, KodoctlError, UsageError
 from tests.unit.consumer.pump import Pump
 from tests.unit.consumer.topologies import write
@@ -87,16 +87,16 @@ def test_a_send_without_receipt_is_an_error(broker: MemoryBroker, spans: Spans, 
 def test_what_was_given_up_or_never_went_out_ends_its_span_too(
     broker: MemoryBroker, spans: Spans, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("consumer.producer._LAST_MARKS", 0.01)
+    monkeypatch.setattr("kodo_consumer.producer._LAST_MARKS", 0.01)
     producer = Producer(TOPIC, broker)
-    monkeypatch.setattr("consumer.producer._RECEIPT_TIMEOUT", 0.01)
+    monkeypatch.setattr("kodo_consumer.producer._RECEIPT_TIMEOUT", 0.01)
     broker.hold_receipts = True
     with pytest.raises(ClusterError):
         producer.send(b"x")
-    monkeypatch.setattr("consumer.unsent.MOST", 0)
+    monkeypatch.setattr("kodo_consumer.unsent.MOST", 0)
     with pytest.raises(ClusterError):
         producer.send(b"y")
-    monkeypatch.setattr("consumer.unsent.MOST", 9)
+    monkeypatch.setattr("kodo_consumer.unsent.MOST", 9)
     producer.post(b"z")
     with pytest.raises(ClusterError):
         producer.close(0.01)
@@ -112,7 +112,7 @@ def test_senders_on_an_event_loop_are_in_their_own_span_also_when_they_wait_for_
             await asyncio.sleep(0)
             await asyncio.gather(first, producer.send_async(b"y"))
 
-    monkeypatch.setattr("consumer.unsent.MOST", 1)
+    monkeypatch.setattr("kodo_consumer.unsent.MOST", 1)
     with Producer(TOPIC, broker) as producer:
         asyncio.run(send(producer))
     assert spans.traces == 1
@@ -152,7 +152,9 @@ def test_without_a_provider_nothing_is_traced(broker: MemoryBroker, tmp_path: Pa
         write(tmp_path, "  J: {subscriptions: {s: {}}}\n"), topic="J", subscription="s", environ={}
     )
     consumer.handler(lambda message: None)
-    assert consumer.handler_function.__module__ == "consumer.handling.results", "nothing else is around the handler"
+    assert consumer.handler_function.__module__ == "kodo_consumer.handling.results", (
+        "nothing else is around the handler"
+    )
     with Producer(TOPIC, broker) as producer:
         producer.send(b"x")
     assert "traceparent" not in broker.messages(TOPIC)[0].properties
@@ -165,7 +167,7 @@ def test_traces_that_are_off_are_off_whatever_the_application_does(broker: Memor
 
 
 def test_importing_the_consumer_does_not_import_opentelemetry() -> None:
-    program = "import sys, consumer.application, consumer.producer; sys.exit('opentelemetry' in sys.modules)"
+    program = "import sys, kodo_consumer.application, kodo_consumer.producer; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

@@ -1,0 +1,53 @@
+"""The reference consumer and producer of a kodoctl topology.
+
+    from kodo_consumer import Consumer, Message, Dead
+
+    consumer = Consumer.load("topologies/trade.yaml", topic="orders", subscription="billing")
+
+    @consumer.handler
+    async def bill(message: Message) -> None: ...
+
+    consumer.run()
+
+Everything is imported when first used: `import kodo_consumer` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kodo_consumer.application import Consumer
+    from kodo_consumer.message import Message
+    from kodo_consumer.outcomes import (
+        Blocking,
+        Dead,
+        Discard,
+        HandlerFailedError,
+        MoveTo,
+        Pending,
+        Repeat,
+        Retry,
+        Transfer,
+        Unavailable,
+    )
+    from kodo_consumer.producer import Producer
+    from kodo_consumer.together import run_all
+
+_HOMES = {
+    "Consumer": "application", "Message": "message", "Producer": "producer",
+    "Retry": "outcomes", "Pending": "outcomes", "Blocking": "outcomes", "Dead": "outcomes", "Discard": "outcomes",
+    "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes", "Repeat": "outcomes",
+    "HandlerFailedError": "outcomes", "run_all": "together",
+}  # fmt: skip
+__all__ = [
+    "Blocking", "Consumer", "Dead", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",
+    "Repeat", "Retry", "Transfer", "Unavailable", "run_all",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

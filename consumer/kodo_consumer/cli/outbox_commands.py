@@ -1,0 +1,272 @@
+"""Commands around the outbox: its table, the relay, and rows that a person looks at, holds back or sends again."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kodo_consumer.cli.wiring import Port, Topology, connects
+from kodo_consumer.outbox.choice import Choice, Status
+from kodo_consumer.wiring import Place, Surroundings
+from kodoctl.cli.console import command, one_line, reading, say
+from kodoctl.cli.options import gathers
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.outbox.relay import Relay
+    from kodo_consumer.outbox.store import Scope, Store
+    from kodo_consumer.settings import Settings
+
+log = logging.getLogger("kodo.outbox")
+
+
+class Dialect(StrEnum):
+    """Databases the table is written for."""
+
+    POSTGRESQL = "postgresql"
+    SQLITE = "sqlite"
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def _choice(status: list[Status] | None, **given: Any) -> Choice:
+    return Choice(statuses=tuple(status or ()), **given)
+
+
+_CHOICE: Final[dict[str, Any]] = {
+    "status": Annotated[list[Status] | None, typer.Option("--status", help="Only rows in it (repeatable).")],
+    "topic": Annotated[str | None, typer.Option("--topic", help="Only rows for this topic.", metavar="NAME")],
+    "key": Annotated[str | None, typer.Option("--key", help="Only rows with this key.", metavar="KEY")],
+    "biz_code": Annotated[
+        str | None, typer.Option("--biz-code", help="Only rows of this business code.", metavar="CODE")
+    ],
+    "app": Annotated[str | None, typer.Option("--app", help="Only rows that this application wrote.", metavar="NAME")],
+}
+_choosing = gathers("choice", _CHOICE, _choice)
+Ids = Annotated[list[str] | None, typer.Argument(help="Only these rows.", metavar="ID", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Every row that can be; instead of naming some.")]
+Limit = Annotated[int, typer.Option("--limit", help="At most so many rows, oldest first.", min=1)]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    group = typer.Typer(
+        help="Messages written in an application's own transaction, and the relay that sends them.",
+        no_args_is_help=True,
+    )
+    for function in (run, schema, list_rows, push, hold):
+        group.command(name="list" if function is list_rows else None)(function)
+    app.add_typer(group, name="outbox")
+
+
+@command
+@connects
+def run(
+    topology: Topology,
+    app: Annotated[
+        str | None, typer.Option("--app", help="Only rows that this application wrote.", metavar="NAME")
+    ] = None,
+    until_empty: Annotated[bool, typer.Option("--until-empty", help="End when no row is left to send.")] = False,
+    port: Port = None,
+    *,
+    place: Place,
+) -> None:
+    """Send what is committed, until SIGTERM; then wait for receipts and exit 0. Several may run at once."""
+    from random import Random
+
+    from kodo_consumer.clock import SystemClock
+    from kodo_consumer.outbox.outlets import Outlets
+    from kodo_consumer.outbox.relay import Relay
+    from kodo_consumer.outbox.senders import Senders
+    from kodo_consumer.outbox.serving import leave, serve
+    from kodo_consumer.outbox.store import Scope
+    from kodo_consumer.producer import Producer
+    from kodo_consumer.together import ending_on_signals
+
+    surroundings = Surroundings.of(**place)
+    outlets = Outlets(surroundings.topology(topology))
+    connection = surroundings.connection()
+    settings = _settings()
+    store = _store(settings, Scope(outlets.environment, app))
+    senders = Senders(
+        outlets, lambda outlet: Producer.to(outlet, connection, settings.signing_keys, traces=settings.traces)
+    )
+    relay = Relay(store, senders, SystemClock(), Random(), _options(settings))  # noqa: S311  # spreads tries, no secret
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    say(f"relay for {', '.join(outlets.names)}")
+    try:
+        with _seen(relay, store, settings, port), ending_on_signals() as asked:
+            empty: Callable[[], bool] = (lambda: store.next_due() is None) if until_empty else (lambda: False)
+            serve(relay, asked, drain_timeout=settings.drain_timeout / 1000, until_empty=empty)
+    finally:
+        leave(senders, store)
+    say(_summary(relay))
+
+
+@contextmanager
+def _seen(relay: Relay, store: Store, settings: Settings, port: int | None) -> Iterator[None]:
+    """Metrics and health of the relay, where a port is named on the command line."""
+    if port is None:
+        yield
+        return
+    from kodo_consumer.seeing.relays import RelaySight
+    from kodo_consumer.seeing.server import Window
+
+    window = Window(RelaySight(relay, store, _now), settings.host, port)
+    log.info("metrics and health are on http://%s", window.address)
+    try:
+        yield
+    finally:
+        window.close()
+
+
+@reading
+def schema(
+    dialect: Annotated[Dialect, typer.Option("--dialect", help="The database it is for.")] = Dialect.POSTGRESQL,
+) -> None:
+    """Print the SQL that makes the table and its indexes, to be run once."""
+    from kodo_consumer.outbox.table import schema_sql
+
+    say(schema_sql(dialect))
+
+
+@reading
+@_choosing
+def list_rows(
+    ids: Ids = None,
+    limit: Limit = 50,
+    format: Annotated[Format, typer.Option("--format", help="How rows are printed.")] = Format.TEXT,  # noqa: A002
+    *,
+    choice: Choice,
+) -> None:
+    """Show how many rows there are by status, and rows, oldest first. Payloads are not shown."""
+    store = _store(_settings())
+    now = _now()
+    counts = store.counts(now)
+    rows = store.rows(_with_ids(choice, ids), limit)
+    store.close()
+    if format is Format.JSON:
+        say(json.dumps({"counts": counts, "rows": rows}, indent=2))
+        return
+    say(", ".join(f"{name} {count}" for name, count in counts.items()))
+    for row in rows:
+        say(_shown(row, now))
+        if row["last_error"]:
+            say(f"  {one_line(row['last_error'], 200)}")
+
+
+@command
+@_choosing
+def push(
+    ids: Ids = None,
+    all_rows: All = False,
+    rate: Annotated[
+        str | None, typer.Option("--rate", help="Not faster than this, such as 100/s.", metavar="RATE")
+    ] = None,
+    limit: Limit = 1_000,
+    *,
+    choice: Choice,
+) -> None:
+    """Send rows anew, now, with fresh counters: failed ones, held ones, and those that wait for their next try."""
+    chosen = _chosen(choice, ids, all_rows=all_rows)
+    spacing = _spacing(rate)
+    store = _store(_settings())
+    count = store.push(chosen, _now(), limit=limit, spacing=spacing)
+    store.close()
+    say(f"{count} rows will be sent{f', over {count * spacing / 1000:.0f} s' if rate else ''}")
+
+
+@command
+@_choosing
+def hold(ids: Ids = None, all_rows: All = False, limit: Limit = 1_000, *, choice: Choice) -> None:
+    """Keep rows from being sent until they are pushed. One that a relay has claimed already is not held."""
+    chosen = _chosen(choice, ids, all_rows=all_rows)
+    store = _store(_settings())
+    count = store.hold(chosen, limit=limit)
+    store.close()
+    say(f"{count} rows are held: `kodo-consumer outbox push` sends them")
+
+
+def _settings() -> Settings:
+    from kodo_consumer.settings import read_settings
+
+    return read_settings(os.environ, Path.cwd())
+
+
+def _store(settings: Settings, scope: Scope | None = None) -> Store:
+    from kodo_consumer.outbox.store import open_store
+
+    if settings.outbox_url is None:
+        detail = "set `outbox_url` in kodo-consumer.toml, or KODO_CONSUMER_OUTBOX_URL"
+        raise UsageError(error("K720", "no database for the outbox", detail))
+    return open_store(settings.outbox_url.reveal(), scope)
+
+
+def _options(settings: Settings) -> Any:
+    from kodo_consumer.outbox.pace import DELAYS, Backoff
+    from kodo_consumer.outbox.relay import RelayOptions
+
+    backoff = Backoff({**DELAYS, **(settings.outbox_backoff or {})}, settings.outbox_attempts)
+    return RelayOptions(claim=settings.outbox_claim, keep=settings.outbox_keep, backoff=backoff)
+
+
+def _summary(relay: Relay) -> str:
+    names = ("sent", "again", "failed", "late", "overtaken")
+    return ", ".join(f"{name} {relay.counts[name]}" for name in names if name == "sent" or relay.counts[name])
+
+
+def _with_ids(choice: Choice, ids: Iterable[str] | None) -> Choice:
+    return replace(choice, ids=tuple(ids or ()))
+
+
+def _chosen(choice: Choice, ids: list[str] | None, *, all_rows: bool) -> Choice:
+    chosen = _with_ids(choice, ids)
+    if chosen.is_everything and not all_rows:
+        detail = "name ids, or choose by --status, --topic, --key, --biz-code or --app; --all means every row"
+        raise UsageError(error("K725", "no rows named", detail))
+    return chosen
+
+
+def _spacing(rate: str | None) -> float:
+    """Ms between two rows."""
+    from kodoctl.topology.units import Rate, UnitError
+
+    if rate is None:
+        return 0.0
+    try:
+        return 1000 / float(Rate.parse(rate).per_second)
+    except (UnitError, ZeroDivisionError) as problem:
+        raise UsageError(error("K005", "wrong unit", f"--rate: {problem}")) from None
+
+
+def _shown(row: dict[str, Any], now: int) -> str:
+    from kodo_consumer.outbox.table import HELD
+
+    at = row["next_push_at"]
+    when = "held" if at >= HELD else datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    late = " (due)" if at <= now and row["status"] == "to_send" else ""
+    parts = [row["id"], row["status"], one_line(row["topic"], 60), when + late]
+    parts += [f"{name} {one_line(row[name], 40)}" for name in ("key", "biz_code") if row[name]]
+    return "  ".join([*parts, *([f"tries {row['retry_count']}"] if row["retry_count"] else [])])
+
+
+def _now() -> int:
+    from kodo_consumer.clock import SystemClock
+
+    return SystemClock().wall()

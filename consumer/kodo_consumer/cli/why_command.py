@@ -1,0 +1,171 @@
+"""`kodo-consumer why`: every hop of one message and the rule that caused it, found without consuming anything."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from kodo_consumer.cli.steer_commands import Subscription, Topic
+from kodo_consumer.cli.wiring import Topology, connects
+from kodo_consumer.wiring import Place, Surroundings
+from kodoctl.cli.console import columns, reading, say, tell_wait
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.topology.units import Duration, UnitError
+
+if TYPE_CHECKING:
+    from kodo_consumer.policy import Policy
+    from kodo_consumer.seeing.why import Place as Searched
+    from kodo_consumer.seeing.why import Search, Seen
+    from kodoctl.pulsar.admin import Admin
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.messages import Unread
+
+_PASSES: Final = 4  # each may learn another name of the message: its identity, its first place, where it went
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command of this file."""
+    app.command()(why)
+
+
+@reading
+@connects
+def why(
+    topology: Topology,
+    message: Annotated[
+        str, typer.Argument(help="Its kodo-id, or ledger:entry:partition:batch of any place.", metavar="MESSAGE-ID")
+    ],
+    topic: Topic,
+    subscription: Subscription,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Only what was stored so long ago or later.", metavar="DURATION")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+    *,
+    place: Place,
+) -> None:
+    """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
+    from kodo_consumer.routes import policy_of
+    from kodo_consumer.seeing.why import Search, lines, to_json
+    from kodoctl.pulsar.admin_http import HttpAdmin
+    from kodoctl.pulsar.client import BrokerClient
+    from kodoctl.pulsar.messages import Unread
+    from kodoctl.pulsar.waiting import WaitMonitor
+
+    if not message.strip():
+        raise UsageError(
+            error("K785", "message not found", "no name given: its kodo-id, or ledger:entry:partition:batch")
+        )
+    surroundings = Surroundings.of(**place)
+    policy = policy_of(surroundings.topology(topology), topic, subscription)
+    connection = surroundings.connection()
+    places = _places(policy)
+    search = Search(message, places)
+    moment = _moment(since)
+    waits = WaitMonitor(tell_wait)
+    with closing(HttpAdmin(connection, waits=waits)) as admin, BrokerClient(connection, waits) as client:
+        unread = Unread(admin, client)
+        for _ in range(_PASSES):
+            search.grew = False
+            _pass(policy, places, search, admin, client, moment, unread)
+            if not search.grew:
+                break
+    document = {**to_json(message, search, places), "unread": unread.lines()}
+    if not document["hops"]:
+        raise _not_found(document, since)
+    if as_json:
+        say(json.dumps(document, indent=2))
+    else:
+        for line in lines(document, _clock):
+            for part in _folded(line):
+                say(part)
+    unread.check()
+
+
+def _places(policy: Policy) -> list[Searched]:
+    """Topics to search, in the order messages go through them."""
+    from kodo_consumer.seeing.why import DEAD_LETTERS
+    from kodo_consumer.seeing.why import Place as Searched
+
+    dead = [Searched(policy.dead_letter.topic, DEAD_LETTERS)] if policy.dead_letter else []
+    audit = [Searched(policy.audit.topic, "audit records")] if policy.audit else []
+    return [*(Searched(lane.topic, lane.name) for lane in policy.lanes), *dead, *audit]
+
+
+def _pass(  # what is looked for, where and from when on
+    policy: Policy,
+    places: list[Searched],
+    search: Search,
+    admin: Admin,
+    client: BrokerClient,
+    moment: int | None,
+    unread: Unread,
+) -> None:
+    for searched in places:
+        show = search.records if policy.audit and searched.topic == policy.audit.topic else search.message
+        for seen in _seen(searched, policy.subscription, admin, client, moment, unread):
+            show(seen)
+
+
+def _seen(
+    searched: Searched,
+    subscription: str,
+    admin: Admin,
+    client: BrokerClient,
+    moment: int | None,
+    unread: Unread,
+) -> Iterator[Seen]:
+    from kodo_consumer.seeing.why import Seen
+    from kodoctl.pulsar.messages import partitions_of, read_all, read_facts
+    from kodoctl.topology.names import TopicName
+
+    for part in partitions_of(admin, TopicName.parse(searched.topic)):
+        facts = read_facts(admin, part)
+        cursor = facts.cursors.get(subscription)
+        number = facts.partition if part != searched.topic else -1
+        for found in read_all(client, facts, unread, since=moment):
+            position = f"{found.ledger}:{found.entry}:{number}:{found.batch}"
+            gone = cursor is not None and cursor.has((found.ledger, found.entry))
+            yield Seen(searched.topic, position, found.payload, found.properties, found.publish_time, gone)
+
+
+def _moment(since: str | None) -> int | None:
+    if since is None:
+        return None
+    try:
+        return time.time_ns() // 1_000_000 - int(Duration.parse(since))
+    except UnitError as problem:
+        raise UsageError(error("K785", "message not found", f"--since: {problem}")) from None
+
+
+def _not_found(document: dict[str, object], since: str | None) -> KodoctlError:
+    topics = document["searched"]
+    assert isinstance(topics, list)
+    what = f"{document['message']!r} is none of the {document['looked_at']} messages stored in {len(topics)} topics"
+    unread = document["unread"]
+    assert isinstance(unread, list)
+    detail = "\n".join([f"{what}{f' since {since} ago' if since else ''}:", *topics, *unread])
+    return KodoctlError(error("K785", "message not found", detail))
+
+
+def _folded(line: str) -> Iterator[str]:
+    plain = "".join(char if char.isprintable() else "\ufffd" for char in line)
+    indent = " " * (len(plain) - len(plain.lstrip()))
+    width = max(40, columns())
+    yield from textwrap.wrap(
+        plain.lstrip(), width, initial_indent=indent, subsequent_indent=f"{indent}  ", break_on_hyphens=False
+    )
+
+
+def _clock(ms: int) -> str:
+    try:
+        return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+    except (ValueError, OverflowError):  # whoever wrote that
+        return f"{ms} ms"

@@ -1,0 +1,222 @@
+"""Three ways for a handler to have its effects once, however often its message comes. All need the handler's own transaction.
+
+- `message.once(session)`: a row with a unique key beside the effect. A repeat violates it.
+- `advance(session, …)`: a change under the condition that the row still has the version the message was made for.
+- `issue_token` by the producer and `take_token` by the handler: a token that can be deleted only once.
+
+Each raises Repeat where the effects are there already. Let it pass through the transaction: it must roll back, and the
+message is then acknowledged and counted as a repeat. Sessions and connections of SQLAlchemy, sync and async alike: with
+an async one every function answers something to await.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from kodo_consumer.outcomes import Repeat, Retry, Unavailable
+from kodo_consumer.stores.port import name_of
+from kodoctl.errors import KodoctlError, error
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from sqlalchemy import Connection, Engine
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+
+    Sync = Session | Connection
+    Async = AsyncSession | AsyncConnection
+
+log = logging.getLogger("kodo.consumer")
+T = TypeVar("T")
+_QUIET: Final = 10.0  # seconds between two complaints
+_complained: Final = [float("-inf")]
+
+
+def create_tables(engine: Engine | Connection) -> None:
+    """Makes the tables of this module where they are missing. Migration tools find them in kodo_consumer.stores.tables.metadata."""
+    from kodo_consumer.stores.tables import metadata
+
+    metadata.create_all(engine)
+
+
+@overload
+def once(session: Sync, subscription: str, identity: str, effect: str | None = ...) -> None: ...
+@overload
+def once(session: Async, subscription: str, identity: str, effect: str | None = ...) -> Awaitable[None]: ...
+def once(session: Any, subscription: str, identity: str, effect: str | None = None) -> Any:
+    """Remembers, in the session's transaction, that this message is done for this subscription. See Message.once.
+
+    `effect`: what a repeat is told by, if that is not the identity, which is remembered all the same.
+    Raises Repeat when it was (the transaction is rolled back), Unavailable when the database cannot be asked.
+    """
+
+    def remember(sync: Any) -> None:
+        from kodo_consumer.stores.tables import DONE, insert_once, now_ms
+
+        told_by = name_of(identity if effect is None else effect)
+        insert = insert_once(_dialect(sync), DONE).values(subscription=subscription, at=now_ms())
+        _one_row_or_repeat(sync, insert.values(identity=told_by))
+        if told_by != (name := name_of(identity)):
+            _execute(sync, insert.values(identity=name))
+
+    return _run(session, remember)
+
+
+@overload
+def forget(session: Sync, older_than: timedelta) -> int: ...
+@overload
+def forget(session: Async, older_than: timedelta) -> Awaitable[int]: ...
+def forget(session: Any, older_than: timedelta) -> Any:
+    """Deletes what `once` wrote longer ago than this, of all subscriptions; answers how many rows. Nobody else deletes them: only
+    you know after which time no repeat of a message can come, of a recalled dead letter for example.
+    """
+
+    def delete_old(sync: Any) -> int:
+        from sqlalchemy import delete
+
+        from kodo_consumer.stores.tables import DONE, now_ms
+
+        age = round(older_than.total_seconds() * 1000)
+        return int(_execute(sync, delete(DONE).where(DONE.c.at < now_ms() - age)).rowcount)
+
+    return _run(session, delete_old)
+
+
+@overload
+def advance(
+    session: Sync, table: Any, where: Mapping[str, Any], *, version: int, values: Mapping[str, Any], column: str = ...
+) -> None: ...
+@overload
+def advance(
+    session: Async, table: Any, where: Mapping[str, Any], *, version: int, values: Mapping[str, Any], column: str = ...
+) -> Awaitable[None]: ...
+def advance(
+    session: Any,
+    table: Any,
+    where: Mapping[str, Any],
+    *,
+    version: int,
+    values: Mapping[str, Any],
+    column: str = "version",
+) -> Any:
+    """Changes one row that has this version, and counts the version up.
+
+    `table`: a Table or a mapped class; `where`: its key, by column names; `values`: new values, SQL expressions allowed.
+    Raises Repeat when the row is further on: this change was made, or another has overtaken it. Raises Retry when the row
+    is missing or not yet so far: what comes before is still on its way. Raises Unavailable when the database cannot be
+    asked.
+    """
+
+    def change(sync: Any) -> None:
+        from sqlalchemy import inspect, select, update
+
+        found = inspect(table, raiseerr=False)
+        target = getattr(found, "local_table", table)
+        is_it = [target.c[name] == value for name, value in where.items()]
+        counted = {**values, column: version + 1}
+        statement = update(target).where(*is_it, target.c[column] == version).values(counted)
+        if _execute(sync, statement).rowcount:
+            return
+        at = _execute(sync, select(target.c[column]).where(*is_it)).scalar()
+        sync.rollback()
+        if at is None:
+            raise Retry(why=f"its {target.name} is not there yet")
+        if at < version:
+            raise Retry(why=f"made for version {version} of its {target.name}, which is at {at}")
+        raise Repeat(f"{target.name} is at version {at}, past {version}")
+
+    return _run(session, change)
+
+
+@overload
+def issue_token(session: Sync, token: str | None = ...) -> str: ...
+@overload
+def issue_token(session: Async, token: str | None = ...) -> Awaitable[str]: ...
+def issue_token(session: Any, token: str | None = None) -> Any:
+    """A one-time token, random unless given, to be sent with a message once the session's transaction is committed."""
+    issued = token or secrets.token_urlsafe(16)
+
+    def issue(sync: Any) -> str:
+        from sqlalchemy import insert
+
+        from kodo_consumer.stores.tables import TOKENS, now_ms
+
+        _execute(sync, insert(TOKENS).values(token=name_of(issued), at=now_ms()))
+        return issued
+
+    return _run(session, issue)
+
+
+@overload
+def take_token(session: Sync, token: str) -> None: ...
+@overload
+def take_token(session: Async, token: str) -> Awaitable[None]: ...
+def take_token(session: Any, token: str) -> Any:
+    """Takes a token, which nobody can do twice. Raises Repeat when it is gone, or was never issued: nobody can tell."""
+
+    def take(sync: Any) -> None:
+        from sqlalchemy import delete
+
+        from kodo_consumer.stores.tables import TOKENS
+
+        _one_row_or_repeat(sync, delete(TOKENS).where(TOKENS.c.token == name_of(token)))
+
+    return _run(session, take)
+
+
+def _run(session: Any, work: Callable[[Any], T]) -> Any:
+    """With an async session: something to await, which does the work on its sync half."""
+    run_sync = getattr(session, "run_sync", None)
+    return work(session) if run_sync is None else run_sync(work)
+
+
+def _dialect(sync: Any) -> Any:
+    with _or_unavailable():
+        return sync.dialect if hasattr(sync, "dialect") else sync.connection().dialect
+
+
+def _one_row_or_repeat(sync: Any, statement: Any) -> None:
+    if not _execute(sync, statement).rowcount:
+        sync.rollback()  # a handler that swallows the exception must not commit either
+        raise Repeat("was done before")
+
+
+def _execute(sync: Any, statement: Any) -> Any:
+    with _or_unavailable():
+        return sync.execute(statement, execution_options={"preserve_rowcount": True})
+
+
+@contextmanager
+def _or_unavailable() -> Iterator[None]:
+    """A database that cannot be asked is no failure of the message, which waits and counts nothing."""
+    from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
+
+    from kodo_consumer.stores.sql import words
+
+    try:
+        yield
+    except DBAPIError as problem:
+        if getattr(problem.orig, "sqlstate", None) == "42P01" or "no such table" in str(problem.orig):
+            detail = f"{words(problem)}: call kodo_consumer.dedup.create_tables(engine), or migrate"
+            raise KodoctlError(error("K742", "table missing", detail)) from problem
+        wrong = getattr(problem.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+        if wrong or isinstance(problem, DataError | IntegrityError | ProgrammingError):
+            raise
+        _complaint(words(problem))
+        raise Unavailable("database") from problem
+
+
+def _complaint(text: str) -> None:
+    """One line in a while: every message that waits would say the same."""
+    now = time.monotonic()
+    if now - _complained[0] >= _QUIET:
+        _complained[0] = now
+        log.warning("the database of a handler cannot be asked, its messages wait: %s", text)

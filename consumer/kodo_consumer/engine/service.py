@@ -1,0 +1,239 @@
+"""A worker at work: its timekeeper, its reader of stats, and its orderly end. The threads that a worker itself lacks."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+from kodo_consumer.broker import Cluster, LaneStats
+from kodo_consumer.effects import Alarm
+from kodo_consumer.engine.allowance import Allowance, allowance, beyond, within
+from kodo_consumer.engine.reach import UNLIMITED, starved, unacked_limits
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.live.active import ActiveConsumers, lanes_with_active_consumers
+from kodo_consumer.live.sharing import Sharers
+from kodo_consumer.live.skew import Skew
+from kodo_consumer.live.standstill import StandStill
+from kodo_consumer.live.stats import LOOK_EVERY, StatsReader
+from kodo_consumer.live.steering import Orders
+from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.scheduling.active import ActivePartitions
+from kodo_consumer.threads import begin
+from kodoctl.errors import Diagnostic, KodoctlError, error
+
+log = logging.getLogger("kodo.consumer")
+_WATCH_EVERY: Final = 30.0
+_LONGEST_NAP: Final = 5.0
+_SETTLED: Final = 5.0  # seconds that a connection lasts before the broker's word on it counts
+_LEAVE: Final = 2.0  # seconds for threads that somebody outside keeps waiting, such as an admin API: then without them
+
+
+def missing(policy: Policy, cluster: Cluster) -> list[Diagnostic]:
+    """What the cluster lacks for this subscription, one finding a topic. Raises ClusterError when it cannot be read.
+
+    A missing subscription would otherwise show as a time-out of half a minute, or be created at the wrong place.
+    """
+    found: list[Diagnostic] = []
+    read = {lane.topic for lane in policy.lanes}
+    for topic in dict.fromkeys([*(lane.topic for lane in policy.lanes), *policy.written]):
+        if cluster.partitions(topic) is None:
+            found.append(error("K710", "topic missing", f"{topic}: `kodoctl apply` creates it"))
+            continue
+        if topic in read and policy.subscription not in cluster.subscriptions(topic):
+            detail = f"{policy.subscription} on {topic}: `kodoctl apply` creates it"
+            found.append(error("K711", "subscription missing", detail))
+    return found
+
+
+class Service:
+    """Starts a worker, keeps its time and ends it. Thread-safe; start and stop are each called once."""
+
+    def __init__(self, worker: Worker, cluster: Cluster | None, *, consumer_name: str, drain_timeout: float) -> None:
+        self._worker, self._cluster = worker, cluster
+        self.name, self._drain_timeout = consumer_name, drain_timeout
+        self.last_beat: float | None = None  # of the timekeeper
+        # Started and ended with the worker, each a thread.
+        self.companions: list[Callable[[threading.Event], None]] = []
+        self._allowed = Allowance()
+        self._bell = threading.Event()
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._sharers = Sharers(worker.policy.expected_workers, worker.clock.now())
+        self.stats: StatsReader | None = None
+        self.still: StandStill | None = None
+        self.skew: Skew | None = None
+        self._orders: Orders | None = None
+        if cluster is not None:
+            self.stats = StatsReader(worker.policy, cluster)
+            self._orders = Orders(lambda: worker.policy, worker.clock, worker.follow)
+            self.still = StandStill(worker.clock, worker.engine.dues, self.stats.closely, self._reconnect, worker.alarm)
+            self.skew = Skew(worker.clock, worker.alarm)
+            self.stats.listeners += [
+                self.skew,
+                self._share_limits,
+                self._notice_unknown,
+                self._say_blocked,
+                self._orders,
+                self.still,
+            ]
+        worker.bell = self._bell.set
+        worker.on_broken = self._over.set
+
+    def start(self) -> None:
+        """Checks what the cluster has, connects and begins. Raises KodoctlError with all that is missing."""
+        if self._cluster is not None:
+            findings = missing(self._worker.policy, self._cluster)
+            if findings:
+                raise KodoctlError(*findings)
+            self._allowed = allowance(self._worker.policy, self._cluster)
+            _warn(beyond(self._worker.policy, self._allowed))
+            self.adopt(self._worker.policy)
+            self._ask_who_is_active(self._cluster)
+        self._worker.open(self.name, self._unacked())
+        self._run(self._keep_time, "kodo-time")
+        if self.stats is not None:
+            self._run(self._read_stats, "kodo-stats")
+        for companion in self.companions:
+            self._run(partial(companion, self._over), "kodo-companion")
+
+    def _ask_who_is_active(self, cluster: Cluster) -> None:
+        """Before anything comes: of a failover topic nothing starts until the broker names this worker."""
+        worker = self._worker
+        for lane in lanes_with_active_consumers(worker.policy):
+            worker.engine.lanes[lane.index].active = ActivePartitions(worker.policy, self.name)
+            asking = ActiveConsumers(lane, worker.policy.subscription, cluster, worker.clock, worker.answered)
+            self.companions.append(asking.run)
+
+    def adopt(self, policy: Policy) -> None:
+        """The worker goes by this policy now, as far as the broker allows what it says."""
+        self._worker.adopt(within(policy, self._allowed))
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Blocks until the worker broke or `stop` was called; False when the time ran out first."""
+        return self._over.wait(seconds)
+
+    def stop(self) -> None:
+        """Receives nothing more, lets running handlers finish within the drain time-out, and leaves. Raises what broke it."""
+        deadline = time.monotonic() + self._drain_timeout
+        self._worker.drain()
+        while self._worker.busy and time.monotonic() < deadline and self._worker.problem is None:
+            time.sleep(0.01)
+        if self._worker.problem is not None:
+            log.warning("the worker is broken and leaves: what is not acknowledged will be delivered again")
+        elif self._worker.busy:
+            log.warning("drain time-out: what still runs is let go and will be delivered again")
+        if self.stats is not None:
+            self.stats.end()
+        self._over.set()
+        self._bell.set()
+        self._join()
+        self._worker.close()
+        if self._worker.problem is not None:
+            raise self._worker.problem
+
+    def _join(self) -> None:
+        """Waits a moment for what ends by itself. Who waits for an answer from elsewhere is left behind: it does nothing any more."""
+        latest = time.monotonic() + _LEAVE
+        for thread in self._threads:
+            thread.join(max(0.0, latest - time.monotonic()))
+        if late := [thread.name for thread in self._threads if thread.is_alive()]:
+            log.warning("left behind, still waiting for an answer: %s", ", ".join(late))
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        self._threads.append(begin(target, name, self._worker.broke, over=self._over.is_set))
+
+    def _keep_time(self) -> None:
+        watched = time.monotonic()
+        nap = min(_LONGEST_NAP, self._worker.policy.handler_timeout / 4000)  # nobody rings for a handler that hangs
+        while not self._over.is_set():
+            self.last_beat = time.monotonic()
+            self._worker.tick()
+            if self._orders is not None:
+                self._orders.look()  # they end in time, also while the cluster keeps whoever reads it waiting
+            self._sleep(nap)
+            if time.monotonic() - watched > _WATCH_EVERY:
+                watched = time.monotonic()
+                self._worker.watch()
+
+    def _sleep(self, most: float) -> None:
+        """Until the next tick is due, which the bell may bring forward."""
+        end = time.monotonic() + most
+        while not self._over.is_set():
+            self._bell.clear()
+            pause = min(self._worker.due_in, end - time.monotonic())
+            if pause <= 0:
+                return
+            self._bell.wait(pause)
+
+    def _read_stats(self) -> None:
+        """Until the end. Whoever needs what the cluster says is in `stats.listeners`."""
+        assert self.stats is not None
+        while True:
+            self.stats.look()
+            if self._over.wait(LOOK_EVERY):
+                return
+
+    def _unacked(self) -> dict[int, int]:
+        """What the broker lets a consumer hold of each lane, where it can be asked; warns of what will be too little."""
+        if self._cluster is None:
+            return {}
+        policy = self._worker.policy
+        limits = unacked_limits(policy, self._cluster)
+        _warn(starved(policy, limits))
+        return {index: limit.consumer or UNLIMITED for index, limit in limits.items()}
+
+    def _share_limits(self, lane: Lane, stats: LaneStats | None) -> None:
+        """Limits of the subscription are shared by the workers that live."""
+        if lane.index == self._worker.policy.ground_lane.index:
+            live = len(stats.workers) if stats else None
+            self._worker.share_limits(self._sharers.count(live, self._worker.clock.now()))
+
+    def _reconnect(self, lane: Lane, wait: float, away: float) -> None:
+        reader = self._worker.reader(lane.index)
+        if reader is not None and not self._worker.engine.lanes[lane.index].held:
+            reader.reconnect(wait, away)
+
+    def _notice_unknown(self, lane: Lane, stats: LaneStats | None) -> None:
+        """The client library notices only after 30 to 60 s that a broker is silent; by then its partitions are another's. Where the
+        broker does not know of a consumer that has long been connected, it is connected anew.
+        """
+        reader = self._worker.reader(lane.index)
+        if stats is None or reader is None or self._over.is_set():
+            return
+        connected = reader.long_connected(stats.took + _SETTLED)
+        unknown = [number for number, names in stats.readers.items() if number in connected and self.name not in names]
+        for partition in unknown:
+            log.warning(
+                "%s, partition %s: the broker knows of no such consumer: connecting anew", lane.topic, partition
+            )
+            reader.reconnect(0.0, 0.0, partition)
+        if unknown and self.stats is not None:
+            self.stats.all_next = True
+
+    def _say_blocked(self, lane: Lane, stats: LaneStats | None) -> None:
+        """The broker's own limit turns the look-ahead back into first come, first served: the lane is read by more consumers."""
+        if stats and self.name in stats.blocked:
+            if (reader := self._worker.reader(lane.index)) is not None:
+                reader.widen()
+            text = f"{lane.topic}: the broker sends nothing more, too much is unacknowledged: `kodoctl plan` compares the limits"
+            self._worker.alarm(Alarm("blocked", text))
+
+
+def _warn(findings: Iterable[Diagnostic]) -> None:
+    for finding in findings:
+        log.warning("%s [%s]: %s", finding.summary, finding.code, finding.detail)
+
+
+def summary(worker: Worker) -> Sequence[str]:
+    """What was done, for people, one line each."""
+    counts = worker.counts
+    total = f"received {counts.received}, started {counts.started}, done {counts.done}"
+    lines = [f"{total}, repeats dropped {counts.repeats}, let go {counts.let_go}"]
+    for title, counter in (("moved", counts.finished), ("waited", counts.waited), ("failed", counts.failed)):
+        if counter:
+            lines.append(f"{title}: " + ", ".join(f"{name} {count}" for name, count in sorted(counter.items())))
+    return lines

@@ -1,0 +1,38 @@
+"""What a handler raised, as an outcome; and told of, once in a while."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from kodo_consumer.outcomes import Failed, Outcome, Verdict, asked_by
+
+log = logging.getLogger("kodo.consumer")
+_QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error
+
+
+class Complaints:
+    """Tells of handlers that raise what is no verdict: a traceback for each kind of error once in a while."""
+
+    def __init__(self, say: Callable[[BaseException], object] | None = None) -> None:
+        self._say = say or _log
+        self._last: dict[type[BaseException], float] = {}
+
+    def outcome(self, problem: BaseException) -> Outcome:
+        """What a raised exception stands for. The reason is its class: messages may hold secrets, and travel."""
+        if isinstance(problem, Verdict):
+            try:
+                return asked_by(problem)
+            except Exception as nested:  # noqa: BLE001  # a verdict of the user's own making
+                problem = nested
+        kind, now = type(problem), time.monotonic()
+        if now - self._last.get(kind, float("-inf")) >= _QUIET:
+            self._last[kind] = now
+            self._say(problem)
+        return Failed(kind.__name__)
+
+
+def _log(problem: BaseException) -> None:
+    log.warning("handler failed with %s", type(problem).__name__, exc_info=problem)

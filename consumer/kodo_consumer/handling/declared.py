@@ -1,0 +1,176 @@
+"""What a user's function is run by: looked at when it is declared, so that what is wrong with it is told before anything runs."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from kodo_consumer.engine.desk import Runner
+from kodo_consumer.envelope import Duration, UnitError
+from kodo_consumer.handling.batches import Batching, BatchRunner, on_batches, on_batches_later
+from kodo_consumer.handling.middleware import Hooks, is_coroutine
+from kodo_consumer.handling.results import BatchResult, SingleResult, checked, checked_later
+from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
+from kodo_consumer.message import Check
+from kodo_consumer.payloads.reading import Payloads, model_of
+from kodo_consumer.policy import Policy
+from kodo_consumer.stores.poison import MAX_CRASHES
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
+
+if TYPE_CHECKING:
+    from kodo_consumer.traces.runs import Runs
+
+MAX_BATCH: Final = 10_000
+_NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves
+_RESTART: Final = 60_000  # ms that a process in place of another one may take to start
+
+
+@dataclass(frozen=True)
+class Handling:
+    """A handler as declared. `processes`: how many run it, 0: none of its own."""
+
+    function: Callable[..., Any]
+    processes: int = 0
+    batching: Batching | None = None
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is a coroutine function."""
+        return is_coroutine(self.function)
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        module = getattr(self.function, "__module__", "")
+        return f"{module}:{getattr(self.function, '__qualname__', type(self.function).__name__)}"
+
+    @cached_property
+    def model(self) -> Any:
+        """What its annotation names. Raises TypeError, which `problems` tells as a finding."""
+        return model_of(self.function)
+
+    def problems(self) -> Iterator[Diagnostic]:
+        """Everything that would keep it from running."""
+        what = "a list of messages" if self.batching else "one message"
+        try:
+            inspect.signature(self.function).bind(object())
+        except TypeError as problem:
+            yield error("K750", "handler cannot be called", f"{self.name} is called with {what}: {problem}")
+        except ValueError:  # built in, without a signature to look at
+            pass
+        if inspect.isasyncgenfunction(self.function) or inspect.isgeneratorfunction(self.function):
+            yield error("K750", "handler cannot be called", f"{self.name} is a generator: nothing in it would ever run")
+        try:
+            Payloads(model=self.model).prepare()
+        except TypeError as problem:
+            yield error("K753", "annotation cannot be read", f"{self.name}: {problem}")
+        if self.batching and not 1 <= self.batching.most <= MAX_BATCH:
+            yield error("K754", "batch that cannot be", f"max {self.batching.most}: from 1 to {MAX_BATCH} messages")
+        if self.batching and self.batching.wait < 0:
+            yield error("K754", "batch that cannot be", f"wait {self.batching.wait} s: zero or more")
+        if self.processes < 0:
+            yield error("K752", "handler cannot run in a process", f"process={self.processes}: True, or how many")
+        if self.processes:
+            yield from self._process_problems()
+
+    def _process_problems(self) -> Iterator[Diagnostic]:
+        if self.is_async:
+            detail = f"{self.name} is async: a handler in processes is a plain function"
+            yield error("K752", "handler cannot run in a process", detail)
+        if self.batching:
+            yield error("K752", "handler cannot run in a process", f"{self.name} is a batch handler")
+        module, _, path = self.name.partition(":")
+        if "<" in path:
+            detail = (
+                f"{self.name}: a lambda or a function within a function cannot be imported there; move it to the module"
+            )
+            yield error("K752", "handler cannot run in a process", detail)
+        elif not inspect.isfunction(self.function):
+            detail = f"{self.name} is an object: processes import a function by its name"
+            yield error("K752", "handler cannot run in a process", detail)
+        elif module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+            detail = f"{self.name} was typed in: put it into a file that processes can import"
+            yield error("K752", "handler cannot run in a process", detail)
+
+    def check(self) -> Handling:
+        """Itself. Raises UsageError with everything that is wrong."""
+        if problems := list(self.problems()):
+            raise UsageError(*problems)
+        return self
+
+    # ---- how it is run
+
+    def scheduled(self, policy: Policy, hooks: Hooks) -> Policy:
+        """What the worker goes by: how many messages are at work at a time, and who keeps time-outs."""
+        if self.processes:
+            timeout = _NO_TIMEOUT
+            if hooks.any_around_handling:  # they may hang: longer than its runs can take no message is waited for
+                timeout = MAX_CRASHES * (policy.handler_timeout + _RESTART)
+            return replace(policy, concurrency=self.processes, handler_timeout=timeout)
+        if self.batching:
+            if 2 * self.batching.wait * 1000 > policy.handler_timeout:
+                detail = (
+                    f"wait {self.batching.wait:g} s is more than half of handler_timeout {policy.handler_timeout} ms"
+                )
+                raise KodoctlError(error("K754", "batch that cannot be", detail))
+            return replace(policy, concurrency=policy.concurrency * self.batching.most)
+        return policy
+
+    def runner(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None = None) -> Runner:
+        """The runner, ready to start. Raises KodoctlError when processes cannot import the handler."""
+        if self.processes:
+            return self._pool(policy, check, hooks, traces)
+        function = self.called(hooks, traces)
+        inner = (LoopRunner if self.is_async else ThreadRunner)(function, policy.concurrency)
+        return BatchRunner(inner, self.batching) if self.batching else inner
+
+    def called(self, hooks: Hooks, traces: Runs | None = None) -> Callable[[Any], Any]:
+        """The function as runners call it: with messages, or with batches; with what the user put around it, and in spans."""
+        return self._surrounded(self.function, hooks, traces)
+
+    def _surrounded(self, function: Callable[[Any], Any], hooks: Hooks, traces: Runs | None) -> Callable[[Any], Any]:
+        batches = self.batching is not None
+        judge = (BatchResult if batches else SingleResult)(self.name)
+        function = checked_later(function, judge) if self.is_async else checked(function, judge)
+        function = hooks.around(function, is_async=self.is_async, batches=batches)
+        if batches:
+            function = on_batches_later(function) if self.is_async else on_batches(function)
+        if traces is None:
+            return function
+        return traces.around(function, is_async=self.is_async, batches=batches)
+
+    def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None) -> Runner:
+        from kodo_consumer.processes.child import Job
+        from kodo_consumer.processes.pool import ProcessRunner
+
+        module, _, path = self.name.partition(":")
+        job, timeout = Job(module, path, policy.lanes, check), policy.handler_timeout / 1000
+        if hooks.any_around_handling:
+            from kodo_consumer.processes.surrounded import surrounded
+
+            carry = None if traces is None else traces.carrier
+            return surrounded(job, self.processes, timeout, lambda call: self._surrounded(call, hooks, traces), carry)
+        pool = ProcessRunner(job, self.processes, timeout, traces)
+        pool.launch()
+        return pool
+
+
+def processes_of(process: bool | int, slots: int) -> int:  # noqa: FBT001  # what the decorator takes
+    """How many processes are meant: True is one a core, at most one a slot; False is none."""
+    if process is True:
+        from kodo_consumer.processes.pool import cores
+
+        return min(cores(), slots)
+    return int(process)
+
+
+def seconds_of(span: str | float) -> float:
+    """A duration such as "50ms", or seconds. Raises UsageError."""
+    try:
+        return Duration.parse(span).seconds if isinstance(span, str) else float(span)
+    except (UnitError, ValueError) as problem:
+        raise UsageError(error("K754", "batch that cannot be", f"wait: {problem}")) from None

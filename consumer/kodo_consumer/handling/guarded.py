@@ -1,0 +1,127 @@
+"""The runner with a guard before it: threads, start and end."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from kodo_consumer.clock import Clock
+from kodo_consumer.engine.desk import Desk, Runner
+from kodo_consumer.handling.guard import Guard
+from kodo_consumer.message import Message
+from kodo_consumer.policy import Policy
+from kodo_consumer.settings import Settings
+from kodo_consumer.stores.port import Store, StoreDownError
+from kodo_consumer.threads import begin
+from kodoctl.errors import KodoctlError, error
+
+log = logging.getLogger("kodo.consumer")
+_BEAT: Final = 1.0  # seconds
+_PRUNE_EVERY: Final = 60.0
+_HANGS: Final = 8.0  # seconds after which a call is ended from outside: longer than any time-out of a store's own
+_JOIN: Final = 10.0
+
+
+class GuardedRunner:
+    """See Runner. Three threads: one asks the store, one gives signs of life, one ends calls that hang."""
+
+    def __init__(self, inner: Runner, guard: Guard, store: Store) -> None:
+        self._inner, self.guard, self.store = inner, guard, store
+        self._bell, self._over = threading.Event(), threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._calls: dict[str, float] = {}
+        guard.ring, guard.wake = self._bell.set, inner.wake
+
+    def start(self, desk: Desk) -> None:
+        """See Runner. Raises KodoctlError when the store cannot be asked and handlers may not go on without it."""
+        try:
+            self.guard.start(desk)
+        except StoreDownError as problem:
+            raise KodoctlError(error("K741", "store cannot be asked", str(problem))) from problem
+        self._inner.start(self.guard)
+        for target, name in ((self._ask, "ask"), (self._keep_house, "house"), (self._watch, "watch")):
+            self._threads.append(begin(target, f"kodo-store-{name}", self.guard.broke, over=self._over.is_set))
+
+    def wake(self) -> None:
+        """See Runner."""
+        self._bell.set()
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+        self.guard.abandon(message)
+        self._inner.abandon(message)
+
+    def stop(self) -> None:
+        """See Runner. What the store does not know yet it is told, if it can be asked."""
+        self._inner.stop()
+        self._over.set()
+        self._bell.set()
+        for thread in self._threads:
+            thread.join(_JOIN)
+        if self._threads:
+            try:
+                self.guard.leave()
+            except StoreDownError as problem:
+                log.warning("the store was not told of the last messages: %s", problem)
+        self.store.close()
+
+    def _ask(self) -> None:
+        while not self._over.is_set():
+            self._bell.wait()
+            self._bell.clear()
+            with self._or_broken("ask"):
+                while self.guard.step() and not self._over.is_set():
+                    self._calls["ask"] = time.monotonic()
+
+    def _keep_house(self) -> None:
+        pruned = time.monotonic()
+        while not self._over.wait(_BEAT):
+            due = time.monotonic() - pruned >= _PRUNE_EVERY
+            if due:
+                pruned = time.monotonic()
+            with self._or_broken("house"):
+                self.guard.keep_house(prune=due)
+            self._bell.set()
+
+    def _watch(self) -> None:
+        while not self._over.wait(_BEAT):
+            now = time.monotonic()
+            if any(now - since > _HANGS for since in list(self._calls.values())):
+                log.error("the store does not answer: its connections are cut")
+                self.store.interrupt()
+                self._calls.clear()
+
+    @contextmanager
+    def _or_broken(self, call: str) -> Iterator[None]:
+        """A failure of ours ends the worker, not a thread of it without a word."""
+        self._calls[call] = time.monotonic()
+        try:
+            yield
+        except Exception as problem:  # noqa: BLE001
+            self.guard.broke(problem)
+            self._over.set()
+        finally:
+            self._calls.pop(call, None)
+
+
+def guarded(inner: Runner, policy: Policy, settings: Settings, clock: Clock) -> Runner:
+    """The runner with a guard before it, or itself where neither a store nor a folder for marks is set. Raises KodoctlError."""
+    store = _open(policy.lanes[0].subscription, settings)
+    if store is None:
+        return inner
+    go_on, keep = settings.on_store_down == "go_on", settings.store_keep / 1000
+    return GuardedRunner(inner, Guard(store, policy, clock, go_on=go_on, keep=keep), store)
+
+
+def _open(subscription: str, settings: Settings) -> Store | None:
+    if settings.store is not None:
+        return settings.store.open(subscription)
+    if settings.crash_marks is not None:
+        from kodo_consumer.stores.file import open_file_store
+
+        return open_file_store(settings.crash_marks, subscription)
+    return None

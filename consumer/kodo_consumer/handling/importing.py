@@ -1,0 +1,116 @@
+"""Importing a user's handler. What goes wrong there is told by the user's own files and lines, never by ours."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
+
+_OURS: Final = tuple(f"{Path(__file__).parents[3] / name}/" for name in ("consumer", "kodoctl"))
+_LISTED: Final = 8  # names that are shown where none is near
+
+
+def load_handler(text: str) -> Callable[..., Any]:
+    """`module:function`, looked for from the working folder on. Raises UsageError, or the KodoctlError of what the module
+    itself loads.
+    """
+    module_name, _, name = text.partition(":")
+    if not module_name or not name:
+        raise _no_handler(f"{text}: write MODULE:FUNCTION, for example app:bill")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        module = import_module(module_name)
+    except KodoctlError:
+        raise
+    except (Exception, SystemExit) as problem:  # noqa: BLE001  # whatever a module does when it is imported
+        if isinstance(problem, ModuleNotFoundError | TypeError) and not _users_frames(problem):
+            raise _no_handler(f"{text}: {_no_module(module_name)}") from None
+        raise _no_handler(f"{text}: {import_failure(problem)}") from None
+    if not hasattr(module, name):
+        raise _no_handler(f"{text}: {_no_name(module, name)}")
+    found: Any = getattr(module, name)
+    if not callable(found):
+        detail = f"{text}: {name} in {_file_of(module)} is of the type {type(found).__name__}; name a function that takes a message"
+        raise _no_handler(detail)
+    handler: Callable[..., Any] = found
+    return handler
+
+
+def import_failure(problem: BaseException) -> str:
+    """What a module raised when it was imported: `ValueError in helper.py:2: why; imported from app.py:1`."""
+    frames = [f"{_shown(frame.filename)}:{frame.lineno}" for frame in _users_frames(problem)]
+    why = str(problem)
+    if isinstance(problem, SyntaxError) and problem.filename:
+        place = _shown(problem.filename)
+        frames.append(f"{place}:{problem.lineno}" if problem.lineno else place)
+        why = f"{problem.msg}: {problem.text.strip()}" if problem.text else problem.msg
+    if not frames:
+        return f"{type(problem).__name__}: {why}"
+    *callers, place = dict.fromkeys(frames)
+    way = f"; reached from {', '.join(reversed(callers))}" if callers else ""
+    return f"{type(problem).__name__} in {place}: {why}{way}"
+
+
+def _no_handler(detail: str) -> UsageError:
+    finding: Diagnostic = error("K718", "no such handler", detail)
+    return UsageError(finding)
+
+
+def _users_frames(problem: BaseException) -> list[traceback.FrameSummary]:
+    """Where it came from, outermost first: not our code nor the import system, nor libraries, unless there is nothing else."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(problem.__traceback__)
+        if not frame.filename.startswith(_OURS) and not frame.filename.startswith("<frozen ")
+    ]
+    libraries = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")})
+    own = [frame for frame in frames if not frame.filename.startswith(libraries)]
+    return own or [frame for frame in frames if "/importlib/" not in frame.filename]
+
+
+def _no_module(name: str) -> str:
+    folder = Path.cwd()
+    if name.endswith(".py") or "/" in name or name.startswith("."):
+        proper = name.removesuffix(".py").strip("./").replace("/", ".")
+        return f"a module is named without folders and .py, such as {proper}:FUNCTION"
+    near = get_close_matches(name, sorted(_modules(folder)), 1, 0.6)
+    return f"there is no module {name}, looked for in {folder} first{_meant(near)}"
+
+
+def _modules(folder: Path) -> Iterator[str]:
+    for path in folder.iterdir():
+        if path.suffix == ".py":
+            yield path.stem
+        elif (path / "__init__.py").exists():
+            yield path.name
+
+
+def _no_name(module: ModuleType, name: str) -> str:
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    near = get_close_matches(name, functions, 1, 0.6)
+    own = [key for key in functions if getattr(vars(module)[key], "__module__", None) == module.__name__]
+    listed = f"; it has {', '.join(own[:_LISTED])}" if own and not near else ""
+    return f"{_file_of(module)} has no {name}{_meant(near) or listed}"
+
+
+def _meant(near: list[str]) -> str:
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _file_of(module: ModuleType) -> str:
+    return _shown(module.__file__) if module.__file__ else module.__name__
+
+
+def _shown(file: str) -> str:
+    """A file as people name it: from the working folder on, where it is there."""
+    path, folder = Path(file), Path.cwd()
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else file

@@ -1,0 +1,97 @@
+"""Between a worker's limits and the store they are shared through: one thread that borrows, so that nobody else waits."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from kodo_consumer.engine.desk import Runner
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.handling.guarded import GuardedRunner
+from kodo_consumer.scheduling.limits import Gate
+from kodo_consumer.stores.leases import Ask, Loan
+from kodo_consumer.stores.port import Lender, StoreDownError
+
+log = logging.getLogger("kodo.consumer")
+_BREATH: Final = 0.01  # seconds between two exchanges: what is wanted meanwhile goes together
+_LONGEST_NAP: Final = 0.25
+_PROBE_EVERY: Final = 1.0
+
+
+class Lessee:
+    """Borrows for one worker. `step` is called by one thread."""
+
+    def __init__(self, worker: Worker, store: Lender) -> None:
+        self._worker, self._store = worker, store
+        self._bell = threading.Event()
+        self._borrower = worker.engine.limits.borrow(self._bell.set)
+
+    def run(self, over: threading.Event) -> None:
+        """Borrows until the end, then gives back what is left."""
+        while not over.is_set():
+            nap = self._borrower.due - self._worker.clock.now()
+            self._bell.wait(max(0.0, min(nap, _LONGEST_NAP)))
+            self._bell.clear()
+            self.step()
+            over.wait(_PROBE_EVERY if self._borrower.down else _BREATH)
+        self.leave()
+
+    def step(self) -> None:
+        """One exchange with the store, if anything is to be asked. While it is down, one probe."""
+        if self._borrower.down and not self._is_back():
+            return
+        asks: list[Ask] = []
+        asked = self._worker.clock.now()
+
+        def collect(now: float) -> Sequence[Gate]:
+            asks.extend(self._borrower.collect(now))
+            return ()
+
+        self._worker.borrow(collect)
+        if not asks:
+            return
+        try:
+            loans = self._store.lend(asks)
+        except StoreDownError as problem:
+            text = "limits: the store cannot be asked, each worker takes limit ÷ live workers until it is back: %s"
+            log.error(text, problem)  # noqa: TRY400  # a person needs no traceback of a database
+            self._worker.borrow(self._borrower.fall_back)
+        else:
+            self._accept(loans, asked)
+
+    def leave(self) -> None:
+        """Gives back what is left, if the store can be asked; else it comes back by itself."""
+        asks: list[Ask] = []
+
+        def collect(now: float) -> Sequence[Gate]:
+            asks.extend(self._borrower.leave(now))
+            return ()
+
+        self._worker.borrow(collect)
+        if asks and not self._borrower.down:
+            try:
+                self._store.lend(asks)
+            except StoreDownError as problem:
+                log.debug("limits: what was borrowed could not be given back: %s", problem)
+
+    def _accept(self, loans: Sequence[Loan], asked: float) -> None:
+        self._worker.borrow(lambda now: self._borrower.accept(loans, asked, now))
+
+    def _is_back(self) -> bool:
+        try:
+            self._store.create()
+            self._store.lend(())
+        except StoreDownError as problem:
+            log.debug("limits: the store cannot be asked: %s", problem)
+            return False
+        log.warning("limits: the store is back, workers share through it again")
+        self._worker.borrow(self._borrower.come_back)
+        return True
+
+
+def lessee_of(worker: Worker, runner: Runner) -> Lessee | None:
+    """Who borrows for the worker, where its runner has a store that lends."""
+    store = runner.store if isinstance(runner, GuardedRunner) else None
+    return Lessee(worker, store) if isinstance(store, Lender) else None

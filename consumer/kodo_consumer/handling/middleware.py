@@ -1,0 +1,227 @@
+"""What a user puts around the work: hooks when a message is received, around its handling, and when its fate is decided.
+
+A hook's own failure never loses a message: around the handling it counts as the handler's, elsewhere it is logged and the
+message goes its way.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Literal
+
+from kodo_consumer.envelope import BrokenControlError, Control, Delivery, read_control
+from kodo_consumer.handling.results import BatchResult, Judge, SingleResult, close, refuse_unawaited
+from kodo_consumer.message import Check, Message
+from kodo_consumer.policy import Lane, Policy
+from kodoctl.errors import UsageError, error
+
+log = logging.getLogger("kodo.consumer")
+Around = Literal["receive", "handle", "decide"]
+AROUND: Final = ("receive", "handle", "decide")
+_QUIET: Final = 10.0  # seconds between two tracebacks of one hook
+
+
+class Hooks:
+    """The hooks of one consumer. Without any, nothing of this is ever called."""
+
+    def __init__(self) -> None:
+        self._receive: list[Callable[[Message], object]] = []
+        self._handle: list[Callable[..., Any]] = []
+        self._decide: list[Callable[[Any, BaseException | None], Any]] = []
+        self._told: dict[object, float] = {}
+
+    def add(self, around: Around, hook: Callable[..., Any]) -> None:
+        """One more, inside those before it."""
+        hooks: dict[Around, list[Any]] = {"receive": self._receive, "handle": self._handle, "decide": self._decide}
+        hooks[around].append(hook)
+
+    @property
+    def any_around_handling(self) -> bool:
+        """Whether the handler's calls are wrapped."""
+        return bool(self._handle or self._decide)
+
+    @property
+    def any_receiving(self) -> bool:
+        """Whether received messages are shown to anybody."""
+        return bool(self._receive)
+
+    def check(self, *, is_async: bool) -> None:
+        """Raises UsageError for hooks that would be called and never run: coroutines where nobody waits for one."""
+        pairs = [("receive", hook) for hook in self._receive]
+        if not is_async:
+            pairs += [("handle", hook) for hook in self._handle] + [("decide", hook) for hook in self._decide]
+        found = []
+        for around, hook in pairs:
+            if is_coroutine(hook):
+                why = (
+                    "hooks around receive are plain functions"
+                    if around == "receive"
+                    else "the handler is a plain function"
+                )
+                detail = f"{_name(hook)} around {around} is async, and {why}: it would never run"
+                found.append(error("K755", "middleware that cannot be", detail))
+        if found:
+            raise UsageError(*found)
+
+    # ---- received
+
+    def received(self, policy: Policy, lane: Lane, deliveries: Sequence[Delivery], check: Check | None) -> None:
+        """Shows each message, before anything is decided about it."""
+        for delivery in deliveries:
+            try:
+                control = read_control(delivery.properties)
+            except BrokenControlError:
+                control = Control()
+            message = Message[Any](delivery, lane, control, policy.tenant(delivery.properties, delivery.key), check)
+            for hook in self._receive:
+                try:
+                    refuse_unawaited(hook(message), _name(hook))
+                except Exception as problem:  # noqa: BLE001  # whatever users do there
+                    self._complain(hook, problem)
+
+    # ---- handled and decided
+
+    def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool = False) -> Callable[[Any], Any]:
+        """The handler with everything around it."""
+        result = BatchResult if batches else SingleResult
+        for hook in reversed(self._handle):
+            function = (_inside_later if is_async else _inside)(hook, function, result(_name(hook)))
+        if not self._decide:
+            return function
+        return self._decided_later(function) if is_async else self._decided(function)
+
+    def _decided(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def run(message: Any) -> Any:
+            result, raised = None, None
+            try:
+                result = function(message)
+            except BaseException as problem:  # noqa: BLE001  # shown, and raised again
+                raised = problem
+            for hook in self._decide:
+                try:
+                    raised = _verdict(hook, hook(message, raised), raised)
+                except Exception as problem:  # noqa: BLE001
+                    self._complain(hook, problem)
+            if raised is not None:
+                raise raised
+            return result
+
+        return run
+
+    def _decided_later(self, function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        async def run(message: Any) -> Any:
+            result, raised = None, None
+            try:
+                result = await function(message)
+            except BaseException as problem:  # noqa: BLE001
+                raised = problem
+            for hook in self._decide:
+                try:
+                    answer = hook(message, raised)
+                    raised = _verdict(hook, await answer if hasattr(answer, "__await__") else answer, raised)
+                except Exception as problem:  # noqa: BLE001
+                    self._complain(hook, problem)
+            if raised is not None:
+                raise raised
+            return result
+
+        return run
+
+    def _complain(self, hook: object, problem: BaseException) -> None:
+        now = time.monotonic()
+        if now - self._told.get(hook, float("-inf")) >= _QUIET:
+            self._told[hook] = now
+            log.warning("middleware %s failed; the message goes its way", _name(hook), exc_info=problem)
+
+
+def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseException | None:
+    """What a hook made of it: an exception in its place, or (anything else) what it was. Raises NotAwaitedError."""
+    refuse_unawaited(answer, _name(hook))
+    return answer if isinstance(answer, BaseException) else raised
+
+
+class NotHandledError(RuntimeError):
+    """A middleware returned without calling the handler: that must not count as done. (To skip a message, raise Discard.)"""
+
+
+def _inside(hook: Callable[..., Any], function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+    def run(message: Any) -> Any:
+        call = _Call(function)
+        return call.checked(hook, hook(message, call), judge)
+
+    return run
+
+
+def _inside_later(hook: Callable[..., Any], function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
+    async def run(message: Any) -> Any:
+        call = _CallLater(function)
+        answer = hook(message, call)
+        return call.checked(hook, await answer if inspect.isawaitable(answer) else answer, judge)
+
+    return run
+
+
+class _Call:
+    """The handler, knowing whether it was called and what it answered."""
+
+    __slots__ = ("called", "function", "result")
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function, self.called = function, False
+        self.result: Any = None
+
+    def __call__(self, message: Any) -> Any:
+        self.called = True
+        self.result = self.function(message)
+        return self.result
+
+    def checked(self, hook: object, result: Any, judge: Judge) -> Any:
+        """What came of it: of a hook that answers nothing what the handler did, or failures in a batch would count as done."""
+        if result is not None:
+            result = judge(result)
+        if not self.called:
+            raise NotHandledError(self.missing(hook))
+        return self.result if result is None else result
+
+    def missing(self, hook: object) -> str:
+        """What is told of a hook that did not let the handler run."""
+        return f"{_name(hook)} did not call the handler: to skip a message, raise Discard"
+
+
+class _CallLater(_Call):
+    """The same for coroutines. `coroutine`: of the last call, awaited or not."""
+
+    __slots__ = ("coroutine",)
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        super().__init__(function)
+        self.coroutine: Coroutine[Any, Any, Any] | None = None
+
+    def __call__(self, message: Any) -> Any:
+        self.coroutine = self._run(message)
+        return self.coroutine
+
+    async def _run(self, message: Any) -> Any:
+        self.called = True
+        self.result = await self.function(message)
+        return self.result
+
+    def missing(self, hook: object) -> str:
+        """See _Call; a coroutine that it made and did not await is closed."""
+        if self.coroutine is None:
+            return super().missing(hook)
+        close(self.coroutine)
+        return f"{_name(hook)} did not await the handler: declare it async, and write await handle(message)"
+
+
+def is_coroutine(function: object) -> bool:
+    """Whether a call of it must be awaited; of an object, whether its `__call__` must."""
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _name(hook: object) -> str:
+    return str(getattr(hook, "__qualname__", type(hook).__name__))

@@ -1,0 +1,369 @@
+"""Running handlers: plain functions on threads, coroutines on one event loop. Both fetch their work by turns."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from kodo_consumer.engine.desk import Desk
+from kodo_consumer.handling.complaints import Complaints
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, Outcome
+from kodo_consumer.threads import begin, log_end
+from kodoctl.errors import KodoctlError, error
+
+log = logging.getLogger("kodo.consumer")
+Handler = Callable[[Message], None] | Callable[[Message], Awaitable[None]]
+_TURNS_IN_A_ROW: Final = 128  # of a coroutine that never waits, before others on the loop get a turn
+_BREATH: Final = 0.0005  # seconds: others get at the worker before a slot that found nothing looks again
+_MOST_HANGING: Final = 8  # threads, where there are fewer slots
+_BLOCKED: Final = 10.0  # seconds the event loop may owe an answer
+_JOIN: Final = 2.0  # seconds a stopped thread is waited for
+_LOOK: Final = 0.001  # seconds between two looks at whether handlers are held up
+_RARE_LOOK: Final = 0.008  # the same when they are not
+_QUICK: Final = 4  # handlers a thread gets through in _LOOK when nothing holds them up
+_CALM_LOOKS: Final = 4  # in a row, with most threads not in their handlers, before some step back
+
+
+def _hanging(detail: str) -> KodoctlError:
+    """Restarting is all that helps: whoever watches the process does it."""
+    return KodoctlError(error("K758", "handlers hang", f"{detail}; the worker ends, to be started anew"))
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One thread. `replaced`: its handler hangs, another thread has its place."""
+
+    thread: threading.Thread | None = None
+    message: Message | None = None
+    replaced: bool = False
+
+
+class ThreadRunner:
+    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back.
+
+    A message that arrives wakes a thread, unless one is about to fetch work anyway. More are woken by a scout, while there is
+    work and all that are awake are held up in their handlers; it sends threads back that mostly wait for the worker. Handlers
+    that take microseconds are quickest on one thread: others would only fight it for the worker's lock and the interpreter.
+    """
+
+    def __init__(self, handler: Callable[[Message], None], slots: int) -> None:
+        self._handler, self._most = handler, slots
+        self._complaints = Complaints()
+        self._lock = threading.Lock()
+        self._bells: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._desk: Desk | None = None
+        self._slots: set[_Slot] = set()
+        self._parked = 0
+        self._stopping = False
+        self.hanging = 0  # threads whose handler was given up and has not come back
+        self._started = 0  # turns that brought a message, more or less: threads do not wait for one another to count
+        self._dry = -1  # the desk's version when nothing was left to take
+        self._work = threading.Event()
+        self._scout_thread: threading.Thread | None = None
+        self._scouting = False
+        self._excess = 0  # threads that are to step back
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        self._desk = desk
+        self._scout_thread = begin(partial(self._scout, desk), "kodo-scout", desk.broke, over=lambda: self._stopping)
+
+    def wake(self) -> None:
+        """See Runner."""
+        with self._lock:
+            if sum(self._in_handlers()) >= len(self._slots) - self._parked:
+                self._wake_one()
+
+    @property
+    def asleep(self) -> int:
+        """Threads that wait to be woken."""
+        return self._parked
+
+    def _wake_one(self) -> None:
+        if self._parked:
+            self._parked -= 1
+            self._bells.put(None)
+        elif len(self._slots) < self._most:
+            self._add_slot()
+
+    def _in_handlers(self) -> list[bool]:
+        return [slot.message is not None for slot in self._slots]
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+        with self._lock:
+            for slot in [slot for slot in self._slots if slot.message is message]:
+                log.error("a handler hangs: its thread is replaced")
+                slot.replaced = True
+                self._slots.discard(slot)
+                self.hanging += 1
+                self._add_slot()
+            too_many = self.hanging > max(self._most, _MOST_HANGING)
+        if too_many and self._desk is not None:
+            self._desk.broke(
+                _hanging(f"{self.hanging} threads of {self._most} slots hang, and threads cannot be ended")
+            )
+
+    def stop(self) -> None:
+        """See Runner."""
+        with self._lock:
+            self._stopping = True
+            waiting = [self._scout_thread, *(slot.thread for slot in self._slots if slot.message is None)]
+            for _ in range(self._parked):
+                self._bells.put(None)
+            self._parked = 0
+        self._work.set()
+        for thread in waiting:
+            if thread is not None:
+                thread.join(_JOIN)
+
+    def _add_slot(self) -> None:
+        desk = self._desk
+        if self._stopping or desk is None:
+            return
+        slot = _Slot()
+        self._slots.add(slot)
+        slot.thread = begin(partial(self._live, desk, slot), "kodo-handler", desk.broke)
+
+    def _live(self, desk: Desk, slot: _Slot) -> None:
+        try:
+            self._turns(desk, slot)
+        finally:
+            if slot.replaced:
+                with self._lock:
+                    self.hanging -= 1
+
+    def _turns(self, desk: Desk, slot: _Slot) -> None:
+        outcome: Outcome | None = None
+        finished: Message | None = None
+        while not slot.replaced:
+            seen = desk.version
+            finished = desk.turn(finished, outcome)
+            if finished is None:
+                if self._park(seen, desk):
+                    continue
+                return
+            self._started += 1
+            if not self._scouting:
+                self._scouting = True
+                self._work.set()
+            slot.message = finished
+            outcome = self._run(finished)
+            slot.message = None
+            if self._excess and self._step_back(desk, slot, finished, outcome):
+                finished = outcome = None
+
+    def _run(self, message: Message) -> Outcome:
+        try:
+            self._handler(message)
+        except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
+            return self._complaints.outcome(problem)
+        return DONE
+
+    def _park(self, seen: int, desk: Desk) -> bool:
+        """Sleeps until woken; False when it is over."""
+        with self._lock:
+            if self._stopping:
+                return False
+            sleeps = desk.version == seen
+            self._parked += sleeps
+            self._dry = seen
+        if sleeps:
+            self._bells.get()
+        else:
+            time.sleep(_BREATH)
+        return not self._stopping
+
+    def _step_back(self, desk: Desk, slot: _Slot, finished: Message, outcome: Outcome) -> bool:
+        """Hands the message back and sleeps until woken, where there are more threads than are of use."""
+        with self._lock:
+            if slot.replaced:  # it is counted no more
+                return False
+            if not self._excess or self._stopping or len(self._slots) - self._parked < 2:
+                self._excess = 0
+                return False
+            self._excess -= 1
+            self._parked += 1  # from here on whoever wakes somebody may count on a bell being heard
+        desk.exchange([(finished, outcome)], 0)
+        self._bells.get()
+        return True
+
+    def _scout(self, desk: Desk) -> None:
+        while not self._stopping:
+            self._work.wait()
+            self._work.clear()
+            self._watch(desk)
+            self._scouting = False
+            if desk.version != self._dry:  # somebody may have counted on it in between
+                self._work.set()
+
+    def _watch(self, desk: Desk) -> None:
+        """While there is work: as many threads as handlers hold up, and one."""
+        pause, calm = _LOOK, 0
+        busy, awake = self._look()
+        while not self._stopping and desk.version != self._dry:
+            started, were_busy = self._started, busy >= awake
+            time.sleep(pause)
+            busy, awake = self._look()
+            quick = self._started - started > _QUICK * awake * pause / _LOOK
+            if were_busy and busy >= awake and not quick:
+                with self._lock:
+                    for _ in range(max(1, awake)):
+                        self._wake_one()
+                pause, calm = _LOOK, 0
+                continue
+            pause = _RARE_LOOK if quick else _LOOK
+            calm = calm + 1 if 2 * busy < awake - 1 else 0
+            if calm == _CALM_LOOKS:
+                calm = 0
+                self._excess = (awake - 1) // 2
+
+    def _look(self) -> tuple[int, int]:
+        """How many threads are in their handlers, and how many do not sleep."""
+        with self._lock:
+            return sum(self._in_handlers()), len(self._slots) - self._parked
+
+
+class LoopRunner:
+    """Slots are tasks on one event loop in a thread of its own. A handler that hangs is cancelled and its slot replaced."""
+
+    def __init__(self, handler: Callable[[Message], Coroutine[Any, Any, None]], slots: int) -> None:
+        self._handler, self._slots = handler, slots
+        self._complaints = Complaints()
+        self._desk: Desk | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: dict[Message, asyncio.Task[None]] = {}
+        self._parked: deque[asyncio.Future[None]] = deque()
+        self._wake_is_on_its_way = False
+        self._stopping = False
+        self._doubt: threading.Thread | None = None
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Where the handlers run."""
+        return self._loop
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        self._desk = desk
+        self._thread = begin(self._loop.run_forever, "kodo-handlers", desk.broke, over=lambda: self._stopping)
+
+    def wake(self) -> None:
+        """See Runner."""
+        if not self._wake_is_on_its_way and not self._stopping:
+            self._wake_is_on_its_way = True
+            with suppress(RuntimeError):  # closed between the question and the call
+                self._loop.call_soon_threadsafe(self._wake_one)
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+        answered = threading.Event()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._give_up, message)
+            self._loop.call_soon_threadsafe(answered.set)
+            if self._doubt is None or not self._doubt.is_alive():
+                self._doubt = begin(partial(self._await, answered), "kodo-doubt", log_end)
+
+    def stop(self) -> None:
+        """See Runner."""
+        self._stopping = True
+        if self._thread is not None and self._thread.is_alive():
+            asyncio.run_coroutine_threadsafe(self._finish(), self._loop)
+            self._thread.join(2 * _JOIN)
+        if not self._loop.is_running():
+            self._loop.close()
+
+    def _await(self, answered: threading.Event) -> None:
+        """A handler that blocks the loop itself cannot be cancelled, and nothing else runs meanwhile."""
+        if not answered.wait(_BLOCKED) and not self._stopping and self._desk is not None:
+            self._desk.broke(
+                _hanging(f"the event loop does not answer for {_BLOCKED:.0f} s: an async handler blocks it")
+            )
+
+    # ---- on the loop
+
+    def _wake_one(self) -> None:
+        self._wake_is_on_its_way = False
+        while self._parked:
+            sleeper = self._parked.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+        if len(self._tasks) < self._slots and not self._stopping:
+            self._add_slot()
+
+    def _add_slot(self) -> None:
+        task = self._loop.create_task(self._slot())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _give_up(self, message: Message) -> None:
+        task = self._running.get(message)
+        if task is not None and task in self._tasks:
+            log.error("a handler hangs: it is cancelled and its slot replaced")
+            self._tasks.discard(task)
+            task.cancel()
+            self._add_slot()
+
+    async def _finish(self) -> None:
+        others = asyncio.all_tasks(self._loop) - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        if others:
+            await asyncio.wait(others, timeout=_JOIN)
+        self._loop.stop()
+
+    async def _slot(self) -> None:
+        me, desk = asyncio.current_task(), self._desk
+        assert desk is not None
+        assert me is not None
+        try:
+            await self._turns(me, desk)
+        except Exception as problem:  # noqa: BLE001  # ours, not the handler's: the worker must not go on with a slot less
+            desk.broke(problem)
+
+    async def _turns(self, me: asyncio.Task[None], desk: Desk) -> None:
+        finished: Message | None = None
+        outcome: Outcome | None = None
+        turns = 0
+        while not self._stopping:
+            seen = desk.version
+            finished = desk.turn(finished, outcome)
+            turns += 1
+            if finished is None:
+                if desk.version == seen:
+                    await self._park()
+                else:
+                    await asyncio.sleep(_BREATH)
+                continue
+            if (self._parked or len(self._tasks) < self._slots) and not self._wake_is_on_its_way:
+                self._wake_is_on_its_way = True
+                self._loop.call_soon(self._wake_one)
+            self._running[finished] = me
+            try:
+                await self._handler(finished)
+                outcome = DONE
+            except BaseException as problem:  # noqa: BLE001  # a cancelled handler's outcome is not needed, others' is
+                outcome = self._complaints.outcome(problem)
+            del self._running[finished]
+            if me not in self._tasks:
+                return
+            if turns % _TURNS_IN_A_ROW == 0:
+                await asyncio.sleep(0)
+
+    async def _park(self) -> None:
+        sleeper: asyncio.Future[None] = self._loop.create_future()
+        self._parked.append(sleeper)
+        await sleeper

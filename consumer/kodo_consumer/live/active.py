@@ -1,0 +1,49 @@
+"""Asking the broker, twice a second, who the active consumer of each partition is: see kodo_consumer.scheduling.active."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from kodo_consumer.broker import Cluster
+from kodo_consumer.clock import Clock
+from kodo_consumer.envelope import State
+from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.scheduling.active import ASK_EVERY
+
+log = logging.getLogger("kodo.consumer")
+_LEAST: Final = 0.1  # seconds between two questions, also where answers are slow
+Answered = Callable[[Lane, Mapping[str, str] | None, float], object]
+"""Told of a lane, its active consumers by partition (None: not known), and when that was asked for."""
+
+
+def lanes_with_active_consumers(policy: Policy) -> list[Lane]:
+    """Those that the broker lets one consumer read of each partition, and gives to another at any time."""
+    return [lane for lane in policy.lanes if policy.subscription_type == "failover" and lane.state is State.READY]
+
+
+class ActiveConsumers:
+    """One lane's questions. `answered` is told of each, on the thread of `run`."""
+
+    def __init__(self, lane: Lane, subscription: str, cluster: Cluster, clock: Clock, answered: Answered) -> None:
+        self._lane, self._subscription, self._cluster = lane, subscription, cluster
+        self._clock, self._answered = clock, answered
+
+    def ask(self) -> float:
+        """Asks once. Answers in how many seconds to ask again."""
+        asked = self._clock.now()
+        try:
+            named = self._cluster.active(self._lane.topic, self._subscription)
+        except Exception as problem:  # noqa: BLE001  # whatever it is: who is active is not known
+            log.debug("active consumers of %s cannot be read: %s", self._lane.topic, problem)
+            named = None
+        self._answered(self._lane, named, asked)
+        return max(_LEAST, asked + ASK_EVERY - self._clock.now())
+
+    def run(self, over: threading.Event) -> None:
+        """Until `over`."""
+        pause = 0.0
+        while not over.wait(pause):
+            pause = self.ask()

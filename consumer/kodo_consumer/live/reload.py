@@ -1,0 +1,127 @@
+"""The topology file is watched: what may change while a worker runs takes effect, anything else is told and changes nothing."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any, Final
+
+from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.threads import begin, log_end
+from kodoctl.errors import Diagnostic, KodoctlError
+
+log = logging.getLogger("kodo.consumer")
+_WATCHER: Final = logging.getLogger("watchfiles.main")
+LIVE: Final = frozenset(
+    {
+        "delays_by_code", "horizon", "in_place", "limits", "routes", "tenant_weights", "waits", "signer",
+    }
+)  # fmt: skip
+"""What counts from one message to the next. All else is structure: a worker would have to be built anew for it."""
+_SETTLED: Final = 200  # ms without a further change: editors write in several steps
+_LOOK: Final = 1_000  # ms between two looks at whether to end
+_WORDS: Final = {"lanes": "levels or states", "targets": "draining or levels", "signer": "signing_keys"}
+
+
+def structural(old: Policy, new: Policy) -> list[str]:
+    """What differs that only a restart brings about, in words of the file."""
+    found = []
+    for field in fields(Policy):
+        before, after = getattr(old, field.name), getattr(new, field.name)
+        if field.name == "lanes":
+            before, after = _bare(before), _bare(after)
+        if field.name not in LIVE and before != after:
+            found.append(_WORDS.get(field.name, field.name))
+    if (old.signer is None) != (new.signer is None):
+        found.append(_WORDS["signer"])
+    return list(dict.fromkeys(found))
+
+
+def _bare(lanes: tuple[Lane, ...]) -> list[Lane]:
+    """Without their weights."""
+    return [replace(lane, weight=0, share=0.0) for lane in lanes]
+
+
+def contents(file: Path) -> bytes | None:
+    """What the file holds; None when it cannot be read, as between the steps of an editor: the next change is seen."""
+    try:
+        return file.read_bytes()
+    except OSError as problem:
+        log.debug("reload: %s", problem)
+        return None
+
+
+class Reloader:
+    """Watches one file on a thread of its own. `read` answers the policy it declares now, and raises KodoctlError.
+
+    `text` is what `present` was made from: what was saved since is followed as well. None: the file as it is now.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        read: Callable[[], Policy],
+        present: Policy,
+        adopt: Callable[[Policy], None],
+        text: bytes | None = None,
+    ) -> None:
+        self._file, self._read, self._present, self._adopt = file, read, present, adopt
+        self._text = contents(file) if text is None else text
+        self._horizon = present.horizon  # what the broker allows of longer ones is asked at the start
+        self._over = threading.Event()
+        self._asked = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begins to watch."""
+        self._thread = begin(self._watch, "kodo-reload", log_end)
+
+    def stop(self) -> None:
+        """Ends within a second."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self, *, always: bool = False) -> None:
+        """Reads the file if its text is another one (`always`: whatever it is) and follows it, or tells why not. Thread-safe."""
+        with self._asked:
+            text = contents(self._file)
+            if text is None or (text == self._text and not always):
+                return
+            self._text = text
+            findings: tuple[Diagnostic, ...] = ()
+            try:
+                policy = self._read()
+            except KodoctlError as problem:
+                findings = problem.diagnostics
+            for finding in findings:
+                log.error("reload: %s", finding)
+            if findings:
+                log.error("reload: %s is refused, everything stays as it was", self._file)
+                return
+            needs = structural(self._present, policy)
+            if policy.horizon > self._horizon:  # a broker that allows less cuts the connection, again and again
+                needs.append("a longer wait than any at the start (what the broker allows is asked then)")
+            if needs:
+                log.warning("reload: restart for %s; until then nothing of the new file counts", ", ".join(needs))
+                return
+            self._present = policy
+            self._adopt(policy)
+            log.info("reload: %s is followed", self._file)
+
+    def _watch(self) -> None:
+        """The folder, not the file: editors and orchestrators put another file, or another link, in its place."""
+        from watchfiles import watch
+
+        if not _WATCHER.level:  # it tells of every change in the folder: a log that is kept there would feed itself
+            _WATCHER.setLevel(logging.WARNING)
+        options: dict[str, Any] = {"debounce": 1_000, "step": _SETTLED, "rust_timeout": _LOOK, "yield_on_timeout": True}
+        try:
+            self.look()
+            for _ in watch(self._file.parent, stop_event=self._over, recursive=False, raise_interrupt=False, **options):
+                self.look()
+        except Exception as problem:  # noqa: BLE001  # the worker goes on: it only learns of nothing more
+            log.warning("reload: %s is no longer watched (%s); SIGHUP reads it", self._file, problem)

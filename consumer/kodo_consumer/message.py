@@ -1,0 +1,193 @@
+"""What a handler is given: one message with its place and its history. Read-only; not to be kept beyond the handler."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+
+from kodo_consumer.envelope import PREFIX, Control, Delivery, Level, State, effect, identity
+from kodo_consumer.outcomes import InvalidPayloadError
+from kodo_consumer.policy import Lane
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+    from sqlalchemy.orm import Session
+    from typing_extensions import TypeVar
+
+    T = TypeVar("T", default=Any)
+else:
+    from typing import TypeVar
+
+    T = TypeVar("T")
+
+
+class Check(Protocol):
+    """Reads payloads and holds them against what is declared: kodo_consumer.payloads.reading. All raise InvalidPayloadError."""
+
+    def __call__(self, value: Any) -> None:
+        """Holds a JSON value against the declared schema."""
+
+    def json(self, data: bytes, schema: str = "") -> Any:
+        """The payload as plain values."""
+
+    def value(self, data: bytes, schema: str = "") -> Any:
+        """The payload as the handler's annotation says."""
+
+
+class Message(Generic[T]):
+    """One message as a handler sees it. Times are ms since the epoch, 0 = none.
+
+    `Message[Order]` as a handler's annotation makes `value` an `Order`: a pydantic model, a dataclass, a TypedDict.
+    """
+
+    __slots__ = ("_check", "_control", "_delivery", "_held", "_lane", "_value", "tenant")
+
+    def __init__(
+        self,
+        delivery: Delivery,
+        lane: Lane,
+        control: Control,
+        tenant: str,
+        check: Check | None = None,
+        held: object = None,
+    ) -> None:
+        self._delivery, self._lane, self._control = delivery, lane, control
+        self._check, self._held = check, held
+        self._value: T  # once it was asked for
+        self.tenant = tenant
+
+    def __repr__(self) -> str:
+        return f"Message({self.id} on {self._lane.name}, tenant {self.tenant})"
+
+    @property
+    def data(self) -> bytes:
+        """The payload; empty for a tombstone."""
+        return self._delivery.payload or b""
+
+    @property
+    def is_tombstone(self) -> bool:
+        """Whether the message has no payload at all, which says that its key is gone."""
+        return self._delivery.payload is None
+
+    def text(self) -> str:
+        """The payload as UTF-8 text. Raises InvalidPayloadError (the message dies) when it is none."""
+        try:
+            return self.data.decode()
+        except UnicodeDecodeError:
+            raise InvalidPayloadError("payload is not UTF-8 text") from None
+
+    def json(self) -> Any:
+        """The payload as plain values, checked against the declared schema: JSON, or the record of an Avro topic.
+
+        Raises InvalidPayloadError: unless the handler catches it, the message dies.
+        """
+        if self._check is not None:
+            return self._check.json(self.data, self._delivery.schema)
+        try:
+            return json.loads(self.data)
+        except (ValueError, RecursionError):
+            raise InvalidPayloadError("payload is not JSON") from None
+
+    @property
+    def value(self) -> T:
+        """The payload as the handler's annotation says: an `Order` of `Message[Order]`; without one as the topology
+        declares it (JSON values, an Avro record), and bytes where nothing is declared. Read once.
+
+        Raises InvalidPayloadError: unless the handler catches it, the message dies.
+        """
+        try:
+            return self._value
+        except AttributeError:
+            data = self.data
+            value: Any = data if self._check is None else self._check.value(data, self._delivery.schema)
+            self._value = value
+            return self._value
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """What the producer sent along, without the platform's own properties."""
+        return {name: value for name, value in self._delivery.properties.items() if not name.startswith(PREFIX)}
+
+    @property
+    def key(self) -> str:
+        """The message key, empty without one."""
+        return self._delivery.key
+
+    @property
+    def id(self) -> str:
+        """The same on every delivery and in every lane: the producer's id, else where the message was first stored."""
+        return identity(self._delivery, self._control)
+
+    @property
+    def effect(self) -> str:
+        """What `once` and the worker's store know this handling by: `id`, and after `recall plan --again` the recall's id, too."""
+        return effect(self._delivery, self._control)
+
+    @overload
+    def once(self, session: Session | Connection) -> None: ...
+    @overload
+    def once(self, session: AsyncSession | AsyncConnection) -> Awaitable[None]: ...
+    def once(self, session: Any) -> Any:
+        """Ties this message to the handler's own transaction: its effects and the note that it is done are there both, or
+        neither. To be awaited with an async session.
+
+        Raises Repeat when it was done before for this subscription: the transaction is rolled back, the message is
+        acknowledged. A letter of `recall plan --again` is done once more, once for that recall. Raises Unavailable when the database cannot be asked. The tables: kodo_consumer.dedup.create_tables.
+        """
+        from kodo_consumer.dedup import once
+
+        return once(session, self._lane.subscription, self.id, self.effect)
+
+    @property
+    def subscription(self) -> str:
+        """The subscription it was received for, in full: `kodo/trade/orders:billing`."""
+        return self._lane.subscription
+
+    @property
+    def topic(self) -> str:
+        """The topic it was received from."""
+        return self._lane.topic
+
+    @property
+    def level(self) -> Level:
+        """The level it was received from."""
+        return self._lane.level
+
+    @property
+    def state(self) -> State:
+        """The state it was received from."""
+        return self._lane.state
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first handling; failures in place are not counted."""
+        return 1 + self._control.retrying + self._control.backup
+
+    @property
+    def reason(self) -> str | None:
+        """Why it was moved here, None for a first delivery."""
+        return self._control.reason
+
+    @property
+    def publish_time(self) -> int:
+        """When the broker first got it."""
+        return self._control.origin_time or self._delivery.publish_time
+
+    @property
+    def event_time(self) -> int:
+        """What the producer set as event time."""
+        return self._delivery.event_time
+
+
+def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
+    """What a message is made of: for runners that carry it elsewhere, not for handlers."""
+    return message._delivery, message._lane, message._control  # noqa: SLF001
+
+
+def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
+    """What JSON payloads are held against; None without a schema."""
+    from kodo_consumer.payloads.reading import Payloads
+
+    return None if schema is None else Payloads("json", schema)

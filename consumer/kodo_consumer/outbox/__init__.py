@@ -1,0 +1,30 @@
+"""The outbox: messages written in the application's own transaction, and a relay that sends them.
+
+    outbox = Outbox.load("topologies/trade.yaml", app="shop")
+    with Session(engine) as session, session.begin():
+        session.add(order)
+        outbox.add(session, topic="orders", payload={"order": order.id}, key=str(order.id))
+
+`kodo-consumer outbox run` sends what was committed, and only that.
+
+Everything is imported when first used: a command line that only names rows starts without the database's library.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kodo_consumer.outbox.choice import Status
+    from kodo_consumer.outbox.table import TABLE, outbox_table
+    from kodo_consumer.outbox.writing import Outbox
+
+_HOMES = {"Outbox": "writing", "TABLE": "table", "outbox_table": "table", "Status": "choice"}
+__all__ = ["TABLE", "Outbox", "Status", "outbox_table"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,262 @@
+"""The relay: claims rows, sends them, writes down what became of them. One thread; receipts come on others.
+
+Killed at any point it loses nothing: a row is `sent` only after its receipt, and one that was claimed is claimed again
+when the claim has ended. Whatever is sent twice has the same `kodo-id`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from random import Random
+from typing import Final, assert_never
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.clock import Clock
+from kodo_consumer.outbox.choice import Status
+from kodo_consumer.outbox.pace import Backoff, Rests
+from kodo_consumer.outbox.senders import Senders
+from kodo_consumer.outbox.store import Row, Store, Verdict
+from kodoctl.errors import ClusterError, UsageError
+
+log = logging.getLogger("kodo.outbox")
+_POLL: Final = 0.2  # seconds between two looks for rows while there are none
+_MOST_PAUSE: Final = 30.0  # seconds between two tries of a database that does not answer
+_SWEEP: Final = 60.0  # seconds between two removals of old rows
+_SWEPT: Final = 1_000  # rows removed at once
+_MAX_ERROR: Final = 500  # characters of last_error
+
+
+@dataclass(frozen=True, slots=True)
+class RelayOptions:
+    """`window`: rows that are claimed and not settled, at most; `batch`: rows claimed at once; `claim`: ms that a claim
+    lasts: rows go out in its first half, and the second is as long as a receipt may take; `keep`: ms that sent rows are kept.
+    """
+
+    window: int = 2_000
+    batch: int = 500
+    claim: int = 150_000
+    keep: int = 7 * 86_400_000
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Relay:
+    """Sends an outbox's rows. `turn` is called again and again by one thread; `counts` is for views."""
+
+    def __init__(
+        self, store: Store, senders: Senders, clock: Clock, rng: Random, options: RelayOptions | None = None
+    ) -> None:
+        self.counts: Counter[str] = Counter()
+        self._store, self._senders, self._clock, self._rng = store, senders, clock, rng
+        self._options = options or RelayOptions()
+        self._ordered = senders.outlets.ordered
+        self._rests = Rests()
+        self._out: dict[str, Row] = {}  # sent, without receipt
+        # a key's rows behind the one that is out, and until when their claims may be used
+        self._chains: dict[tuple[str, str], deque[tuple[Row, float]]] = {}
+        self._receipts: deque[tuple[Row, Receipt]] = deque()
+        self._verdicts: list[Verdict] = []
+        self._some = threading.Event()
+        self._database_failed = 0
+        self._swept = float("-inf")
+        self.turned_at = time.monotonic()  # for whoever watches over this thread
+
+    @property
+    def database_is_away(self) -> bool:
+        """Whether the last turn could not ask the database."""
+        return self._database_failed > 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a row is claimed and not settled."""
+        return bool(self._out or self._chains or self._verdicts or self._receipts)
+
+    def wait(self, seconds: float) -> None:
+        """Until a receipt comes, at most so long."""
+        self._some.wait(seconds)
+
+    def turn(self, *, claim: bool = True) -> float:
+        """What there is to do now; answers in how many seconds to come again if no receipt comes before."""
+        self.turned_at = time.monotonic()
+        self._some.clear()
+        self._read_receipts()
+        try:
+            self._settle()
+            claimed = self._claim() if claim else 0
+            self._sweep()
+        except SQLAlchemyError as problem:
+            self._database_failed += 1
+            pause = min(_MOST_PAUSE, 2.0 ** (self._database_failed - 2))
+            said = getattr(problem, "orig", None) or problem
+            log.error("the database does not answer, next try in %.1f s: %s", pause, str(said).strip())  # noqa: TRY400
+            return pause
+        if self._database_failed:
+            log.warning("the database answers again")
+            self._database_failed = 0
+        return 0.0 if claimed else _POLL
+
+    def let_go(self) -> None:
+        """Gives back what was claimed and not sent; what is out is waited for by further turns without claims."""
+        for chain in self._chains.values():
+            self._release(row for row, _ in chain)
+            chain.clear()
+
+    # ---- receipts
+
+    def _on_receipt(self, row: Row, receipt: Receipt) -> None:
+        """On a thread of the producer."""
+        self._receipts.append((row, receipt))
+        self._some.set()
+
+    def _read_receipts(self) -> None:
+        while self._receipts:
+            row, receipt = self._receipts.popleft()
+            if self._out.pop(row.id, None) is None:
+                continue
+            match receipt:
+                case Stored():
+                    self._stored(row)
+                case Lost(reason):
+                    self._lost(row, reason)
+                case NeverTaken(reason):
+                    self._fail(row, reason)
+                case _:
+                    assert_never(receipt)
+            self._next_of_key((row.topic, row.key))
+
+    def _stored(self, row: Row) -> None:
+        self.counts["sent"] += 1
+        self._verdicts.append(Verdict(row, Status.SENT, self._clock.wall(), row.retry_count))
+        if self._rests.works(row.topic):
+            log.warning("%s takes messages again", row.topic)
+
+    def _lost(self, row: Row, reason: str) -> None:
+        self.counts["again"] += 1
+        tries, backoff = row.retry_count + 1, self._options.backoff
+        at = self._clock.wall() + backoff.delay(row.biz_code, tries, self._rng)
+        self._verdicts.append(Verdict(row, Status.TO_SEND, at, tries, _short(reason)))
+        if backoff.is_late(tries):
+            self.counts["late"] += 1
+            log.error(
+                "row %s for %s was sent %d times without a receipt; it is tried again: %s",
+                row.id,
+                row.topic,
+                tries,
+                reason,
+            )
+        self._give_back(row)
+        self._rest(row.topic, reason)
+
+    def _fail(self, row: Row, reason: str) -> None:
+        self.counts["failed"] += 1
+        self._verdicts.append(Verdict(row, Status.FAILED, self._clock.wall(), row.retry_count, _short(reason)))
+        log.error("row %s for %s can never be sent: %s", row.id, row.topic, reason)
+
+    def _next_of_key(self, at: tuple[str, str]) -> None:
+        chain = self._chains.get(at)
+        if chain is None:
+            return
+        while chain:
+            if self._post(*chain.popleft()):
+                return
+        del self._chains[at]
+
+    def _rest(self, topic: str, reason: str) -> None:
+        if self._rests.failed(topic, self._clock.now()):
+            log.error("%s gives no receipts (%s): it rests, then one row is tried", topic, reason)
+
+    def _release(self, rows: Iterable[Row]) -> None:
+        now = self._clock.wall()
+        self._verdicts += [Verdict(row, Status.TO_SEND, now, row.retry_count) for row in rows]
+
+    # ---- the database
+
+    def _settle(self) -> None:
+        while self._verdicts:
+            some = self._verdicts[: self._options.batch]
+            overtaken = self._store.settle(some)
+            del self._verdicts[: len(some)]
+            if overtaken:
+                self.counts["overtaken"] += overtaken
+                log.warning("%d rows were claimed by another relay before they were settled", overtaken)
+
+    def _claim(self) -> int:
+        room = min(self._options.batch, self._options.window - len(self._out) - sum(map(len, self._chains.values())))
+        if (
+            room < min(self._options.batch, self._options.window) // 2
+        ):  # many small claims cost more than few large ones
+            return 0
+        now, wall = self._clock.now(), self._clock.wall()
+        until = wall + self._options.claim
+        resting = self._rests.topics
+        rows = self._store.claim(room, wall, until, resting=resting, ordered=self._ordered)
+        waiting_for = {row.topic for row in self._out.values()} if resting else set()
+        for topic in self._rests.to_probe(now):
+            if topic not in waiting_for:
+                rows += self._store.claim(1, wall, until, only=topic, ordered=self._ordered)
+        self._send(rows, now + self._options.claim / 2000)
+        return len(rows)
+
+    def _sweep(self) -> None:
+        now = self._clock.now()
+        if now - self._swept < _SWEEP:
+            return
+        if self._store.forget_sent(self._clock.wall() - self._options.keep, _SWEPT) < _SWEPT:
+            self._swept = now
+
+    # ---- sending
+
+    def _send(self, rows: list[Row], deadline: float) -> None:
+        """Rows of an ordered topic go one after the other within a key: only a receipt says that one is before the next."""
+        keys = []
+        for row in rows:
+            at = (row.topic, row.key)
+            if not row.key or row.topic not in self._ordered:
+                self._post(row, deadline)
+                continue
+            if at not in self._chains:
+                self._chains[at] = deque()
+                keys.append(at)
+            self._chains[at].append((row, deadline))
+        for at in keys:
+            self._next_of_key(at)
+
+    def _post(self, row: Row, deadline: float) -> bool:
+        """Whether it is out now."""
+        if self._clock.now() > deadline:  # its claim may end before its receipt comes
+            self._release([row])
+            self._give_back(row)
+            return False
+        self._out[row.id] = row
+        try:
+            self._senders.post(row, partial(self._on_receipt, row))
+        except (UsageError, ValueError) as problem:
+            del self._out[row.id]
+            self._fail(row, str(problem))
+        except (ClusterError, OSError) as problem:
+            del self._out[row.id]
+            self._release([row])
+            self._give_back(row)
+            self._rest(row.topic, str(problem))
+        except Exception as problem:  # whatever a row's content brings about is this row's: others go on
+            log.exception("row %s for %s", row.id, row.topic)
+            del self._out[row.id]
+            self._fail(row, f"{type(problem).__name__}: {problem}")
+        return row.id in self._out
+
+    def _give_back(self, row: Row) -> None:
+        """What is behind a row that was not sent."""
+        if chain := self._chains.get((row.topic, row.key)):
+            self._release(behind for behind, _ in chain)
+            chain.clear()
+
+
+def _short(reason: str) -> str:
+    return reason[:_MAX_ERROR]

@@ -1,0 +1,113 @@
+"""The outbox's table: its columns, its indexes, and what a live database lacks of them.
+
+Times are ms since the epoch. A row is `to_send`, then `sending` while a relay has claimed it, then `sent` or `failed`;
+every change of a row adds one to its `version`, and is made only where the version is still the one that was read.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ColumnElement,
+    Engine,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    inspect,
+    literal_column,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
+
+from kodo_consumer.outbox.choice import Status
+from kodoctl.errors import Diagnostic, error
+
+NAME: Final = "kodo_outbox"
+HELD: Final = (
+    253_402_300_799_000  # `next_push_at` of a row that nobody sends until it is pushed: the end of the year 9999
+)
+PULSAR: Final = "pulsar"
+DIALECTS: Final = {"postgresql": postgresql.dialect, "sqlite": sqlite.dialect}
+
+
+SENT: Final[ColumnElement[bool]] = literal_column(f"status = '{Status.SENT}'")
+"""Condition of the rows that are through. Literal, as those of `unsent`: so the partial indexes serve them."""
+
+
+def unsent(status: str = "status") -> ColumnElement[bool]:
+    """Condition of the rows that are still to be sent."""
+    return literal_column(f"{status} IN ('{Status.TO_SEND}', '{Status.SENDING}')")
+
+
+def outbox_table(metadata: MetaData) -> Table:
+    """The table, in an application's own metadata, so that its migrations know it."""
+    table = Table(
+        NAME,
+        metadata,
+        Column("id", String(64), primary_key=True, comment="kodo-id of the message; sorts by creation"),
+        Column("app", String(120), nullable=False, server_default="", comment="who wrote it"),
+        Column(
+            "biz_code", String(120), nullable=False, server_default="", comment="kind of business: chooses the backoff"
+        ),
+        Column("protocol", String(20), nullable=False, server_default=PULSAR, comment="what carries it"),
+        Column("env", String(120), nullable=False, server_default="", comment="environment it is for; empty: any"),
+        Column("topic", String(255), nullable=False, comment="topic of the topology, with -LEVEL behind it if not L1"),
+        Column("key", Text, nullable=False, server_default="", comment="message key"),
+        Column("body", LargeBinary, comment="payload; NULL: a tombstone"),
+        Column("properties", Text, nullable=False, server_default="{}", comment="message properties, a JSON object"),
+        Column(
+            "next_push_at", BigInteger, nullable=False, comment="not before; sending: when the claim ends; sent: when"
+        ),
+        Column("retry_count", Integer, nullable=False, server_default="0", comment="sends without a receipt"),
+        Column(
+            "status",
+            String(10),
+            nullable=False,
+            server_default=Status.TO_SEND,
+            comment="to_send, sending, sent, failed",
+        ),
+        Column("version", Integer, nullable=False, server_default="0", comment="grows with every change"),
+        Column("last_error", Text, comment="why the last send failed"),
+        Column("created_at", BigInteger, nullable=False, comment="when it was written"),
+    )
+    waiting = unsent()
+    due = (table.c.next_push_at, table.c.id)
+    Index(f"{NAME}_due", *due, postgresql_where=waiting, sqlite_where=waiting)
+    by_key = (table.c.topic, table.c.key, table.c.id)
+    Index(f"{NAME}_by_key", *by_key, postgresql_where=waiting, sqlite_where=waiting)
+    Index(f"{NAME}_sent", table.c.next_push_at, postgresql_where=SENT, sqlite_where=SENT)
+    return table
+
+
+TABLE: Final = outbox_table(MetaData())
+
+
+def schema_sql(dialect: str) -> str:
+    """What a database administrator runs once: table and indexes, ready to read. `dialect`: see DIALECTS."""
+    spoken = DIALECTS[dialect]()
+    indexes = sorted(TABLE.indexes, key=lambda index: str(index.name))
+    statements: list[DDLElement] = [CreateTable(TABLE), *(CreateIndex(index) for index in indexes)]
+    lines = "\n\n".join(f"{str(one.compile(dialect=spoken)).strip()};" for one in statements).splitlines()
+    return "\n".join(line.replace("\t", "    ").rstrip() for line in lines)
+
+
+def lacking(engine: Engine) -> list[Diagnostic]:
+    """What the database lacks of the table; for missing columns the statements that add them. Raises SQLAlchemyError."""
+    live = inspect(engine)
+    if not live.has_table(NAME):
+        detail = f"{engine.url.render_as_string()} has no {NAME}\nrun what `kodo-consumer outbox schema` prints"
+        return [error("K722", "outbox table missing", detail)]
+    there = {column["name"] for column in live.get_columns(NAME)}
+    missing = [column for column in TABLE.columns if column.name not in there]
+    if not missing:
+        return []
+    added = [f"ALTER TABLE {NAME} ADD COLUMN {CreateColumn(column).compile(engine)};" for column in missing]
+    names = ", ".join(column.name for column in missing)
+    return [error("K723", "outbox table lacks columns", "\n".join([f"{NAME} lacks {names}: run", *added]))]

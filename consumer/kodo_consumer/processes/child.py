@@ -1,0 +1,180 @@
+"""A process of the pool: imports the handler, runs one message after the other, tells what came of each.
+
+What was finished and what is at work stands in memory shared with the worker, written at each step: when the process dies,
+however suddenly, the worker knows the one message that was at work, and no other is handled again.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, replace
+from importlib import import_module
+from multiprocessing.connection import wait
+from multiprocessing.process import parent_process
+from typing import Any, Final, Protocol
+
+from kodo_consumer.handling.complaints import Complaints
+from kodo_consumer.handling.importing import import_failure
+from kodo_consumer.handling.results import SingleResult, checked
+from kodo_consumer.message import Check, Message
+from kodo_consumer.outcomes import DONE, Failed, Outcome
+from kodo_consumer.payloads.reading import Payloads, model_of
+from kodo_consumer.policy import Lane
+from kodo_consumer.processes.wire import framed, packed_outcome, read_frame, unpacked
+from kodo_consumer.threads import begin
+
+BEGAN, STARTED, FINISHED, RECALLED, SPENT = range(5)
+"""Cells: monotonic ns at which the message at work began; how many were started; how many finished; the last bundle whose
+unstarted messages were taken back; ns spent in the handler so far.
+"""
+CELLS: Final = 5
+_REPORT_EVERY: Final = 2_000_000  # ns between two reports of a bundle that is done fast
+
+
+class Cells(Protocol):
+    """Whole numbers in shared memory."""
+
+    def __getitem__(self, index: int, /) -> int: ...
+
+    def __setitem__(self, index: int, value: int, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process is for: a function by its place, the lanes its messages come from, and what payloads must be."""
+
+    module: str
+    function: str
+    lanes: tuple[Lane, ...]
+    check: Check | None
+
+
+class _NoHandlerError(Exception):
+    """The function cannot be imported; the text says why."""
+
+
+def main(job: Job, line: socket.socket, cells: Cells, lock: AbstractContextManager[Any]) -> None:
+    """Runs until the worker closes its end of the line, or is gone."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # both reach the whole group; the worker drains, then closes the line
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    begin(_end_with_parent, "kodo-parent", lambda _: os._exit(1))
+    try:
+        handler = _found(job)
+    except _NoHandlerError as problem:
+        line.sendall(framed(("broken", str(problem))))
+        return
+    known: dict[str, Any] = {}
+    if isinstance(job.check, Payloads):
+        check = job.check.with_model(model_of(handler))
+        check.schema_of = known.get
+        job = replace(job, check=check)
+    with suppress(OSError):  # the worker has let go: nobody is left to be told
+        line.sendall(framed(("ready",)))
+        warn: Callable[[str], None] = lambda text: line.sendall(framed(("warning", text)))  # noqa: E731
+        handler = checked(handler, SingleResult(f"{job.module}:{job.function}", warn))
+        _Work(job, handler, known, line, cells, lock).run()
+
+
+def _found(job: Job) -> Callable[[Message], object]:
+    try:
+        found: Any = sys.modules["__main__"] if job.module == "__main__" else import_module(job.module)
+        for name in job.function.split("."):
+            found = getattr(found, name)
+    except BaseException as problem:
+        raise _NoHandlerError(import_failure(problem)) from problem
+    handler: Callable[[Message], object] = found
+    return handler
+
+
+def _end_with_parent() -> None:
+    """A worker that was killed leaves no processes behind that go on with messages of others."""
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+class _Work:
+    def __init__(
+        self,
+        job: Job,
+        handler: Callable[[Message], object],
+        schemas: dict[str, Any],
+        line: socket.socket,
+        cells: Cells,
+        lock: AbstractContextManager[Any],
+    ) -> None:
+        self._schemas = schemas  # definitions by version
+        self._job, self._handler, self._line, self._cells, self._lock = job, handler, line, cells, lock
+        self._trace = ""
+        self._complaints = Complaints(self._keep_trace)
+
+    def run(self) -> None:
+        stream = self._line.makefile("rb")
+        with stream:
+            while (bundle := read_frame(stream.read)) is not None:
+                self._bundle(*bundle)
+
+    def _bundle(
+        self,
+        number: int,
+        first: int,
+        messages: list[tuple[Any, ...]],
+        schemas: dict[str, Any],
+        carriers: list[dict[str, str]] | None,
+    ) -> None:
+        job, cells, lock, now = self._job, self._cells, self._lock, time.monotonic_ns
+        self._schemas.update(schemas)
+        reported = began = now()
+        for sequence, values in enumerate(messages, first):
+            with lock:  # the worker takes back what has not started: both must agree on what has
+                if cells[RECALLED] >= number:
+                    break
+                cells[BEGAN] = began
+                cells[STARTED] = sequence + 1
+            message = unpacked(values, job.lanes, job.check)
+            outcome = self._handled(message) if carriers is None else self._traced(message, carriers[sequence - first])
+            if outcome is not DONE:
+                self._line.sendall(framed(("outcome", sequence, _carried(outcome), self._trace)))
+                self._trace = ""
+            ended = now()
+            cells[SPENT] += ended - began
+            cells[FINISHED] = sequence + 1
+            began = ended
+            if began - reported > _REPORT_EVERY:
+                self._line.sendall(framed(("finished",)))
+                reported = began
+        self._line.sendall(framed(("finished",)))
+
+    def _traced(self, message: Message, carrier: dict[str, str]) -> Outcome:
+        """In the trace of the worker's span."""
+        from kodo_consumer.traces.carried import within
+
+        with within(carrier):
+            return self._handled(message)
+
+    def _handled(self, message: Message) -> Outcome:
+        try:
+            self._handler(message)
+        except BaseException as problem:  # noqa: BLE001  # a handler that calls sys.exit has failed as well
+            return self._complaints.outcome(problem)
+        return DONE
+
+    def _keep_trace(self, problem: BaseException) -> None:
+        self._trace = "".join(traceback.format_exception(problem))
+
+
+def _carried(outcome: Outcome) -> tuple[Any, ...]:
+    try:
+        values = packed_outcome(outcome)
+        framed(values)
+    except ValueError:  # a verdict with values of the user's own kinds
+        return packed_outcome(Failed(f"{type(outcome).__name__} of values that are not plain"))
+    return values

@@ -1,0 +1,266 @@
+"""The worker's end of one process: what was sent there, what came of it, and what is left when the process dies."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import socket
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from kodo_consumer.message import Message, parts_of
+from kodo_consumer.outcomes import DONE, Outcome, Unavailable
+from kodo_consumer.payloads.reading import Payloads
+from kodo_consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
+from kodo_consumer.processes.wire import Frames, framed, packed, unpacked_outcome
+
+CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
+_AHEAD: Final = 0.004  # seconds of work sent before it is asked for
+_MOST_AHEAD: Final = 64  # messages
+_SLOW: Final = 0.002  # seconds: of handlers that take longer, no message waits behind another
+_AHEAD_BYTES: Final = 1 << 18
+_LOCK_WAIT: Final = 0.2  # seconds; the other end holds it for a microsecond, unless it was stopped just then
+_READ: Final = 1 << 18
+
+
+class Spans(Protocol):
+    """What is told of messages that are at work in processes, where there are traces: kodo_consumer.traces.runs.Runs, mostly."""
+
+    def began(self, message: Message) -> dict[str, str]:
+        """A message is handed to a process; answers what carries its span's context there."""
+
+    def handled(self, message: Message, outcome: Outcome) -> None:
+        """What came of it."""
+
+    def vain(self, message: Message, why: str) -> None:
+        """This run came to nothing: the message is handled anew."""
+
+
+@dataclass(slots=True)
+class Ended:
+    """What came of messages: outcomes; tracebacks and warnings for the log."""
+
+    outcomes: list[tuple[Message, Outcome]] = field(default_factory=list)
+    traces: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Remains:
+    """What a process that died leaves: the message that was at work, if any was, and those that had not begun."""
+
+    culprit: Message | None
+    unstarted: list[Message]
+
+
+class Line:
+    """One process. Not thread-safe: one thread writes and reads."""
+
+    def __init__(self, job: Job, traces: Spans | None = None) -> None:
+        self._traces = traces
+        self.ready = False
+        self.broken: str | None = None  # why the handler cannot be imported
+        self.alone = False  # the message at work is suspected of killing its process: none is sent after it
+        self.timed_out = False
+        self._line, other = socket.socketpair()
+        self._cells = CONTEXT.RawArray("Q", CELLS)
+        self._lock = CONTEXT.Lock()
+        self.process = CONTEXT.Process(
+            target=main, args=(job, other, self._cells, self._lock), name="kodo-handler", daemon=True
+        )
+        self.process.start()
+        other.close()
+        self._line.setblocking(False)
+        self._check, self._told = job.check, set[str]()
+        self._frames = Frames()
+        self._out = bytearray()
+        self._in_flight: deque[tuple[int, Message]] = deque()  # oldest first, with their numbers
+        self._bytes = 0
+        self._next = self._bundle = self._known = 0
+        self._pace, self._spent = 0.0, 0  # seconds a message takes; ns that were spent when it was measured
+
+    def fileno(self) -> int:
+        """For selectors."""
+        return self._line.fileno()
+
+    @property
+    def busy(self) -> int:
+        """Messages sent and not answered."""
+        return len(self._in_flight)
+
+    @property
+    def room(self) -> int:
+        """How many messages may be sent now."""
+        if not self.ready or self.alone or self._out:
+            return 0
+        if not self._in_flight:
+            return self._depth
+        return max(0, self._depth - len(self._in_flight)) if self._bytes < _AHEAD_BYTES else 0
+
+    @property
+    def _depth(self) -> int:
+        """Messages that may be there at a time: a few milliseconds' work."""
+        if not self._pace or self._pace > _SLOW or self._traces is not None:
+            return 1
+        return min(_MOST_AHEAD, int(_AHEAD / self._pace))
+
+    @property
+    def unsent(self) -> bool:
+        """Whether bytes wait for the pipe."""
+        return bool(self._out)
+
+    # ---- out
+
+    def send(self, messages: list[Message]) -> None:
+        """A bundle: handled one after the other."""
+        self._bundle += 1
+        carriers = None if self._traces is None else [self._traces.began(message) for message in messages]
+        values = [packed(message) for message in messages]
+        self._out += framed((self._bundle, self._next, values, self._news(messages), carriers))
+        for message in messages:
+            self._in_flight.append((self._next, message))
+            self._next += 1
+            self._bytes += len(parts_of(message)[0].payload or b"")
+        self.flush()
+
+    def _news(self, messages: list[Message]) -> dict[str, Any]:
+        """Schema versions that the process has not been told of: it cannot ask."""
+        news: dict[str, Any] = {}
+        if isinstance(self._check, Payloads) and self._check.kind == "avro":
+            versions = {parts_of(message)[0].schema for message in messages} - self._told
+            for version in versions - {""}:
+                with suppress(Unavailable):  # told with the next message; this one is read as declared
+                    news[version] = self._check.definition(version)
+            self._told |= news.keys()
+        return news
+
+    def flush(self) -> None:
+        """Writes what the pipe takes now."""
+        try:
+            while self._out:
+                del self._out[: self._line.send(self._out)]
+        except BlockingIOError:
+            pass
+        except OSError:  # it died: its sentinel tells
+            self._out.clear()
+
+    def take_back(self) -> list[Message]:
+        """Those that have not begun, which others can do meanwhile. Both ends agree, by the lock, on which these are."""
+        if len(self._in_flight) < 2 or self._out:
+            return []
+        if not self._lock.acquire(timeout=_LOCK_WAIT):
+            return []
+        try:
+            self._cells[RECALLED] = self._bundle
+            started = self._cells[STARTED]
+        finally:
+            self._lock.release()
+        taken = []
+        while self._in_flight and self._in_flight[-1][0] >= started:
+            taken.append(self._in_flight.pop()[1])
+        self._count_bytes()
+        self._pace = 0.0
+        return taken[::-1]
+
+    # ---- back
+
+    def read(self, ended: Ended) -> None:
+        """What came since the last time. The count of finished messages is read first: what it covers has been told."""
+        finished = self._cells[FINISHED]
+        for frame in self._received():
+            match frame:
+                case ("ready",):
+                    self.ready = True
+                case ("broken", text):
+                    self.broken = text
+                case ("warning", text):
+                    ended.warnings.append(text)
+                case ("outcome", sequence, values, trace):
+                    self._done_before(sequence, ended)
+                    if self._in_flight and self._in_flight[0][0] == sequence:
+                        ended.outcomes.append((self._in_flight.popleft()[1], unpacked_outcome(values)))
+                    if trace:
+                        ended.traces.append(trace)
+        self._done_before(finished, ended)
+        self._measure(finished)
+
+    def _received(self) -> Iterable[Any]:
+        while True:
+            try:
+                data = self._line.recv(_READ)
+            except (BlockingIOError, OSError):
+                return
+            if not data:
+                return
+            yield from self._frames.feed(data)
+
+    def _done_before(self, sequence: int, ended: Ended) -> None:
+        in_flight = self._in_flight
+        while in_flight and in_flight[0][0] < sequence:
+            ended.outcomes.append((in_flight.popleft()[1], DONE))
+
+    def _measure(self, finished: int) -> None:
+        """Pace of the last bundles, the newest counting half."""
+        count = finished - self._known
+        if count > 0:
+            spent = self._cells[SPENT]
+            pace = max(1e-7, (spent - self._spent) / count / 1e9)
+            self._pace = (self._pace + pace) / 2 if self._pace else pace
+            self._known, self._spent = finished, spent
+            self.alone = False
+            self._count_bytes()
+
+    def _count_bytes(self) -> None:
+        self._bytes = sum(len(parts_of(message)[0].payload or b"") for _, message in self._in_flight)
+
+    # ---- time and death
+
+    @property
+    def at_work_since(self) -> float | None:
+        """When (monotonic seconds) the message at work began; None: none has."""
+        if self._cells[STARTED] > self._cells[FINISHED]:
+            began: int = self._cells[BEGAN]
+            return began / 1e9
+        return None
+
+    @property
+    def at_work(self) -> Message | None:
+        """The message at work."""
+        started = self._cells[STARTED]
+        if started <= self._cells[FINISHED]:
+            return None
+        return next((message for sequence, message in self._in_flight if sequence == started - 1), None)
+
+    def kill(self) -> None:
+        """At once."""
+        with suppress(ProcessLookupError):
+            if self.process.pid is not None and self.process.exitcode is None:
+                os.kill(self.process.pid, signal.SIGKILL)
+
+    def bury(self, ended: Ended) -> Remains:
+        """After the process died: what it still told, and what it leaves."""
+        self.process.join()
+        self.read(ended)
+        culprit = self.at_work
+        unstarted = [message for _, message in self._in_flight if message is not culprit]
+        self._in_flight.clear()
+        self._line.close()
+        return Remains(culprit, unstarted)
+
+    @property
+    def end(self) -> str:
+        """How the process ended, for people: a signal's name or an exit code."""
+        code = self.process.exitcode
+        if code is not None and code < 0:
+            return signal.Signals(-code).name
+        return f"exit {code}"
+
+    def close(self) -> None:
+        """The process ends when it has done what it was sent."""
+        with suppress(OSError):
+            self._line.shutdown(socket.SHUT_RDWR)
+        self._line.close()

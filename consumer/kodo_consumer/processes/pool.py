@@ -1,0 +1,296 @@
+"""The pool: one thread that fetches messages, spreads them over processes, and looks after those that hang or die."""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from kodo_consumer.engine.desk import Desk
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import TOOK_TOO_LONG, Died
+from kodo_consumer.processes.child import Job
+from kodo_consumer.processes.line import Ended, Line, Spans
+from kodo_consumer.stores.poison import MAX_CRASHES, Crashes, Standing
+from kodo_consumer.threads import begin
+from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
+
+log = logging.getLogger("kodo.consumer")
+_START_TIMEOUT: Final = 60.0  # seconds for the first process to import the handler
+_STILL: Final = 0.02  # seconds without progress after which what waits behind a message is taken back
+_LOOK: Final = 1.0  # seconds between two looks at processes while they work, should the system tell nothing
+_LET_GO: Final = 2.0  # seconds a process has to end by itself
+_PATIENCE: Final = 5  # processes in a row that die before they are ready, before the worker gives up
+_FIRST_PAUSE: Final = 0.1  # seconds before the next of them
+
+
+class ProcessRunner:
+    """kodo_consumer.engine.desk.Runner over `size` processes, each with one message at work.
+
+    Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a process
+    gets its next message when the last one is done: spans begin when handlers do.
+    """
+
+    def __init__(self, job: Job, size: int, timeout: float, traces: Spans | None = None) -> None:
+        self._job, self._size, self._timeout, self._traces = job, size, timeout, traces
+        self._lines: list[Line] = []
+        self._backlog: deque[Message] = deque()  # taken from the worker, begun nowhere
+        self._ended = Ended()
+        self._warned: set[str] = set()
+        self._crashes = Crashes()
+        self._any_crash = False  # identities cost something: they are asked for when there is a reason
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._ring = socket.socketpair()
+        self._bell.setblocking(False)
+        self._ring.setblocking(False)
+        self._selector.register(self._bell, selectors.EVENT_READ, None)
+        self._asleep = False
+        self._stopping = False
+        self._desk: Desk | None = None
+        self._thread: threading.Thread | None = None
+        self._early_deaths = 0
+        self._not_before = 0.0
+
+    def launch(self) -> None:
+        """Starts the processes; returns when the first one is ready. Raises KodoctlError when the handler cannot be
+        imported there.
+        """
+        try:
+            for _ in range(self._size):
+                self._add()
+            self._await_first(time.monotonic() + _START_TIMEOUT)
+        except BaseException:
+            self.stop()
+            raise
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        self._desk = desk
+        self._thread = begin(partial(self._work, desk), "kodo-pool", desk.broke, over=lambda: self._stopping)
+
+    def wake(self) -> None:
+        """See Runner."""
+        if self._asleep:
+            self._asleep = False
+            try:
+                self._ring.send(b"!")
+            except (BlockingIOError, OSError):  # rung enough, or over
+                return
+
+    def abandon(self, message: Message) -> None:
+        """See Runner. Never needed: time-outs are kept here."""
+
+    def stop(self) -> None:
+        """See Runner. Processes that still work after two seconds are killed: nothing would take their outcome."""
+        self._stopping = True
+        self._asleep = True
+        self.wake()
+        if self._thread is not None and threading.current_thread() is not self._thread:
+            self._thread.join()
+        for line in self._lines:
+            line.close()
+        deadline = time.monotonic() + _LET_GO
+        for line in self._lines:
+            line.process.join(max(0.0, deadline - time.monotonic()))
+            if line.process.exitcode is None:
+                line.kill()
+                line.process.join()
+            line.process.close()
+        self._lines.clear()
+        self._selector.close()
+        self._bell.close()
+        self._ring.close()
+
+    # ---- the thread
+
+    def _work(self, desk: Desk) -> None:
+        while not self._stopping:
+            seen = desk.version
+            more = self._exchange(desk)
+            self._spread()
+            self._sleep(desk, seen, more=more)
+
+    def _exchange(self, desk: Desk) -> bool:
+        """Hands back what ended and takes what there is room for. True: there may be more room than messages."""
+        ended, self._ended = self._ended, Ended()
+        for trace in ended.traces:
+            log.warning("handler failed in a process\n%s", trace)
+        for text in [text for text in dict.fromkeys(ended.warnings) if text not in self._warned]:
+            self._warned.add(text)  # each process tells of it once
+            log.warning("%s", text)
+        if self._any_crash:
+            for message, _ in ended.outcomes:
+                self._crashes.ended(message.effect)
+        if self._traces is not None:
+            for message, outcome in ended.outcomes:
+                self._traces.handled(message, outcome)
+        room = max(0, sum(line.room for line in self._lines) - len(self._backlog))
+        if not room and not ended.outcomes:
+            return False
+        taken = desk.exchange(ended.outcomes, room)
+        self._backlog.extend(taken)
+        return len(taken) < room
+
+    def _spread(self) -> None:
+        """Idle processes first; what waits is shared evenly."""
+        backlog = self._backlog
+        for line in sorted((line for line in self._lines if line.room), key=_busy):
+            if not backlog:
+                return
+            if self._is_suspect(backlog[0]):
+                if not line.busy:
+                    line.alone = True
+                    line.send([backlog.popleft()])
+                continue
+            bundle = [backlog.popleft()]
+            share = -(-len(backlog) // self._size)
+            while backlog and len(bundle) < min(line.room, max(1, share)):
+                if self._is_suspect(backlog[0]):
+                    break
+                bundle.append(backlog.popleft())
+            line.send(bundle)
+
+    def _sleep(self, desk: Desk, seen: int, *, more: bool) -> None:
+        self._asleep = True
+        wait = self._next_look()
+        if (more and desk.version != seen) or self._ended.outcomes or self._stopping:
+            wait = 0.0
+        for key, events in self._selector.select(wait):
+            if key.data is None:
+                self._unring()
+            elif events & selectors.EVENT_WRITE:
+                key.data.flush()
+        self._asleep = False
+        for line in list(self._lines):
+            if line.busy or not line.ready:
+                line.read(self._ended)
+            if line.process.exitcode is not None or line.broken:
+                self._gone(line)
+            else:
+                self._look_at(line)
+                self._watch(line)
+        if len(self._lines) < self._size and time.monotonic() >= self._not_before and not self._stopping:
+            self._add()
+
+    def _next_look(self) -> float | None:
+        """Seconds until something is to be looked at; None: when something comes."""
+        now = time.monotonic()
+        nearest = self._not_before - now if len(self._lines) < self._size else float("inf")
+        for line in self._lines:
+            if line.busy and not line.timed_out:
+                began = line.at_work_since
+                nearest = min(nearest, _LOOK, _STILL if line.busy > 1 else _LOOK)
+                nearest = min(nearest, began + self._timeout - now if began is not None else _LOOK)
+        return None if nearest == float("inf") else max(0.0, nearest)
+
+    def _look_at(self, line: Line) -> None:
+        """A message that hangs costs its process; one that takes its time gives up those that wait behind it."""
+        began = line.at_work_since
+        if began is None or not line.busy or line.timed_out:
+            return
+        took = time.monotonic() - began
+        if took > self._timeout:
+            log.error("a handler hangs: its process is killed")
+            line.timed_out = True
+            line.kill()
+        elif took > _STILL and line.busy > 1:
+            self._backlog.extendleft(reversed(line.take_back()))
+
+    def _gone(self, line: Line) -> None:
+        """A process died: only the message that was at work is affected."""
+        self._lines.remove(line)
+        self._selector.unregister(line)
+        self._selector.unregister(line.process.sentinel)
+        line.kill()
+        remains = line.bury(self._ended)
+        culprit = remains.culprit
+        self._backlog.extendleft(reversed(remains.unstarted))
+        if self._traces is not None:
+            for message in remains.unstarted:
+                self._traces.vain(message, "process ended before it began")
+        if self._stopping:
+            return
+        if not line.ready:
+            self._died_early(line)
+            return
+        self._early_deaths = 0
+        if culprit is None:
+            log.error("a process of the pool ended by itself (%s): there is a new one", line.end)
+        elif line.timed_out:
+            self._ended.outcomes.append((culprit, TOOK_TOO_LONG))
+        else:
+            self._crashed(culprit, line.end)
+
+    def _crashed(self, message: Message, end: str) -> None:
+        self._any_crash = True
+        judged = self._crashes.crashed(message.effect, alone=True)
+        log.error("%r ended its process (%s), %d of %d times", message, end, judged.crashes, MAX_CRASHES)
+        if judged.standing is Standing.POISON:
+            reason = f"its handler ended its process {judged.crashes} times, last by {end}"
+            self._ended.outcomes.append((message, Died(reason)))
+            return
+        if self._traces is not None:
+            self._traces.vain(message, "process ended")
+        self._backlog.appendleft(message)
+
+    def _is_suspect(self, message: Message) -> bool:
+        """Whether nothing may be sent to a process behind it."""
+        return self._any_crash and self._crashes.standing(message.effect) is Standing.SUSPECT
+
+    def _died_early(self, line: Line) -> None:
+        self._early_deaths += 1
+        if line.broken or self._early_deaths >= _PATIENCE:
+            raise _cannot_start(self._job, line)
+        self._not_before = time.monotonic() + _FIRST_PAUSE * 2 ** (self._early_deaths - 1)
+
+    def _add(self) -> None:
+        line = Line(self._job, self._traces)
+        self._lines.append(line)
+        self._selector.register(line, selectors.EVENT_READ, line)
+        self._selector.register(line.process.sentinel, selectors.EVENT_READ, line)
+
+    def _watch(self, line: Line) -> None:
+        """Bytes that the pipe did not take go when it can."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if line.unsent else 0)
+        if self._selector.get_key(line).events != wanted:
+            self._selector.modify(line, wanted, line)
+
+    def _unring(self) -> None:
+        try:
+            self._bell.recv(4096)
+        except BlockingIOError:
+            return
+
+    def _await_first(self, deadline: float) -> None:
+        while not any(line.ready for line in self._lines):
+            self._selector.select(max(0.0, deadline - time.monotonic()))
+            for line in self._lines:
+                line.read(self._ended)
+                if line.broken or line.process.exitcode is not None:
+                    line.process.join(_LET_GO)
+                    raise _cannot_start(self._job, line)
+            if time.monotonic() > deadline:
+                detail = f"{self._job.module}:{self._job.function}: not imported within {_START_TIMEOUT:.0f} s"
+                raise ClusterError(error("K751", "process of the pool does not start", detail))
+
+
+def _busy(line: Line) -> int:
+    return line.busy
+
+
+def _cannot_start(job: Job, line: Line) -> KodoctlError:
+    why = line.broken or f"it ended before it was ready ({line.end})"
+    return UsageError(error("K751", "process of the pool does not start", f"{job.module}:{job.function}: {why}"))
+
+
+def cores() -> int:
+    """Cores this process may use."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1

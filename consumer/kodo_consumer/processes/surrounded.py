@@ -1,0 +1,167 @@
+"""A pool whose handlers are surrounded by what the user put around them, which stays in the worker.
+
+Each message has a thread of the worker, in which the hooks run; where they call the handler the thread waits for a process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from kodo_consumer.engine.desk import Desk
+from kodo_consumer.handling.runners import ThreadRunner
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, Failed, Outcome, raised_for
+from kodo_consumer.processes.child import Job
+from kodo_consumer.processes.pool import ProcessRunner
+
+Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
+_LET_GO: Final = Failed("the worker has left")
+
+
+class _Call:
+    """One call of the handler, waited for by the thread that made it. `carrier`: the context of its span."""
+
+    __slots__ = ("carrier", "outcome", "told")
+
+    def __init__(self, carrier: dict[str, str]) -> None:
+        self.carrier = carrier
+        self.outcome: Outcome = _LET_GO
+        self.told = threading.Event()
+
+
+class Calls:
+    """What the threads call: towards the pool a desk, which messages are taken from and handed back to."""
+
+    def __init__(self, carry: Callable[[], dict[str, str]]) -> None:
+        self.version = 0
+        self.over = False
+        self.ring: Callable[[], object] = lambda: None
+        self.on_broken: Callable[[BaseException], object] = lambda _: None
+        self._carry = carry
+        self._lock = threading.Lock()
+        self._waiting: deque[Message] = deque()
+        self._open: dict[Message, _Call] = {}
+
+    def __call__(self, message: Message) -> None:
+        """The handler, run by a process. Raises what it asked for, or HandlerFailedError."""
+        if not isinstance(message, Message):
+            raise TypeError(f"a handler is called with its message, not with {message!r}")
+        call = _Call(self._carry())
+        with self._lock:
+            if message in self._open:
+                raise RuntimeError(f"{message!r} is being handled already")
+            if not self.over:
+                self._open[message] = call
+                self._waiting.append(message)
+                self.version += 1
+            else:
+                call.told.set()
+        self.ring()
+        call.told.wait()
+        if call.outcome is not DONE:
+            raise raised_for(call.outcome)
+
+    def release(self) -> None:
+        """Nobody is left to handle what is waited for."""
+        with self._lock:
+            self.over = True
+            for call in self._open.values():
+                call.told.set()
+
+    # ---- Desk, of the pool
+
+    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        """See Desk."""
+        with self._lock:
+            for message, outcome in ended:
+                call = self._open.pop(message)
+                call.outcome = outcome
+                call.told.set()
+            return [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+
+    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """See Desk."""
+        ended = [(finished, outcome)] if finished is not None and outcome is not None else []
+        return next(iter(self.exchange(ended, 1)), None)
+
+    def broke(self, problem: BaseException) -> None:
+        """See Desk."""
+        self.on_broken(problem)
+
+    # ---- Spans, of the pool: the thread has one around it all
+
+    def began(self, message: Message) -> dict[str, str]:
+        """See Spans."""
+        return self._open[message].carrier
+
+    def handled(self, message: Message, outcome: Outcome) -> None:
+        """See Spans."""
+
+    def vain(self, message: Message, why: str) -> None:
+        """See Spans. The thread still waits: the span goes on."""
+
+
+class SurroundedRunner:
+    """kodo_consumer.engine.desk.Runner: as many threads as there are processes.
+
+    Time-outs of handlers are kept by the pool. Hooks that hang are given up by the worker, as threads are.
+    """
+
+    def __init__(self, pool: ProcessRunner, calls: Calls, function: Callable[[Any], Any], size: int) -> None:
+        self._pool, self._calls, self._threads = pool, calls, ThreadRunner(function, size)
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        self._calls.ring, self._calls.on_broken = self._pool.wake, desk.broke
+        self._pool.start(self._calls)
+        self._threads.start(_UntilOver(desk, self._calls))
+
+    def wake(self) -> None:
+        """See Runner."""
+        self._threads.wake()
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+        self._threads.abandon(message)
+
+    def stop(self) -> None:
+        """See Runner. As of a pool without hooks, nothing that ends from here on is told to the worker."""
+        self._calls.over = True
+        self._pool.stop()
+        self._calls.release()
+        self._threads.stop()
+
+
+class _UntilOver:
+    """The worker's desk, which hears no more of messages that were let go of."""
+
+    def __init__(self, desk: Desk, calls: Calls) -> None:
+        self._desk, self._calls = desk, calls
+
+    @property
+    def version(self) -> int:
+        return self._desk.version
+
+    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        return None if self._calls.over else self._desk.turn(finished, outcome)
+
+    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        return [] if self._calls.over else self._desk.exchange(ended, most)
+
+    def broke(self, problem: BaseException) -> None:
+        self._desk.broke(problem)
+
+
+def surrounded(
+    job: Job, size: int, timeout: float, around: Around, carry: Callable[[], dict[str, str]] | None
+) -> SurroundedRunner:
+    """A pool with `around` around its handler, ready to start. `carry`: answers what carries the caller's span, where there
+    are traces. Raises KodoctlError when processes cannot import the handler.
+    """
+    calls = Calls(carry or dict)
+    pool = ProcessRunner(job, size, timeout, None if carry is None else calls)
+    pool.launch()
+    return SurroundedRunner(pool, calls, around(calls), size)

@@ -1,0 +1,135 @@
+"""What crosses the pipe between a worker and its processes: bytes of plain values, never pickled objects.
+
+Both ends are the same interpreter and the same version of this package: `marshal` is fast, and reads data only. What users
+sent is bytes and text inside, and is never read as anything else.
+"""
+
+from __future__ import annotations
+
+import marshal
+import struct
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kodo_consumer.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.message import Check, Message, parts_of
+from kodo_consumer.outcomes import (
+    DependencyDown,
+    Died,
+    Discarded,
+    Failed,
+    MoveAsked,
+    Outcome,
+    Repeated,
+    RetryAsked,
+    StateAsked,
+    TransferAsked,
+)
+from kodo_consumer.policy import Lane
+
+_LENGTH: Final = struct.Struct(">I")
+_KINDS: Final[dict[str, Callable[..., Outcome]]] = {
+    "failed": Failed,
+    "retry": RetryAsked,
+    "state": lambda state, reason: StateAsked(State(state), reason),
+    "died": Died,
+    "discarded": Discarded,
+    "move": lambda level: MoveAsked(Level(level)),
+    "transfer": TransferAsked,
+    "down": DependencyDown,
+    "repeated": Repeated,
+}
+
+
+def framed(value: Any) -> bytes:
+    """A value with its length before it."""
+    data = marshal.dumps(value)
+    return _LENGTH.pack(len(data)) + data
+
+
+def read_frame(read: Callable[[int], bytes]) -> Any | None:
+    """The next value of a blocking stream; None at its end."""
+    head = read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (size,) = _LENGTH.unpack(head)
+    data = read(size)
+    return marshal.loads(data) if len(data) == size else None  # noqa: S302  # written by the other end
+
+
+class Frames:
+    """Values out of bytes that come in pieces."""
+
+    def __init__(self) -> None:
+        self._pending = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """Every value that is complete with these bytes."""
+        pending = self._pending
+        pending += data
+        begin = 0
+        while len(pending) - begin >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(pending, begin)
+            end = begin + _LENGTH.size + size
+            if end > len(pending):
+                break
+            yield marshal.loads(memoryview(pending)[begin + _LENGTH.size : end])  # noqa: S302
+            begin = end
+        del pending[:begin]
+
+
+def packed(message: Message) -> tuple[Any, ...]:
+    """A message as plain values. `position` is what names it when no producer did."""
+    delivery, lane, control = parts_of(message)
+    position = "" if control.origin_id else delivery.position
+    return (
+        lane.index,
+        delivery.payload,
+        dict(delivery.properties),
+        delivery.key,
+        delivery.ordering_key,
+        delivery.event_time,
+        delivery.publish_time,
+        position,
+        message.tenant,
+        None if control is FRESH else tuple(control),
+        delivery.schema,
+    )
+
+
+def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | None) -> Message:
+    """The message again, as a handler sees it; it has no place in any worker."""
+    index, payload, properties, key, ordering_key, event_time, publish_time, position, tenant, control, schema = values
+    times = event_time, publish_time
+    delivery = Delivery(position, position, payload, properties, key, ordering_key, *times, schema=schema)
+    return Message(delivery, lanes[index], FRESH if control is None else Control(*control), tenant, check)
+
+
+def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
+    """What a handler asked for, as plain values. Only handlers' outcomes: others never come from there."""
+    match outcome:
+        case Failed(reason):
+            return "failed", reason
+        case RetryAsked(after, reason, code):
+            return "retry", after, reason, code
+        case StateAsked(state, reason):
+            return "state", state.value, reason
+        case Died(reason):
+            return "died", reason
+        case Discarded(reason):
+            return "discarded", reason
+        case MoveAsked(level):
+            return "move", level.value
+        case TransferAsked(topic, payload, changes, key):
+            return "transfer", topic, payload, dict(changes), key
+        case DependencyDown(dependency):
+            return "down", dependency
+        case Repeated():
+            return ("repeated",)
+        case _:
+            raise AssertionError(outcome)
+
+
+def unpacked_outcome(values: tuple[Any, ...]) -> Outcome:
+    """The outcome again."""
+    return _KINDS[values[0]](*values[1:])

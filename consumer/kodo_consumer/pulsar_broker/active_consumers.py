@@ -1,0 +1,100 @@
+"""Asking the admin API who the active consumer of each partition is, also while a broker is silent.
+
+One request tells of all partitions: the broker asked asks the others. One that is silent (its host lost power, its process is stopped)
+keeps that answer back until its session ends, and with it what is known of the partitions that are well. So where it does not come
+soon each partition is asked for by itself, and those that do not answer are left out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+from kodo_consumer.threads import begin, log_end
+from kodoctl.errors import ClusterError
+from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.topology.names import TopicName
+
+ASKING: Final = (
+    1.0,
+    1.8,
+)  # seconds to connect and to answer: later than kodo_consumer.scheduling.active.VALID it is of no use
+_SOON: Final = 0.5  # seconds for the answer for all, before each is asked for as well
+_LATEST: Final = (
+    1.2  # seconds for those that do answer; the rest is left out, with time to ask again while the answer is valid
+)
+_GRACE: Final = 0.1  # seconds for those that did not answer last
+_ALONE_FOR: Final = 30.0  # seconds until the one request for all is tried again: the time of a broker's session
+_Answer = tuple[int | None, dict[str, Any] | None]  # of a partition, or (None) of all; None: no answer
+_WITHOUT_SUMS: Final = {"perPartition": "true", "excludePublishers": "true"}
+
+
+class ActiveConsumerReader:
+    """Thread-safe for different topics. `admin`: without any repetition."""
+
+    def __init__(self, admin: Admin, now: Callable[[], float] = time.monotonic) -> None:
+        self._admin, self._now = admin, now
+        self._alone_until: dict[str, float] = {}
+        self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
+
+    def read(self, topic: str, subscription: str) -> dict[str, str] | None:
+        """See kodo_consumer.broker.Cluster.active."""
+        path, answers = topic_path(TopicName.parse(topic)), SimpleQueue[_Answer]()
+        latest = time.monotonic() + _LATEST
+        if self._now() >= self._alone_until.get(topic, 0.0):
+            self._ask(f"{path}/partitioned-stats", None, answers)
+            with suppress(Empty):
+                _, whole = answers.get(timeout=_SOON)
+                if whole is not None:
+                    return active_consumers(whole, subscription)
+            self._alone_until[topic] = self._now() + _ALONE_FOR
+        return self._one_by_one(topic, subscription, answers, latest)
+
+    def _one_by_one(
+        self, topic: str, subscription: str, answers: SimpleQueue[_Answer], latest: float
+    ) -> dict[str, str] | None:
+        path = topic_path(TopicName.parse(topic))
+        count = int(must(self._admin.call("GET", f"{path}/partitions"), f"reading {topic}")["partitions"])
+        silent = self._silent.get(topic, set())
+        for number in sorted(range(count), key=lambda number: (number in silent, number)):
+            self._ask(f"{path}-partition-{number}/stats", number, answers)
+        told: dict[int, dict[str, Any] | None] = {}
+        with suppress(Empty):
+            while len(told) < count:
+                if told.keys() >= set(range(count)) - silent:
+                    latest = min(latest, time.monotonic() + _GRACE)
+                asked, stats = answers.get(timeout=max(0.0, latest - time.monotonic()))
+                if asked is not None:
+                    told[asked] = stats
+                elif stats is not None:  # a broker that is slow, and not silent
+                    del self._alone_until[topic]
+                    return active_consumers(stats, subscription)
+        parts = {f"{topic}-partition-{number}": stats for number, stats in told.items() if stats is not None}
+        self._silent[topic] = {number for number in range(count) if told.get(number) is None}
+        return active_consumers({"partitions": parts}, subscription)
+
+    def _ask(self, path: str, number: int | None, answers: SimpleQueue[_Answer]) -> None:
+        """On a thread of its own: it may take as long as the limits of the admin API allow."""
+
+        def ask() -> None:
+            stats = None
+            with suppress(ClusterError):
+                reply = self._admin.call("GET", path, query=_WITHOUT_SUMS if number is None else None)
+                stats = reply.data if reply.ok and isinstance(reply.data, dict) else None
+            answers.put((number, stats))
+
+        begin(ask, "kodo-active", log_end)
+
+
+def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
+    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to, "": nobody. None: no such
+    subscription. The broker leaves partitions out of which it cannot tell.
+    """
+    parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
+    subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}
+    if not any(sub is not None for sub in subs.values()):
+        return None
+    return {number: (sub or {}).get("activeConsumerName") or "" for number, sub in subs.items()}

@@ -1,0 +1,144 @@
+"""Opening producers, and asking for partitions, beside the sending: a topic that is away holds up its own messages, and no others.
+
+Opening asks the broker, and where a topic has schemas the admin API; for a topic that is away it takes as long as the client waits.
+The client library's way to open one without waiting for it is not public, so each opening has a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import pulsar
+
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.threads import Broke, begin
+from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S
+
+log = logging.getLogger("kodo.consumer")
+OPEN_WITHIN: Final = OPERATION_TIMEOUT_S + 5.0  # seconds: later than the client itself gives up
+TRY_WITHIN: Final = 5.0  # seconds: the client may have asked a broker that hangs, and asks another one next
+MOST_AT_ONCE: Final = 64  # threads, which wait: partitions of a broker that is away must leave some to others
+K = TypeVar("K")
+
+
+class OpeningTimeoutError(Exception):
+    """The client did not answer in time."""
+
+
+class Opened(NamedTuple, Generic[K]):
+    """A producer, or what else was asked for, or why there is none, and the messages that waited for it, in order."""
+
+    key: K
+    producer: Any
+    problem: Exception | None
+    messages: Collection[tuple[int, Outgoing]]
+
+
+class _Opening:
+    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place of. `within`:
+    seconds after which it is given up; should it end well after all, that is as good.
+    """
+
+    __slots__ = ("messages", "old", "since", "within")
+
+    def __init__(self, old: Any, within: float) -> None:
+        self.old, self.within = old, within
+        self.since: float | None = None
+        self.messages: deque[tuple[int, Outgoing]] = deque()
+
+
+class Openings(Generic[K]):
+    """Called by one thread only, but for `forget`. `create` opens a producer; `wake`: called on any thread when `ended` has more."""
+
+    def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
+        self._create, self._wake, self._on_broken = create, wake, on_broken
+        self._awaited: dict[K, _Opening] = {}
+        self._results: deque[tuple[_Opening, Opened[K]]] = deque()
+        self._threads = 0  # at work, those among them whose openings were given up
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._awaited
+
+    @property
+    def any_result(self) -> bool:
+        """Whether `ended` has something to tell at once."""
+        return bool(self._results)
+
+    @property
+    def any_message(self) -> bool:
+        """Whether a message waits for a producer."""
+        return any(opening.messages for opening in self._awaited.values())
+
+    @property
+    def next_end(self) -> float | None:
+        """In how many seconds the next one is given up; None while none is at work."""
+        ends = [one.since + one.within for one in self._awaited.values() if one.since is not None]
+        return max(0.0, min(ends) - time.monotonic()) if ends else None
+
+    def add(self, key: K, ticket: int, message: Outgoing, old: Any = None, within: float | None = None) -> None:
+        """A message that needs a producer; `old` is closed before, if there is one."""
+        self.open(key, old, within)
+        self._awaited[key].messages.append((ticket, message))
+
+    def open(self, key: K, old: Any = None, within: float | None = None) -> None:
+        """Opens a producer that no message waits for yet."""
+        if key not in self._awaited:
+            self._awaited[key] = _Opening(old, OPEN_WITHIN if within is None else within)
+            self._begin()
+
+    def ended(self) -> list[Opened[K]]:
+        """What has ended, well or not, since the last call."""
+        found = []
+        while self._results:
+            opening, result = self._results.popleft()
+            self._threads -= 1
+            current = self._awaited.get(result.key)
+            if result.problem is not None and current is not opening:
+                continue  # given up before: it says nothing of the try after it
+            if current is not None:
+                del self._awaited[result.key]
+                result = result._replace(messages=current.messages)
+            found.append(result)
+        now = time.monotonic()
+        for key, opening in list(self._awaited.items()):
+            if opening.since is not None and opening.since + opening.within <= now:
+                problem = OpeningTimeoutError(f"its producer did not open within {opening.within:.0f} s")
+                found.append(Opened(key, None, problem, self._awaited.pop(key).messages))
+        self._begin()
+        return found
+
+    def forget(self) -> None:
+        """Nobody waits for these producers any more."""
+        for opening in list(self._awaited.values()):
+            opening.messages.clear()
+
+    def _begin(self) -> None:
+        for key, opening in self._awaited.items():
+            if opening.since is None and self._threads < MOST_AT_ONCE:
+                opening.since = time.monotonic()
+                self._threads += 1
+                begin(partial(self._open, key, opening), "kodo-open", self._on_broken)
+
+    def _open(self, key: K, opening: _Opening) -> None:
+        producer, problem = None, None
+        try:
+            if opening.old is not None:
+                close(opening.old)
+            producer = self._create(key)
+        except Exception as failure:  # noqa: BLE001  # told by the receipts of the messages that wait
+            problem = failure
+        self._results.append((opening, Opened(key, producer, problem, ())))
+        self._wake()
+
+
+def close(producer: Any) -> None:
+    """Closes a producer that is of no use, which may take as long as the client waits."""
+    try:
+        producer.close()
+    except pulsar.PulsarException as problem:
+        log.debug("closing a producer: %s", problem)

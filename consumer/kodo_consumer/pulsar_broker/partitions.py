@@ -1,0 +1,321 @@
+"""The consumer of one partition: it is opened, watched and replaced without the other partitions of its topic noticing.
+
+The client library can read a topic as a whole. Then one partition without a broker (a broker that died has its partitions until its
+ZooKeeper session ends) makes subscribing fail for all of them, and nobody is told which of them lost its connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Final
+
+import pulsar
+
+from kodo_consumer.broker import LaneRequest, LaneSink
+from kodo_consumer.threads import begin, leave
+from kodoctl.pulsar.decoding import as_they_are
+
+log = logging.getLogger("kodo.consumer")
+MUCH: Final = 32  # messages there at once: a backlog
+_BATCH_WAIT: Final = 5  # ms a batch waits to be full
+_GIVE_UP: Final = (
+    10.0  # seconds: the client's own next try is 12.8 s after the one before, the ones behind it up to a minute
+)
+_AGAIN: Final = 1.0  # seconds between two tries to subscribe, each of which goes on for the client's operation timeout
+_TOLD_EVERY: Final = 60.0  # seconds between two lines that say the same of one partition
+_SILENT: Final = 0.5  # seconds in which nothing came
+_USED_UP: Final = 5.0  # seconds between two new consumers for the same reason
+_CLOSE_WITHIN: Final = 1.0  # seconds: a broker that is well answers within milliseconds
+_TYPES: Final = {
+    "shared": pulsar.ConsumerType.Shared,
+    "key_shared": pulsar.ConsumerType.KeyShared,
+    "failover": pulsar.ConsumerType.Failover,
+    "exclusive": pulsar.ConsumerType.Exclusive,
+}
+_FOR_GOOD: Final = (
+    pulsar.AuthenticationError,
+    pulsar.AuthorizationError,
+    pulsar.ConsumerBusy,
+    pulsar.IncompatibleSchema,
+    pulsar.InvalidConfiguration,
+    pulsar.InvalidTopicName,
+    pulsar.OperationNotSupported,
+    pulsar.TopicNotFound,
+)
+"""Refusals that waiting does not change, as far as a start is concerned. Everything else may be a broker that is away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A partition has something to read. `message`: the first one; None: there is more than could be read at once. `problem`: why
+    nothing more comes. `at_once`: it was there already, others may be behind it.
+    """
+
+    source: PartitionConsumer
+    consumer: Any
+    message: Any = None
+    problem: str = ""
+    at_once: bool = False
+
+
+class PartitionConsumer:
+    """One consumer of one partition, or of a topic that has none. `request.topic` is the partition's name, `number` its number
+    as a text, None where there are no partitions. Thread-safe, but `take` is for one thread.
+
+    Arrivals come to `inbox`. Never a negative acknowledgement, never the client's own dead letters: neither is safe.
+    """
+
+    def __init__(self, client: Any, request: LaneRequest, inbox: SimpleQueue[Arrival | None], sink: LaneSink) -> None:
+        self.topic, (base, mark, number) = request.topic, request.topic.rpartition("-partition-")
+        self.number = number if base and mark and number.isdecimal() else None
+        self.unreturned = 0  # kodoctl.pulsar.decoding: of this consumer
+        self.refused = ""  # why it will never open
+        self.first_try = threading.Event()  # it was opened, or refused
+        self._client, self._request, self._inbox, self._sink = client, request, inbox, sink
+        self._lock = threading.Lock()  # around changes of the consumer
+        self._telling = (
+            threading.Lock()
+        )  # nothing is delivered while a lost connection is told of: it would count as lost, and not come again
+        self._consumer: Any = None  # None while one is being opened
+        self._lost_at: float | None = time.monotonic()  # None while it is connected
+        self._waits_since: float | None = None  # for a message
+        self._opened_at = self._connected_at = 0.0
+        self._late: list[object] = []  # to be acknowledged once there is a consumer
+        self._stopped = threading.Event()
+        self._opening: threading.Thread | None = None
+        self._told: tuple[str, float] = "", float("-inf")
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can come now."""
+        return self._lost_at is None
+
+    @property
+    def connected_since(self) -> float:
+        """By time.monotonic(); infinite while it is not connected."""
+        return self._connected_at if self._lost_at is None else float("inf")
+
+    def open(self) -> None:
+        """Begins to subscribe, until it is done; returns at once."""
+        self._opening = begin(partial(self._keep_opening, is_first=True), "kodo-subscribe", self._sink.broke)
+
+    def acknowledge(self, token: object) -> None:
+        """Queues an acknowledgement. One that fails is no reason to keep others back: nobody would send them again."""
+        with self._lock:
+            consumer = self._consumer
+            if consumer is None:
+                self._late.append(token)
+                return
+        try:
+            consumer.acknowledge(token)
+        except pulsar.PulsarException as problem:
+            log.debug("%s: acknowledgement lost: %s", self.topic, problem)
+
+    def check(self, now: float) -> None:
+        """Notices that the connection was lost, or is of no use. To be called more often than a reconnection takes."""
+        consumer = self._consumer
+        if consumer is None or not self._telling.acquire(blocking=False):
+            return
+        try:
+            connected = consumer.is_connected()
+            if not connected and self._lost_at is None:
+                self._lost_at = now
+                if not self._stopped.is_set():
+                    self._sink.disconnected(self.number)
+        finally:
+            self._telling.release()
+        if connected:
+            self._connected(now)
+            if self._used_up(now):
+                self.renew("encrypted batches have used up what the broker may send")
+        elif self._lost_at is not None and now - self._lost_at > _GIVE_UP:
+            self.renew(f"no connection for {_GIVE_UP:.0f} s")
+
+    def renew(self, problem: str, away: float = 0.0) -> None:
+        """Leaves, tells that everything unacknowledged comes again, and after `away` seconds subscribes, until it is done."""
+        with self._lock:
+            old, self._consumer = self._consumer, None
+            self._waits_since = None
+            if self._lost_at is None:
+                self._lost_at = time.monotonic()
+        if old is not None and not self._stopped.is_set():
+            self._tell(problem)
+            self._opening = begin(partial(self._replace, old, away), "kodo-subscribe", self._sink.broke)
+        elif not self._stopped.is_set():  # it was left before, and nothing came since
+            with self._telling:
+                if self._consumer is None:
+                    self._sink.disconnected(self.number)
+                    return
+            self.renew(problem, away)
+
+    def take(self, arrival: Arrival, deliver: Callable[[list[Any]], object]) -> None:
+        """Delivers what there is to read, and asks for the next. One message as soon as it comes; when it was there already, what
+        else is there; while much is, whole batches.
+
+        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to be full,
+        which a trickle must not. What came by a connection that is lost is not for this worker: it is sent again, to anybody.
+        """
+        consumer = arrival.consumer
+        if consumer is not self._consumer:
+            return
+        if arrival.problem:
+            self.renew(arrival.problem)
+            return
+        try:
+            messages = self._messages(consumer, arrival)
+        except pulsar.PulsarException as problem:
+            if consumer is self._consumer:
+                self.renew(str(problem))
+            return
+        with self._telling:
+            if messages and consumer is self._consumer and consumer.is_connected():
+                deliver(messages)
+        if len(messages) >= MUCH:
+            self._inbox.put(Arrival(self, consumer))
+        else:
+            self._listen(consumer)
+
+    def stop(self) -> None:
+        """Opens nothing more."""
+        self._stopped.set()
+
+    def close(self) -> None:
+        """Sends what is queued and leaves; waits for what is being opened, which a process must not end in the midst of."""
+        self._stopped.set()
+        with self._lock:
+            consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            self._close(consumer)
+        if self._opening is not None:
+            self._opening.join()
+
+    # ---- reading
+
+    def _messages(self, consumer: Any, arrival: Arrival) -> list[Any]:
+        if arrival.message is None:
+            batch: list[Any] = consumer.batch_receive()
+            return batch
+        messages = [arrival.message]
+        if arrival.at_once:
+            try:
+                while len(messages) < min(MUCH, self._request.batch):
+                    messages.append(consumer.receive(0))
+            except pulsar.Timeout:
+                pass
+        return messages
+
+    def _listen(self, consumer: Any) -> None:
+        """Asks to be told of the next message, which may be there."""
+        asking = threading.get_ident()
+        self._waits_since = time.monotonic()
+
+        def came(result: Any, raw: Any) -> None:
+            """On a thread of the client's, or within the call."""
+            self._waits_since = None
+            at_once = threading.get_ident() == asking
+            if result == pulsar.Result.Ok:
+                self._inbox.put(Arrival(self, consumer, _message(raw), at_once=at_once))
+            else:
+                self._inbox.put(Arrival(self, consumer, problem=str(result)))
+
+        consumer._consumer.receive_async(came)  # noqa: SLF001  # public only for asyncio
+
+    def _used_up(self, now: float) -> bool:
+        """Whether nothing may come any more, now that nothing came: surely with half a queue that is not given back, and perhaps
+        with less.
+        """
+        waits_since = self._waits_since
+        if not self.unreturned or waits_since is None or now - waits_since < _SILENT:
+            return False
+        return 2 * self.unreturned >= self._request.queue or now - self._opened_at >= _USED_UP
+
+    # ---- opening
+
+    def _keep_opening(self, *, is_first: bool = False) -> None:
+        while not self._stopped.is_set():
+            try:
+                consumer = self._subscribe()
+            except _FOR_GOOD as problem:
+                if is_first:
+                    self.refused = str(problem)
+                    self.first_try.set()
+                    return
+                self._tell(str(problem))
+            except pulsar.PulsarException as problem:
+                self._tell(str(problem))
+            else:
+                self._opened(consumer)
+                return
+            self._stopped.wait(_AGAIN)
+
+    def _opened(self, consumer: Any) -> None:
+        with self._lock:
+            late, self._late = self._late, []
+            over = self._stopped.is_set()
+            if not over:
+                self._consumer, self.unreturned, self._opened_at = consumer, 0, time.monotonic()
+        if over:
+            self._close(consumer)
+            return
+        self._connected(time.monotonic())
+        for token in late:
+            self.acknowledge(token)
+        self.first_try.set()
+        self._listen(consumer)
+
+    def _connected(self, now: float) -> None:
+        if self._lost_at is not None:
+            self._connected_at = now
+        lost_at, self._lost_at = self._lost_at, None
+        if lost_at is not None and self.first_try.is_set():
+            log.info("%s: connected again after %.1f s", self.topic, now - lost_at)
+            self._told = "", float("-inf")
+
+    def _replace(self, old: Any, away: float) -> None:
+        """Where the broker is silent, closing takes as long as the client waits: nothing waits for that."""
+        leave({self.topic: partial(self._close, old)}, _CLOSE_WITHIN)
+        with self._telling:
+            self._sink.disconnected(self.number)
+        self._stopped.wait(away)
+        self._keep_opening()
+
+    def _close(self, consumer: Any) -> None:
+        try:
+            consumer.close()
+        except (pulsar.PulsarException, ValueError) as problem:  # ValueError: the wrapper's way to say "closed already"
+            log.debug("%s: %s", self.topic, problem)
+
+    def _tell(self, problem: str) -> None:
+        now = time.monotonic()
+        if problem == self._told[0] and now < self._told[1] + _TOLD_EVERY:
+            return
+        self._told = problem, now
+        log.warning("%s: %s; subscribing again", self.topic, problem)
+
+    def _subscribe(self) -> Any:
+        request = self._request
+        return self._client.subscribe(
+            request.topic,
+            request.subscription,
+            _TYPES[request.type],
+            consumer_name=request.consumer_name,
+            receiver_queue_size=request.queue,
+            max_total_receiver_queue_size_across_partitions=request.queue,
+            initial_position=pulsar.InitialPosition.Earliest,
+            batch_index_ack_enabled=True,
+            **as_they_are(),
+            batch_receive_policy=pulsar.ConsumerBatchReceivePolicy(request.batch, request.batch_bytes, _BATCH_WAIT),
+        )
+
+
+def _message(raw: Any) -> Any:
+    """The client library's message, as its own `receive` wraps it."""
+    message = pulsar.Message()
+    message._message = raw  # noqa: SLF001  # public only for asyncio
+    return message

@@ -1,0 +1,324 @@
+"""A topology file -> what a worker goes by: the only place where the consumer knows the file's shape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from fractions import Fraction
+from math import gcd, lcm
+from typing import Any, Final, Literal, assert_never
+
+from kodo_consumer.envelope import Level, State
+from kodo_consumer.payloads.avro import empty_items
+from kodo_consumer.policy import (
+    AuditTo,
+    Concurrency,
+    Isolate,
+    Lane,
+    Limit,
+    Outlet,
+    Pace,
+    Policy,
+    Quota,
+    Rate,
+    Route,
+    Target,
+    Waits,
+)
+from kodo_consumer.scheduling.adaptive import MOST
+from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
+from kodoctl.topology import settings
+from kodoctl.topology.conditions import holds
+from kodoctl.topology.expand import declared_limits, produced_topic
+from kodoctl.topology.lint import check_loaded
+from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
+from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
+from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
+from kodoctl.topology.units import Rate as FileRate
+
+WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
+_OF_SEVERAL: Final = frozenset({"K302"})  # lint rules that need all files at once
+
+
+def load(path: str, environment: str | None) -> LoadedTopology:
+    """One topology file as one environment sees it (`base`: the file without overlay).
+
+    Raises InvalidFileError with every finding, UsageError when the environment must be named.
+    """
+    files = read_files([path])
+    if len(files) != 1:
+        raise UsageError(error("K701", "one topology file needed", f"{path} holds {len(files)}: name the one to run"))
+    if broken := [finding for file in files for finding in file.findings]:
+        raise InvalidFileError(*broken)
+    loaded = load_set(files, choose_environment(files, environment))
+    if loaded.findings or not loaded.topologies:
+        raise InvalidFileError(*loaded.findings)
+    return loaded.topologies[0]
+
+
+def judged(topology: LoadedTopology) -> list[Diagnostic]:
+    """What `kodoctl lint` warns of in this environment. Raises InvalidFileError with every error that nobody allowed.
+
+    Whether other files declare what this one produces to cannot be told from one file.
+    """
+    found = [finding for finding in check_loaded(topology) if finding.allowed_because is None]
+    if errors := [finding for finding in found if finding.severity is Severity.ERROR]:
+        raise InvalidFileError(*errors)
+    return [finding for finding in found if finding.severity is Severity.WARNING and finding.code not in _OF_SEVERAL]
+
+
+def ground_of(topology: LoadedTopology, topic: str) -> GroundTopic:
+    """The ground topic by its name in the file. Raises UsageError, which names those there are."""
+    ground = topology.spec.topics.get(topic)
+    if ground is None:
+        detail = f"{topology.source.name} has {_listed(topology.spec.topics)}, not {topic!r}"
+        raise UsageError(error("K702", "no such topic in the file", detail))
+    return ground
+
+
+def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy:
+    """Everything a worker of one subscription needs. Raises UsageError for unknown names, KodoctlError for a
+    payload schema that cannot be read.
+    """
+    ground = ground_of(topology, topic)
+    spec = ground.subscriptions.get(subscription)
+    if spec is None:
+        detail = f"{topic} has {_listed(ground.subscriptions)}, not {subscription!r}"
+        raise UsageError(error("K703", "no such subscription in the file", detail))
+    if unreadable := list(_unreadable(topology, topic)):
+        raise KodoctlError(*unreadable)
+    family = _Family(topology, topic, ground, subscription, spec)
+    outlets = _outlets(topology, family.namespace, spec)
+    return Policy(
+        ground=topic,
+        subscription=subscription,
+        lanes=family.lanes(),
+        targets=family.targets(),
+        dead_letter=family.dead_letter(),
+        waits={state: _waits(spec, state) for state in (*WAITING, None)},
+        delays_by_code={code: tuple(int(delay) for delay in delays) for code, delays in spec.retrying.by_code.items()},
+        in_place=tuple(int(wait) for wait in spec.in_place),
+        horizon=int(settings.horizon(ground, spec)),
+        handler_timeout=int(spec.handler_timeout),
+        concurrency=_concurrency(spec),
+        adaptive=spec.concurrency == "adaptive",
+        limits=tuple(_limit(limit) for limit in spec.limits),
+        routes=tuple(_routes(ground, spec)),
+        fair_by=ground.fair_by,
+        isolate=_isolate(ground, spec),
+        tenant_weights=spec.tenant_weights,
+        lookahead_messages=spec.lookahead.messages,
+        lookahead_bytes=int(spec.lookahead.size),
+        on_failure=spec.on_failure or "park",
+        produces={name: produced_topic(family.namespace, name).full for name in spec.produces},
+        outlets=outlets,
+        by_key=family.by_key() | {outlet.topic for outlet in outlets.values() if outlet.by_key},
+        expected_workers=spec.expected_workers,
+        payload_schema=_payload_schema(topology, topic),
+        payload_type=_payload_type(topology, topic),
+        produced_schemas=_produced_schemas(topology, family.namespace, spec),
+        subscription_type=spec.type,
+        audit=family.audit(),
+        compat=spec.compat,
+        largest=declared_limits(topology),
+    )
+
+
+def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
+    """Where producers of a level send to. Raises UsageError for a level that takes no messages."""
+    ground = ground_of(topology, topic)
+    written = settings.active_levels(ground)
+    if level not in written:
+        draining = " (it is draining)" if level in ground.draining else ""
+        detail = f"{topic} takes messages on {', '.join(written)}, not on {level}{draining}"
+        raise UsageError(error("K709", "level takes no messages", detail))
+    namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+    return Outlet(
+        topic=TopicName(namespace, state_name(topic, Level(level), "", State.READY)).full,
+        schema=_payload_schema(topology, topic),
+        properties=ground.message_properties,
+        payload_type=_payload_type(topology, topic),
+        by_key=any(spec.type == "key_shared" for spec in ground.subscriptions.values()),
+        ordered=any(spec.type != "shared" for spec in ground.subscriptions.values()),
+        largest=declared_limits(topology),
+    )
+
+
+class _Family:
+    """Topics of one ground as one subscription sees them."""
+
+    def __init__(
+        self, topology: LoadedTopology, name: str, ground: GroundTopic, subscription: str, spec: Subscription
+    ) -> None:
+        self.namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
+        self.name, self.ground, self.subscription, self.spec = name, ground, subscription, spec
+        self.partitions = settings.partitions(topology.spec, ground)
+        self.written = settings.active_levels(ground)
+
+    def topic(self, level: Level, state: State) -> str:
+        return TopicName(self.namespace, state_name(self.name, level, self.subscription, state)).full
+
+    def _places(self) -> Iterator[tuple[Level, State, bool]]:
+        """(level, state, draining) of every lane, highest level first."""
+        for level in settings.read_levels(self.ground):
+            yield level, State.READY, level not in self.written
+            if not level.is_backup:
+                for state in settings.read_states(self.spec):
+                    yield level, state, level not in self.written or state in self.spec.draining
+
+    def lanes(self) -> tuple[Lane, ...]:
+        places = list(self._places())
+        shares = _shares(self.spec, [(level, state) for level, state, _ in places])
+        scale = lcm(*(share.denominator for share in shares))
+        common = gcd(*(int(share * scale) for share in shares)) or 1
+        total = sum(shares) or Fraction(1)
+        return tuple(
+            Lane(
+                index=index,
+                level=level,
+                state=state,
+                topic=self.topic(level, state),
+                weight=int(share * scale) // common,
+                share=float(share / total),
+                draining=draining,
+                ordered=state is State.READY and self.spec.type != "shared",
+                partitions=self.partitions,
+                subscription=f"{self.namespace}/{self.name}:{self.subscription}",
+            )
+            for index, ((level, state, draining), share) in enumerate(zip(places, shares, strict=True))
+        )
+
+    def targets(self) -> dict[tuple[Level, State], Target]:
+        return {
+            (level, state): Target(level, state, self.topic(level, state))
+            for level, state, draining in self._places()
+            if not draining
+        }
+
+    def by_key(self) -> frozenset[str]:
+        """Ready topics that some subscription shares by key."""
+        if all(spec.type != "key_shared" for spec in self.ground.subscriptions.values()):
+            return frozenset()
+        return frozenset(self.topic(level, state) for level, state, _ in self._places() if state is State.READY)
+
+    def dead_letter(self) -> Target | None:
+        if settings.dead_letter(self.spec) is None:
+            return None
+        return Target(Level.L1, State.DEAD, self.topic(Level.L1, State.DEAD))
+
+    def audit(self) -> AuditTo | None:
+        spec = settings.audit(self.spec)
+        if spec is None:
+            return None
+        return AuditTo(TopicName(self.namespace, audit_name(self.name, self.subscription)).full, spec.mode == "wait")
+
+
+def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fraction]:
+    """A lane's share: its level's share × its state's share within the level."""
+    within = {
+        level: sum(settings.state_weight(spec, level, state) for other, state in places if other is level)
+        for level, _ in places
+    }
+    return [
+        Fraction(settings.level_weight(spec, level) * settings.state_weight(spec, level, state), within[level] or 1)
+        for level, state in places
+    ]
+
+
+def _waits(spec: Subscription, state: State | None) -> Waits:
+    resolved = settings.waits(spec, state)
+    return Waits(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
+
+
+def _concurrency(spec: Subscription) -> int:
+    return spec.concurrency if isinstance(spec.concurrency, int) else MOST
+
+
+def _isolate(ground: GroundTopic, spec: Subscription) -> Isolate | None:
+    found = settings.isolation(ground, spec)
+    if found is None or found.to is None:
+        return None
+    return Isolate(float(found.share.rstrip("%")) / 100, found.min, found.to)
+
+
+def _limit(limit: RateLimit | ConcurrencyLimit | QuotaLimit) -> Limit:
+    shared = limit.scope == "subscription"
+    match limit:
+        case RateLimit():
+            overrides = {value: _pace(rate, limit.burst) for value, rate in limit.overrides.items()}
+            return Rate(limit.by, _pace(limit.limit, limit.burst), shared, overrides)
+        case ConcurrencyLimit():
+            return Concurrency(limit.by, limit.limit, shared, dict(limit.overrides))
+        case QuotaLimit():
+            counts = {value: (rate.amount, int(rate.period)) for value, rate in limit.overrides.items()}
+            return Quota(limit.by, limit.limit.amount, int(limit.limit.period), shared, counts)
+        case _:
+            assert_never(limit)
+
+
+def _pace(rate: FileRate, burst: int | None) -> Pace:
+    """Without a burst: one second's worth, at least 1."""
+    return Pace(rate.amount, int(rate.period), burst or max(1, int(rate.per_second)))
+
+
+def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[Route]:
+    read = settings.read_levels(ground)
+    for route in spec.routes:
+        if route.to in read:
+            yield Route(_matcher(route.when), route.to)
+
+
+def _matcher(condition: Any) -> Callable[[Mapping[str, str]], bool]:
+    return lambda properties: holds(condition, properties.get(condition.property))
+
+
+def _payload_schema(topology: LoadedTopology, topic: str) -> Mapping[str, Any] | None:
+    payload = topology.payloads.get(topic)
+    return payload.definition if payload is not None and isinstance(payload.definition, dict) else None
+
+
+def _payload_type(topology: LoadedTopology, topic: str) -> Literal["json", "avro"]:
+    payload = topology.payloads.get(topic)
+    return "avro" if payload is not None and payload.type == "avro" else "json"
+
+
+def _outlets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscription) -> dict[str, Outlet]:
+    """The topics of this file that the handler transfers to, by full name."""
+    produced = {produced_topic(namespace, name) for name in spec.produces}
+    return {
+        name.full: outlet_of(topology, topic, level)
+        for topic, ground in topology.spec.topics.items()
+        for level in settings.active_levels(ground)
+        if (name := TopicName(namespace, state_name(topic, Level(level), "", State.READY))) in produced
+    }
+
+
+def _produced_schemas(
+    topology: LoadedTopology, namespace: NamespaceName, spec: Subscription
+) -> dict[str, Mapping[str, Any]]:
+    """Of the Avro grounds of this file that the handler transfers to."""
+    schemas = {
+        produced_topic(namespace, name).full: _payload_schema(topology, name)
+        for name in spec.produces
+        if _payload_type(topology, name) == "avro"
+    }
+    return {topic: schema for topic, schema in schemas.items() if schema is not None}
+
+
+def _unreadable(topology: LoadedTopology, topic: str) -> Iterator[Diagnostic]:
+    """Payload schemas that cannot be read."""
+    payload = topology.payloads.get(topic)
+    if payload is not None and not isinstance(payload.definition, dict):
+        detail = f"{payload.path}: {payload.problem or 'it is not a map'}"
+        yield error("K705", "payload schema cannot be read", detail, topology.where("topics", topic, "payload"))
+    elif payload is not None and payload.type == "avro" and empty_items(payload.definition):
+        detail = f"{payload.path}: an array whose items take no bytes: ten bytes could claim any number of them"
+        yield error("K756", "payload schema is not safe to read", detail, topology.where("topics", topic, "payload"))
+    policies = topology.spec.namespace_policies
+    if policies is not None and policies.encryption_required is True:
+        detail = "the consumer has no keys: it can neither read such payloads nor publish where all must be encrypted"
+        where = topology.where("namespace_policies", "encryption_required")
+        yield error("K757", "namespace requires encrypted payloads", detail, where)
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,98 @@
+"""Fairness as numbers: what each tenant was served against what was fairly its own. Pure; measured by kodo_consumer.seeing.tenants.
+
+A tenant's fair share of what was served is found by filling: whoever asks for less than an even (weighted) part gets all
+it asks for, and what it leaves is parted evenly among the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+H = TypeVar("H", bound=Hashable)
+
+NOISY_SHARE: Final = 0.1  # of what is held, or of the handlers' time
+NOISY_LEAST: Final = 30  # messages held
+NOISY_TIMES: Final = 2.0  # its even share: of three tenants each has a third, and none is noisy
+TELLING: Final = 20  # messages of fair share below which a window says nothing: one more or less would look unfair
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """A tenant in one window: messages it was served, has waiting at its end, and whether any waited at its start.
+    `tenants`: so many alike.
+    """
+
+    served: int
+    waiting: int
+    waited_before: bool
+    weight: int = 1
+    tenants: int = 1
+
+    @property
+    def backlogged(self) -> bool:
+        """Whether it asked for more than it got throughout."""
+        return self.waiting > 0 and self.waited_before
+
+
+@dataclass(frozen=True, slots=True)
+class Evenness:
+    """`jain`: (Σx)²/(n·Σx²) over x = served ÷ fair share, 1 = even. `worst`: the least x of a backlogged tenant."""
+
+    jain: float
+    worst: float
+
+
+EVEN: Final = Evenness(1.0, 1.0)
+
+
+def fair_shares(tallies: Mapping[H, Tally]) -> dict[H, float]:
+    """What each tenant would have been served by an ideal scheduler that served as many in all."""
+    left = float(sum(tally.tenants * tally.served for tally in tallies.values()))
+    weight = sum(tally.tenants * tally.weight for tally in tallies.values())
+    shares = {}
+    for name, tally in sorted(tallies.items(), key=lambda item: (item[1].served + item[1].waiting) / item[1].weight):
+        shares[name] = min(float(tally.served + tally.waiting), left * tally.weight / weight)
+        left -= tally.tenants * shares[name]
+        weight -= tally.tenants * tally.weight
+    return shares
+
+
+def says_nothing(served: int, backlogged: int) -> bool:
+    """Whether a window with so many messages and so many backlogged tenants cannot tell anything: the mean of their shares,
+    and so the least of them, is too small to judge. Saves looking at each.
+    """
+    return served < TELLING * backlogged
+
+
+def evenness(tallies: Mapping[H, Tally]) -> Evenness | None:
+    """How even a window was; None when it says nothing yet: somebody's share is too small to judge.
+
+    A tenant whose messages came during the window asked for an unknown share of it, and is left out.
+    """
+    if not any(tally.backlogged for tally in tallies.values()):
+        return EVEN
+    shares = fair_shares(tallies)
+    known = {name: tally for name, tally in tallies.items() if tally.backlogged or not tally.waiting}
+    if any(known[name].backlogged and shares[name] < TELLING for name in known):
+        return None
+    ratios = {name: tally.served / shares[name] for name, tally in known.items() if shares[name]}
+    many = {name: known[name].tenants for name in ratios}
+    total = sum(many[name] * ratio for name, ratio in ratios.items())
+    squares = sum(many[name] * ratio * ratio for name, ratio in ratios.items())
+    worst = min(ratio for name, ratio in ratios.items() if known[name].backlogged)
+    return Evenness(total * total / (sum(many.values()) * squares) if squares else 1.0, worst)
+
+
+def noisy(held: Mapping[str, int], busy: Mapping[str, float]) -> set[str]:
+    """Tenants with more than a tenth of all messages held (and 30 of them) or of the handlers' time, and more than twice
+    an even part of it.
+    """
+    tenants = max(len(held), len(busy))
+    if tenants < NOISY_TIMES / NOISY_SHARE:  # from there on it makes no difference how many there are
+        tenants = max(1, len(held.keys() | busy.keys()))
+    part = max(NOISY_SHARE, NOISY_TIMES / tenants)
+    most_held, most_busy = part * sum(held.values()), part * sum(busy.values())
+    found = {tenant for tenant, count in held.items() if count > most_held and count >= NOISY_LEAST}
+    return found | {tenant for tenant, seconds in busy.items() if seconds > most_busy}

@@ -1,0 +1,140 @@
+"""Turns that came too late, and whose fault that is: handlers that keep the interpreter, or a machine that is busy.
+
+A thread that wakes late has waited for a core, or for the interpreter. Who keeps the interpreter computes meanwhile: this
+process then used most of a core. If it did not, whoever had the interpreter was itself kept waiting by others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from kodo_consumer.effects import Alarm
+
+TOO_LATE: Final = 0.05  # seconds
+_MANY: Final = 3  # of them
+_SOON: Final = 5.0  # within so many seconds are no accident
+_SUSTAINED: Final = 30.0  # seconds, with never more than _GAP between two
+_GAP: Final = 10.0
+_MOST_OF_A_CORE: Final = 0.8
+_SOME: Final = 0.1  # of a core: on a machine that is not busy this is enough to be the cause
+_WORST_OF: Final = 60.0  # seconds
+
+
+class Cause(StrEnum):
+    """Whose fault a late turn is. Public: metrics show it."""
+
+    HANDLERS = "handlers"
+    MACHINE = "machine"
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """One turn. Seconds: how late it came, out of a time (`wall`) in which this process used so much `cpu` and the thread
+    whose turn it was stood in line for a core (`queued`; 0 where that is not known) or computed itself (`own`; None: it is
+    not the one that runs handlers). `load`: of the machine, for each of its cores.
+    """
+
+    seconds: float
+    wall: float
+    cpu: float
+    queued: float = 0.0
+    own: float | None = None
+    load: float = 0.0
+
+    @property
+    def share(self) -> float:
+        """Of a core that this process used."""
+        return self.cpu / self.wall if self.wall > 0 else 0.0
+
+    @property
+    def cause(self) -> Cause:
+        """Whose fault it is, by what is known."""
+        waited = self.seconds - self.queued  # for the interpreter, or within a handler
+        if waited <= TOO_LATE:
+            return Cause.MACHINE
+        if self.own is not None and 2 * self.own >= waited:
+            return Cause.HANDLERS
+        surely = self.cpu - (self.wall - self.seconds)  # used while it was late, at the least
+        if self.share >= _MOST_OF_A_CORE or 2 * surely >= waited:
+            return Cause.HANDLERS
+        is_calm = self.load <= 1.0 and 10 * self.queued <= self.seconds
+        blocks = self.own is not None  # an event loop that neither computes nor gets on waits in a handler's call
+        return Cause.HANDLERS if is_calm and (blocks or self.share >= _SOME) else Cause.MACHINE
+
+
+class Stalls:
+    """Judges delays of one loop: `threads` (the receiving and all others) or `handlers` (the event loop of async ones)."""
+
+    def __init__(self, loop: str) -> None:
+        self.loop = loop
+        self.count = dict.fromkeys(Cause, 0)
+        self._late: deque[tuple[float, Late]] = deque()  # a minute's
+        self._rows = {cause: _Row() for cause in Cause}
+
+    def add(self, late: Late, now: float) -> Alarm | None:
+        """One turn. An alarm when it goes on: of handlers soon, and worse when it does not end; of a busy machine only then."""
+        self._forget(now)
+        if late.seconds <= TOO_LATE:
+            return None
+        cause = late.cause
+        self.count[cause] += 1
+        self._late.append((now, late))
+        row = self._rows[cause]
+        if not row.add(now):
+            return None
+        sustained = now - row.since >= _SUSTAINED
+        worst = f"up to {1000 * self.worst(now):.0f} ms"
+        if cause is Cause.MACHINE:
+            return Alarm("busy", self._of_machine(worst, late), severe=False) if sustained else None
+        return Alarm("stall", self._of_handlers(worst, late), severe=sustained)
+
+    def _of_machine(self, worst: str, late: Late) -> str:
+        who = "the event loop waits" if self.loop == "handlers" else "threads wait"
+        queued = f", {1000 * late.queued:.0f} ms of it for a core" if late.queued else ""
+        return (
+            f"the machine is busy, or a quota of CPU used up: {who} for {worst}{queued}; "
+            f"this process had {late.share:.0%} of a core, the load is {late.load:.1f} a core"
+        )
+
+    def _of_handlers(self, worst: str, late: Late) -> str:
+        computed = f"this process used {late.share:.0%} of a core"
+        if self.loop == "handlers":
+            return (
+                f"async handlers hold up their event loop for {worst} ({computed}): await what takes time, "
+                "or use process=True"
+            )
+        return (
+            f"handlers keep the interpreter, threads wait for {worst} ({computed}): CPU-bound work belongs "
+            "into process=True"
+        )
+
+    def worst(self, now: float) -> float:
+        """The longest of the last minute, in seconds; 0 when none was too long."""
+        self._forget(now)
+        return max((late.seconds for _, late in self._late), default=0.0)
+
+    def _forget(self, now: float) -> None:
+        while self._late and self._late[0][0] < now - _WORST_OF:
+            self._late.popleft()
+
+
+class _Row:
+    """Late turns of one cause. `since`: when they began to follow one another."""
+
+    def __init__(self) -> None:
+        self.since = self._last = float("-inf")
+        self._some: deque[float] = deque(maxlen=_MANY)
+
+    def add(self, now: float) -> bool:
+        """Whether there were many of them just now."""
+        if now - self._last > _GAP:
+            self.since = now
+        self._last = now
+        self._some.append(now)
+        if len(self._some) < _MANY or now - self._some[0] > _SOON:
+            return False
+        self._some.clear()
+        return True

@@ -1,0 +1,187 @@
+"""What is no business of the topology: `kodo-consumer.toml` in the working folder or above it, or the environment."""
+
+from __future__ import annotations
+
+import logging
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Literal, cast
+
+from kodo_consumer.envelope import Duration, UnitError
+from kodo_consumer.stores.opening import StorePlace, parse_store
+from kodo_consumer.stores.port import KEEP_S
+from kodo_consumer.traces.opening import CHOICES, Wanted
+from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
+from kodoctl.pulsar.access import Secret
+from kodoctl.topology.signing import Signer
+
+log = logging.getLogger("kodo.consumer")
+OnStoreDown = Literal["pause", "go_on"]
+FILE: Final = "kodo-consumer.toml"
+VARIABLE: Final = "KODO_CONSUMER_"  # and the name of the setting in capitals
+
+
+def _duration(value: Any) -> Duration:
+    return Duration.parse(str(value))
+
+
+def _count(value: Any) -> int:
+    number = int(str(value))
+    if number < 1:
+        raise ValueError(f"{number} is less than 1")
+    return number
+
+
+def _backoff(value: Any) -> Mapping[str, tuple[int, ...]]:
+    """`{default = ["1s", "1m"], refund = ["10s"]}`, or as a variable's text `default=1s,1m refund=10s`."""
+    if not isinstance(value, Mapping):
+        value = {code: text.split(",") for code, _, text in (part.partition("=") for part in str(value).split())}
+    found = {str(code): tuple(map(_duration, delays)) for code, delays in value.items() if isinstance(delays, list)}
+    if not found or len(found) < len(value) or not all(map(all, found.values())) or () in found.values():
+        raise ValueError('write {default = ["1s", "1m"], CODE = ["10s"]}, in a variable default=1s,1m CODE=10s')
+    return found
+
+
+def _on_store_down(value: Any) -> OnStoreDown:
+    if value not in ("pause", "go_on"):
+        raise ValueError("write pause or go_on")
+    return cast("OnStoreDown", value)
+
+
+def _traces(value: Any) -> Wanted:
+    if value not in CHOICES:
+        raise ValueError(f"write {', '.join(CHOICES)}")
+    return cast("Wanted", value)
+
+
+def _flag(value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text == "true"
+
+
+def _number(least: int, most: int) -> Callable[[Any], int]:
+    def read(value: Any) -> int:
+        if not re.fullmatch(r"\d+", str(value)) or not least <= int(str(value)) <= most:
+            raise ValueError(f"{value!r} is no whole number from {least} to {most}")
+        return int(str(value))
+
+    return read
+
+
+def _host(value: Any) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9.:_-]+", str(value)):
+        raise ValueError(f"{value!r} is no host name or address")
+    return str(value)
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "drain_timeout": _duration,
+    "signing_keys": Signer.parse,
+    "outbox_url": lambda value: Secret(str(value)),
+    "outbox_backoff": _backoff,
+    "outbox_attempts": _count,
+    "outbox_claim": _duration,
+    "outbox_keep": _duration,
+    "store": lambda value: StorePlace(parse_store(str(value))),
+    "store_keep": _duration,
+    "on_store_down": _on_store_down,
+    "crash_marks": lambda value: Path(str(value)),
+    "host": _host,
+    "port": _number(0, 65535),
+    "metrics_tenants": _number(0, 1000),
+    "traces": _traces,
+    "traces_tenant": _flag,
+}
+"""How each setting is read, from the file's value or a variable's text. They raise ValueError with what is allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where control
+    properties are not signed.
+
+    `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer where few were
+    done since; `on_store_down`: whether nothing starts while it cannot be
+    asked, or handlers go on without it. `crash_marks`: without a store, a folder for marks of what was started.
+
+    The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
+    (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a relay's claim
+    on a row lasts; `outbox_keep`, ms that sent rows are kept.
+
+    Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
+    `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set a
+    tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`, whether they name tenants.
+    """
+
+    drain_timeout: int = 30_000
+    signing_keys: Signer | None = None
+    outbox_url: Secret | None = None
+    outbox_backoff: Mapping[str, tuple[int, ...]] | None = None
+    outbox_attempts: int = 10
+    outbox_claim: int = 150_000
+    outbox_keep: int = 7 * 86_400_000
+    store: StorePlace | None = None
+    store_keep: int = round(KEEP_S * 1000)
+    on_store_down: OnStoreDown = "pause"
+    crash_marks: Path | None = None
+    host: str = "127.0.0.1"
+    port: int | None = None
+    metrics_tenants: int = 20
+    traces: Wanted = "auto"
+    traces_tenant: bool = False
+
+
+def _is_variable(finding: Diagnostic) -> bool:
+    """Whether it is about what was given with the command, not written in a file."""
+    return finding.where is not None and finding.where.file.startswith(VARIABLE)
+
+
+@cache
+def _warn_of(variable: str) -> None:
+    """Once, of one that is almost a setting's. Others may be anybody's: orchestrators make variables of a service's name."""
+    if not variable.startswith(VARIABLE) or (name := variable.removeprefix(VARIABLE).lower()) in _READERS:
+        return
+    if close := get_close_matches(name, _READERS, n=1, cutoff=0.8):
+        log.warning("%s is no setting and changes nothing: is %s%s meant?", variable, VARIABLE, close[0].upper())
+
+
+def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
+    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every finding, UsageError
+    where variables are wrong. Warns of variables that are almost a setting's.
+    """
+    file = next((p / FILE for p in (folder, *folder.parents) if (p / FILE).is_file()), None)
+    given: dict[str, Any] = {}
+    where = Where(str(file)) if file else None
+    if file is not None:
+        try:
+            given = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as problem:
+            raise KodoctlError(error("K708", "cannot read settings", str(problem), where)) from None
+    findings: list[Diagnostic] = []
+    if unknown := [key for key in given if key not in _READERS]:
+        detail = f"unknown: {', '.join(unknown)}; there is {', '.join(_READERS)}"
+        findings.append(error("K708", "cannot read settings", detail, where))
+    values: dict[str, Any] = {}
+    for name, read in _READERS.items():
+        variable = VARIABLE + name.upper()
+        text = environ.get(variable, given.get(name))
+        if text is None:
+            continue
+        try:
+            values[name] = read(text)
+        except (ValueError, UnitError) as problem:
+            place = Where(variable) if variable in environ else where
+            findings.append(error("K708", "cannot read settings", f"{name}: {problem}", place))
+    if findings:
+        kind = UsageError if any(_is_variable(finding) for finding in findings) else KodoctlError
+        raise kind(*findings)
+    for name in environ:
+        _warn_of(name)
+    return Settings(**values)

@@ -1,0 +1,103 @@
+"""A store that forgets with its process: spares repeats after a broken connection, promises nothing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final
+
+from kodo_consumer.stores.leases import Ask, Loan
+from kodo_consumer.stores.lending import Account
+from kodo_consumer.stores.poison import Mark
+from kodo_consumer.stores.port import Exchange, Known
+
+MOST: Final = 1_000_000
+"""Done messages to remember: 140 MB of ids."""
+
+
+@dataclass(slots=True, weakref_slot=True)
+class Shelf:
+    """What several stores of one subscription in one process share."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: dict[str, float] = field(default_factory=dict)  # when; oldest first
+    marks: dict[str, Mark] = field(default_factory=dict)
+    beats: dict[str, int] = field(default_factory=dict)
+    accounts: dict[str, Account] = field(default_factory=dict)
+    clock: Callable[[], float] = time.monotonic
+
+
+class MemoryStore:
+    """See Store. Without a shelf of others it has its own."""
+
+    def __init__(self, run: str, shelf: Shelf | None = None) -> None:
+        self.run = run
+        self._shelf = shelf or Shelf()
+
+    def create(self) -> None:
+        """See Store: nothing is needed."""
+
+    def exchange(self, told: Exchange) -> Known:
+        """See Store."""
+        shelf = self._shelf
+        with shelf.lock:
+            now = shelf.clock()
+            for identity in told.done:
+                shelf.done.setdefault(identity, now)
+            for identity in (*told.done, *told.ended):
+                if identity in shelf.marks and shelf.marks[identity].run == self.run:
+                    del shelf.marks[identity]
+            done = frozenset(told.starting) & shelf.done.keys()
+            for identity in done:
+                shelf.marks.pop(identity, None)  # whoever had started it: a crash after the effect leaves its mark
+            starting = [identity for identity in told.starting if identity not in done]
+            marks = {identity: shelf.marks[identity] for identity in starting if identity in shelf.marks}
+            shelf.marks.update({identity: Mark(self.run) for identity in starting if identity not in marks})
+        return Known(done, marks)
+
+    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+        """See Store."""
+        with self._shelf.lock:
+            if self._shelf.marks.get(identity) != found:
+                return False
+            self._shelf.marks[identity] = mark
+            return True
+
+    def beat(self) -> Mapping[str, int]:
+        """See Store."""
+        with self._shelf.lock:
+            self._shelf.beats[self.run] = self._shelf.beats.get(self.run, 0) + 1
+            return dict(self._shelf.beats)
+
+    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+        """See Lender."""
+        with self._shelf.lock:
+            now, accounts = self._shelf.clock(), self._shelf.accounts
+            return [accounts.setdefault(ask.gate, Account()).lend(self.run, ask, now) for ask in asks]
+
+    def prune(self, keep: int, seconds: float) -> int:
+        """See Store. More than MOST are not kept, however young they are."""
+        done = self._shelf.done
+        with self._shelf.lock:
+            since, surplus = self._shelf.clock() - seconds, max(0, len(done) - MOST)
+            outside = islice(done.items(), max(surplus, len(done) - keep, 0))
+            old = [identity for number, (identity, at) in enumerate(outside) if number < surplus or at < since]
+            for identity in old:
+                del done[identity]
+        return len(old)
+
+    def leave(self) -> None:
+        """See Store."""
+        with self._shelf.lock:
+            marks = self._shelf.marks
+            self._shelf.marks = {identity: mark for identity, mark in marks.items() if mark.run != self.run}
+            self._shelf.beats.pop(self.run, None)
+
+    def interrupt(self) -> None:
+        """See Store: memory does not hang."""
+
+    def close(self) -> None:
+        """See Store: there is nothing to let go of."""

@@ -1,0 +1,25 @@
+"""A clock that stands still until it is told to go on."""
+
+from __future__ import annotations
+
+START_WALL = 1_800_000_000_000  # ms since the epoch: any moment will do, the same one in every run
+
+
+class ManualClock:
+    """Both readings of kodo_consumer.clock.Clock, moved by hand and always together."""
+
+    def __init__(self) -> None:
+        self._elapsed = 0.0
+
+    def now(self) -> float:
+        """Seconds since the start."""
+        return self._elapsed
+
+    def wall(self) -> int:
+        """Milliseconds since the epoch."""
+        return START_WALL + round(self._elapsed * 1000)
+
+    def advance(self, seconds: float) -> None:
+        """Time goes on."""
+        assert seconds >= 0
+        self._elapsed += seconds

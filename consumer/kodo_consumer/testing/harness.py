@@ -1,0 +1,175 @@
+"""A consumer on a broker in memory: a test sends, lets time pass and looks. Milliseconds, no threads, no sleeping."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from random import Random
+from typing import Any, Final, cast
+
+from kodo_consumer.application import Consumer
+from kodo_consumer.counts import Counts
+from kodo_consumer.engine.desk import Desk
+from kodo_consumer.engine.worker import Worker
+from kodo_consumer.envelope import Duration, Level, Outgoing, State
+from kodo_consumer.handling.batches import Batching, Gatherer
+from kodo_consumer.handling.complaints import Complaints
+from kodo_consumer.message import Message
+from kodo_consumer.outcomes import DONE, Outcome
+from kodo_consumer.testing.clock import ManualClock
+from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
+
+_MAX_STEPS: Final = 1_000_000
+Around = Callable[[Any, Callable[[], Any]], Any]
+"""Called with a message (or a Batch of them) and what handles it."""
+
+
+class InlineRunner:
+    """Runs handlers one after the other, where `step` is called."""
+
+    def __init__(
+        self, handler: Callable[[Any], Any], batching: Batching | None = None, around: Around | None = None
+    ) -> None:
+        self._handler, self._batching, self._around = handler, batching, around
+        self._complaints = Complaints()
+        self._desk: Desk | None = None
+        self._finished: Message | None = None
+        self._outcome: Outcome | None = None
+        self.stopped = False
+
+    def start(self, desk: Desk) -> None:
+        """See Runner."""
+        gathers = self._batching and Gatherer(desk, replace(self._batching, wait=0.0), self.wake)
+        self._desk = cast("Desk", gathers) if gathers else desk
+
+    def wake(self) -> None:
+        """See Runner."""
+
+    def abandon(self, message: Message) -> None:
+        """See Runner."""
+
+    def stop(self) -> None:
+        """See Runner."""
+        self.stopped = True
+
+    def step(self) -> bool:
+        """Handles one message; False when there is none now."""
+        assert self._desk is not None
+        if self.stopped:
+            return False
+        handed_back = self._finished is not None
+        self._finished = self._desk.turn(self._finished, self._outcome)
+        if self._finished is None:
+            return handed_back
+        self._outcome = self._run(self._finished)
+        return True
+
+    def _run(self, message: Message) -> Outcome:
+        try:
+            if self._around is None:
+                self._call(message)
+            else:
+                self._around(message, lambda: self._call(message))
+        except Exception as problem:  # noqa: BLE001  # a failing handler is what is being tested
+            return self._complaints.outcome(problem)
+        return DONE
+
+    def _call(self, message: Message) -> None:
+        result = self._handler(message)
+        if inspect.isawaitable(result):
+            asyncio.run(_awaited(result))
+
+
+async def _awaited(result: Any) -> None:
+    await result
+
+
+class Harness:
+    """One consumer, its topics, and a clock.
+
+    `send`, `run` (everything that can happen now), `advance` (time passes, all that is due happens in order), then look:
+    `waiting` in a lane, `dead_letters`, `broker.messages(topic)`, `counts`. For several subscriptions give each a harness
+    on the same `broker` and `clock`. `around` is called with each message and what handles it.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        *,
+        broker: MemoryBroker | None = None,
+        clock: ManualClock | None = None,
+        around: Around | None = None,
+    ) -> None:
+        self.clock = clock or ManualClock()
+        self.broker = broker or MemoryBroker(self.clock)
+        self.policy = consumer.policy
+        self.broker.create_for(self.policy)
+        self._runner = InlineRunner(consumer.handler_function, consumer.handling.batching, around)
+        rng = Random(0)  # noqa: S311  # the same jitter in every run
+        self.worker = Worker(self.policy, self.broker, self._runner, self.clock, rng, consumer.payload_check)
+        consumer.attach(self.worker)
+        self.worker.open("harness")
+
+    @property
+    def counts(self) -> Counts:
+        """What the worker counted."""
+        return self.worker.counts
+
+    def send(
+        self,
+        payload: Any,
+        *,
+        level: Level | str = Level.L1,
+        key: str = "",
+        properties: Mapping[str, str] | None = None,
+        event_time: int = 0,
+    ) -> StoredMessage:
+        """A message as a producer would send it; a payload that is no bytes is sent as JSON."""
+        topic = next(lane.topic for lane in self.policy.lanes if lane.level == level and lane.state is State.READY)
+        data = payload if isinstance(payload, bytes | None) else json.dumps(payload).encode()
+        return self.broker.send(Outgoing(topic, data, dict(properties or {}), key=key, event_time=event_time))
+
+    def run(self) -> None:
+        """Everything that can happen without time passing."""
+        for _ in range(_MAX_STEPS):
+            self.worker.tick()
+            if not (self.broker.step() | self.step()):
+                return
+        raise AssertionError("it never comes to rest")
+
+    def step(self) -> bool:
+        """Handles one message (or batch) of those that are there; False when there is none."""
+        return self._runner.step()
+
+    def advance(self, span: str | float) -> None:
+        """Time passes: a text such as "30s", or seconds. What is due on the way happens at its moment."""
+        end = self.clock.now() + (Duration.parse(span).seconds if isinstance(span, str) else span)
+        self.run()
+        while self.clock.now() < end:
+            self.leap(end)
+            self.run()
+
+    def leap(self, end: float = float("inf")) -> None:
+        """Time passes until something is due, at most until `end` (seconds on `clock`)."""
+        steps = [end - self.clock.now(), max(self.worker.tick(), 0.001)]
+        if (due := self.broker.next_due) is not None:
+            steps.append(max((due - self.clock.wall()) / 1000, 0.001))
+        self.clock.advance(min(steps))
+
+    def waiting(self, level: Level | str, state: State | str) -> list[StoredMessage]:
+        """What this subscription has not finished with in a lane."""
+        topic = next(lane.topic for lane in self.policy.lanes if lane.level == level and lane.state == state)
+        return self.broker.backlog(topic, self.policy.subscription)
+
+    @property
+    def dead_letters(self) -> list[StoredMessage]:
+        """What died."""
+        return self.broker.messages(self.policy.dead_letter.topic) if self.policy.dead_letter else []
+
+    def close(self) -> None:
+        """The worker leaves; unacknowledged messages go to others."""
+        self.worker.drain()
+        self.worker.close()

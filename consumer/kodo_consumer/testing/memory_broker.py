@@ -1,0 +1,237 @@
+"""A broker in memory: topics, subscriptions, delayed delivery, redelivery, receipts. Nothing happens until `step` is called.
+
+It passes the same contract tests as the real adapter. Faults are set by hand: refused and lost sends, held receipts,
+broken connections, early delivery. What a step costs depends on what it delivers, not on what the topics hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import heappush
+from typing import Final
+
+from kodo_consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
+from kodo_consumer.clock import Clock
+from kodo_consumer.effects import Alarm
+from kodo_consumer.envelope import Outgoing
+from kodo_consumer.policy import Policy
+from kodo_consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
+from kodo_consumer.threads import log_end
+from kodoctl.errors import ClusterError, error
+
+_ANY_SIZE: Final = 1 << 62
+
+
+class MemoryBroker:
+    """One broker for any number of workers. `ignore_delays`: delivers delayed messages at once, as a broker without it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.ignore_delays = False
+        self.hold_receipts = False
+        self.on_broken: Callable[[BaseException], object] = log_end
+        self.on_alarm: Callable[[Alarm], object] = lambda _: None
+        self._clock = clock
+        self._topics: dict[str, Topic] = {}
+        self._faults: dict[str, list[Receipt]] = {}
+        self._receipts: list[tuple[MemoryPublisher, int, Receipt]] = []
+
+    # ---- what a test sets up and looks at
+
+    def create(self, topic: str, subscriptions: Iterable[str] = (), *, partitions: int = 1) -> None:
+        """A topic with subscriptions; harmless when it exists."""
+        found = self._topics.setdefault(topic, Topic(topic, len(self._topics) + 1, partitions))
+        for name in subscriptions:
+            found.subscriptions.setdefault(name, Subscription())
+
+    def create_for(self, policy: Policy) -> None:
+        """Every topic and subscription that a subscription's worker needs."""
+        for lane in policy.lanes:
+            self.create(lane.topic, [policy.subscription], partitions=lane.partitions)
+        for topic in policy.written:
+            self.create(topic)
+
+    def send(self, message: Outgoing) -> StoredMessage:
+        """Stores a message as a producer would. Raises ClusterError for an unknown topic, TypeError for what no client sends."""
+        _check(message)
+        return self._topic(message.topic).store(message, self._clock.wall())
+
+    def send_batch(self, messages: Sequence[Outgoing]) -> list[StoredMessage]:
+        """Stores messages of one topic as a batching producer would: together they are acknowledged, or come again."""
+        topic = self._topic(messages[0].topic)
+        first = len(topic.messages)
+        return [topic.store(message, self._clock.wall(), first) for message in messages]
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """All messages ever stored in a topic."""
+        return list(self._topic(topic).messages)
+
+    def backlog(self, topic: str, subscription: str) -> list[StoredMessage]:
+        """What a subscription has not acknowledged."""
+        acknowledged = self._topic(topic).subscriptions[subscription].acknowledged
+        return [stored for stored in self._topic(topic).messages if stored.number not in acknowledged]
+
+    def left(self, topic: str, subscription: str) -> int:
+        """How many messages a subscription has not acknowledged."""
+        found = self._topic(topic)
+        return len(found.messages) - len(found.subscriptions[subscription].acknowledged)
+
+    def fail_sends(self, topic: str, *receipts: Receipt) -> None:
+        """The next sends to a topic get these receipts (a `Lost` one is stored all the same), then all is well again."""
+        self._faults.setdefault(topic, []).extend(receipts)
+
+    def disconnect(self, topic: str) -> None:
+        """Breaks the connections of all lanes on a topic: what they hold will be delivered again, to any of them, and with
+        it the acknowledged messages of batches that are not acknowledged as a whole.
+        """
+        found = self._topic(topic)
+        for subscription in found.subscriptions.values():
+            batches = {batch for number in subscription.held if (batch := found.messages[number].batch) is not None}
+            subscription.take_back(list(subscription.held))
+            for batch in batches:
+                self._again(found, subscription, batch)
+            for lane in subscription.lanes:
+                lane.sink.disconnected()
+
+    def lose_connections(self) -> None:
+        """As if every process were gone: what was not acknowledged will be delivered to whoever comes next, receipts that
+        are out never come.
+        """
+        self._receipts = []
+        for topic in self._topics.values():
+            for subscription in topic.subscriptions.values():
+                for lane in list(subscription.lanes):
+                    lane.close()
+
+    @staticmethod
+    def _again(topic: Topic, subscription: Subscription, batch: int) -> None:
+        for stored in topic.messages[batch:]:
+            if stored.batch != batch:
+                return
+            if stored.number in subscription.acknowledged:
+                subscription.again.add(stored.number)
+                heappush(subscription.ready, stored.number)
+
+    # ---- the port
+
+    def open(self, request: LaneRequest, sink: LaneSink) -> MemoryLane:
+        """See Broker."""
+        topic = self._topic(request.topic)
+        subscription = topic.subscriptions.setdefault(request.subscription, Subscription())
+        if request.type == "exclusive" and subscription.lanes:
+            raise ClusterError(error("K712", "subscription is taken", f"{request.subscription} on {request.topic}"))
+        lane = MemoryLane(subscription, request, sink)
+        subscription.lanes.append(lane)
+        return lane
+
+    def publisher(
+        self,
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        largest: Mapping[str, int] | None = None,
+        *,
+        local: bool = False,  # noqa: ARG002 - one cluster
+    ) -> MemoryPublisher:
+        """See Broker."""
+        for topic in topics:
+            self._topic(topic)
+        return MemoryPublisher(self, on_receipts, largest or {})
+
+    def partitions(self, topic: str) -> Sequence[str]:
+        """See Broker. Topics in memory are in one piece."""
+        return [self._topic(topic).name]
+
+    def close(self) -> None:
+        """See Broker."""
+
+    # ---- time and progress
+
+    def step(self) -> bool:
+        """Hands over receipts and messages, once. False: nothing was there to do."""
+        receipts = [] if self.hold_receipts else self._receipts
+        if receipts:
+            self._receipts = []
+        for publisher, ticket, receipt in receipts:
+            if not publisher.closed:
+                publisher.on_receipts([(ticket, receipt)])
+        delivered = [self.deliver(topic) for topic in self._topics]
+        return bool(receipts) or any(delivered)
+
+    def deliver(self, topic: str) -> bool:
+        """Hands over messages of one topic, at most a bundle to each lane. False: there was nothing to hand over, or no room."""
+        found = self._topics[topic]
+        return sum(hand_over(found, sub, self._now) for sub in found.subscriptions.values()) > 0
+
+    @property
+    def next_due(self) -> int | None:
+        """When the first delayed message may be delivered (ms since the epoch), None without any."""
+        return min((due for topic in self._topics if (due := self.next_due_of(topic)) is not None), default=None)
+
+    def next_due_of(self, topic: str) -> int | None:
+        """When the first delayed message of a topic may be delivered (ms since the epoch), None without any."""
+        found, now = self._topics[topic], self._now
+        for subscription in found.subscriptions.values():
+            subscription.offer(found.messages, now)
+        return min((sub.later[0][0] for sub in found.subscriptions.values() if sub.later), default=None)
+
+    @property
+    def _now(self) -> float:
+        return float("inf") if self.ignore_delays else self._clock.wall()
+
+    def take(self, publisher: MemoryPublisher, ticket: int, message: Outgoing) -> None:
+        """One send."""
+        faults = self._faults.get(message.topic)
+        receipt: Receipt | None = faults.pop(0) if faults else None
+        if len(message.payload or b"") > publisher.largest.get(message.topic, _ANY_SIZE):
+            receipt = NeverTaken("too big")
+        if not isinstance(receipt, NeverTaken):
+            try:
+                stored = self.send(message)
+            except TypeError as problem:
+                receipt = NeverTaken(f"TypeError: {problem}")
+            else:
+                receipt = receipt or Stored(self._topic(message.topic).token(stored))
+        self._receipts.append((publisher, ticket, receipt))
+
+    def _topic(self, name: str) -> Topic:
+        if name not in self._topics:
+            raise ClusterError(error("K710", "topic missing", name))
+        return self._topics[name]
+
+
+def _check(message: Outgoing) -> None:
+    """The client of a real broker takes bytes and text that can be encoded, and nothing else."""
+    payload: object = message.payload
+    if not (payload is None or isinstance(payload, bytes)):
+        raise TypeError(f"a payload is bytes, not {type(payload).__name__}")
+    for text in (message.key, message.ordering_key, *message.properties, *message.properties.values()):
+        if not isinstance(text, str):
+            raise TypeError(f"keys and properties are text, not {text!r}")
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise TypeError(f"keys and properties are text without lone surrogates, unlike {text!r}") from None
+
+
+class MemoryPublisher:
+    """See Publisher."""
+
+    def __init__(self, broker: MemoryBroker, on_receipts: OnReceipts, largest: Mapping[str, int]) -> None:
+        self.on_receipts, self.largest = on_receipts, largest
+        self.closed = False
+        self._broker = broker
+
+    def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
+        """See Publisher."""
+        for ticket, message in messages:
+            self._broker.take(self, ticket, message)
+
+    def renew(self) -> None:
+        """See Publisher."""
+
+    def close(self) -> None:
+        """See Publisher."""
+        self.closed = True
+
+
+__all__ = ["Lost", "MemoryBroker", "MemoryLane", "MemoryPublisher", "NeverTaken", "StoredMessage"]

@@ -1,0 +1,258 @@
+"""What the broker in memory keeps: messages by topic, what each subscription still has to get, and who holds it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+from kodo_consumer.broker import LaneRequest, LaneSink
+from kodo_consumer.envelope import Delivery, Outgoing
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `batch` is the number of the
+    first message of the batch it was sent in, None when it was sent alone.
+    """
+
+    number: int
+    message: Outgoing
+    publish_time: int
+    partition: int = -1
+    batch: int | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload; empty for a tombstone."""
+        return self.message.payload or b""
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """All properties, the platform's own included."""
+        return dict(self.message.properties)
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """`ready` and `later` (with due times) are heaps of what has to be delivered, from `offered` on nothing was looked at.
+    `again`: acknowledged messages of a batch that comes again as a whole. `keys` of what is held and their `owners` (lanes,
+    with the number of messages they hold), where lanes share by key: a key stays with its lane while that holds any of it.
+    """
+
+    acknowledged: set[int] = field(default_factory=set)
+    held: dict[int, MemoryLane] = field(default_factory=dict)
+    lanes: list[MemoryLane] = field(default_factory=list)
+    turn: int = 0
+    offered: int = 0
+    ready: list[int] = field(default_factory=list)
+    later: list[tuple[int, int]] = field(default_factory=list)
+    again: set[int] = field(default_factory=set)
+    keys: dict[int, str] = field(default_factory=dict)
+    owners: dict[str, tuple[MemoryLane, int]] = field(default_factory=dict)
+
+    def offer(self, messages: Sequence[StoredMessage], wall: float) -> None:
+        """Sorts what came since the last time, and what has become due."""
+        for stored in messages[self.offered :]:
+            if stored.message.deliver_at is None:
+                heappush(self.ready, stored.number)
+            else:
+                heappush(self.later, (stored.message.deliver_at, stored.number))
+        self.offered = len(messages)
+        while self.later and self.later[0][0] <= wall:
+            heappush(self.ready, heappop(self.later)[1])
+
+    def take_back(self, numbers: Iterable[int]) -> None:
+        """To be delivered once more."""
+        for number in numbers:
+            self.release(number)
+            heappush(self.ready, number)
+
+    def hold(self, number: int, lane: MemoryLane, key: str | None) -> None:
+        """A lane has the message. `key`: where lanes share by key."""
+        self.held[number] = lane
+        if key is not None:
+            self.keys[number] = key
+            self.owners[key] = lane, self.owners.get(key, (lane, 0))[1] + 1
+
+    def release(self, number: int) -> None:
+        """No lane has the message any more. Harmless when none had."""
+        self.held.pop(number, None)
+        key = self.keys.pop(number, None)
+        if key is not None:
+            lane, count = self.owners.pop(key)
+            if count > 1:
+                self.owners[key] = lane, count - 1
+
+    def is_due(self, number: int) -> bool:
+        """Whether a message that comes up is to be delivered."""
+        return number not in self.held and (number not in self.acknowledged or number in self.again)
+
+
+@dataclass(slots=True)
+class Topic:
+    """Messages in the order of their arrival. A partitioned topic keeps one order for all; each message names its partition."""
+
+    name: str
+    ledger: int
+    partitions: int = 1
+    messages: list[StoredMessage] = field(default_factory=list)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def store(self, message: Outgoing, wall: int, batch: int | None = None) -> StoredMessage:
+        """A message more."""
+        number = len(self.messages)
+        partition = -1
+        if self.partitions > 1:
+            key = message.ordering_key or message.key
+            partition = (zlib.crc32(key.encode()) if key else batch or number) % self.partitions
+        stored = StoredMessage(number, message, wall, partition, batch)
+        self.messages.append(stored)
+        return stored
+
+    def token(self, stored: StoredMessage) -> str:
+        """What a lane acknowledges the message by, and a receipt names."""
+        index = -1 if stored.batch is None else stored.number - stored.batch
+        return f"({self.ledger},{stored.number},{stored.partition},{index})"
+
+
+class MemoryLane:
+    """See LaneReader."""
+
+    def __init__(self, subscription: Subscription, request: LaneRequest, sink: LaneSink) -> None:
+        self.request, self.sink = request, sink
+        self._subscription = subscription
+        self._stopped = False
+        self._full = False  # there was no room: not asked again until told
+
+    @property
+    def connected(self) -> bool:
+        """See LaneReader."""
+        return True
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """See LaneReader."""
+        return ()
+
+    def long_connected(self, seconds: float) -> frozenset[str]:  # noqa: ARG002  # the port's name
+        """See LaneReader. Connections in memory are never half-open."""
+        return frozenset()
+
+    def room(self) -> int:
+        """How many messages it may be given."""
+        if self._stopped or self._full:
+            return 0
+        room = min(self.sink.room(), self.request.batch)
+        self._full = not room
+        return room
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """See LaneReader."""
+        subscription = self._subscription
+        for token in tokens:
+            number = int(str(token).split(",")[1])
+            subscription.acknowledged.add(number)
+            subscription.release(number)
+            subscription.again.discard(number)
+
+    def resume(self) -> None:
+        """See LaneReader."""
+        self._full = False
+
+    def widen(self) -> None:
+        """See LaneReader. Topics in memory have no limit."""
+
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
+        """See LaneReader. Delivery in memory does not stall."""
+
+    def stop(self) -> None:
+        """See LaneReader."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """See LaneReader."""
+        subscription = self._subscription
+        subscription.take_back([number for number, lane in subscription.held.items() if lane is self])
+        if self in subscription.lanes:
+            subscription.lanes.remove(self)
+
+
+def hand_over(topic: Topic, subscription: Subscription, wall: float) -> bool:
+    """Everything due that nobody holds, to lanes with room; whether there was anything. As with the real one, messages are
+    delayed where a topic is shared; where one reader gets them in order they come at once.
+    """
+    if not subscription.lanes:
+        return False
+    kind = subscription.lanes[0].request.type
+    in_order, by_key = kind in ("failover", "exclusive"), kind == "key_shared"
+    subscription.offer(topic.messages, float("inf") if in_order else wall)
+    if not subscription.ready:
+        return False
+    room = [lane.room() for lane in subscription.lanes]
+    bundles: list[list[Delivery]] = [[] for _ in room]
+    passed_over: list[int] = []
+    last: tuple[int, int] | None = None  # batch and lane: a batch goes to one lane as a whole
+    while subscription.ready and (any(room) or last is not None):
+        number = subscription.ready[0]
+        stored = topic.messages[number]
+        if last is not None and stored.batch == last[0]:
+            index = last[1]
+        else:
+            last = None
+            if not any(room):
+                break
+            index = _receiver(subscription, stored, room)
+        heappop(subscription.ready)
+        if not subscription.is_due(number):
+            continue
+        if not room[index] and last is None:
+            passed_over.append(number)
+            continue
+        if stored.batch is not None:
+            last = stored.batch, index
+        subscription.hold(number, subscription.lanes[index], _key(stored) if by_key else None)
+        room[index] -= bool(room[index])
+        bundles[index].append(_delivery(topic, stored))
+    for number in passed_over:
+        heappush(subscription.ready, number)
+    for lane, bundle in zip(list(subscription.lanes), bundles, strict=True):
+        if bundle:
+            lane.sink.deliver(bundle)
+    return any(bundles)
+
+
+def _receiver(subscription: Subscription, stored: StoredMessage, room: Sequence[int]) -> int:
+    """Whose message it is: anybody's with room, the key's owner's, or the first one's."""
+    lanes = subscription.lanes
+    match lanes[0].request.type:
+        case "shared":
+            subscription.turn += 1
+            with_room = [index for index, free in enumerate(room) if free]
+            return with_room[subscription.turn % len(with_room)]
+        case "key_shared":
+            key = _key(stored)
+            owner = subscription.owners.get(key)
+            return lanes.index(owner[0]) if owner else zlib.crc32(key.encode()) % len(lanes)
+        case _:
+            return 0
+
+
+def _key(stored: StoredMessage) -> str:
+    return stored.message.ordering_key or stored.message.key
+
+
+def _delivery(topic: Topic, stored: StoredMessage) -> Delivery:
+    message, batch = stored.message, stored.batch
+    return Delivery(
+        entry=stored.number if batch is None else batch,
+        token=topic.token(stored),
+        payload=message.payload,
+        properties=dict(message.properties),
+        key=message.key,
+        ordering_key=message.ordering_key,
+        event_time=message.event_time,
+        publish_time=stored.publish_time,
+        batch_index=0 if batch is None else stored.number - batch,
+    )

@@ -1,0 +1,128 @@
+"""Several consumers in one process: they start together, drain together, and have one end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from kodo_consumer.threads import begin, log_end
+from kodoctl.errors import ExitCode
+
+log = logging.getLogger("kodo.consumer")
+_POLL: Final = 0.5  # seconds: Python runs signal handlers between two waits
+_SAME_SIGNAL_S: Final = 0.5  # a signal this soon after the first is the same one
+
+
+class Runs(Protocol):
+    """A consumer, as far as running it goes."""
+
+    def start(self) -> None:
+        """Connects and begins."""
+
+    def stop(self) -> None:
+        """Drains and leaves. Raises what broke it."""
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether it broke, after at most so many seconds."""
+
+    def lanes(self) -> list[str]:
+        """The topics it reads."""
+
+    def summary(self) -> list[str]:
+        """What it did."""
+
+    def reload(self) -> None:
+        """Reads its topology file again."""
+
+
+def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
+    """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at once.
+
+    When one cannot start or breaks, the others drain as well, and its error is raised: whoever watches the process starts
+    all of them again. For main threads.
+    """
+    if not logging.getLogger().handlers:
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    with ending_on_signals() as asked, reloading_on_hangup(consumers):
+        _run(consumers, asked, say)
+
+
+@contextmanager
+def reloading_on_hangup(consumers: Sequence[Runs]) -> Iterator[None]:
+    """SIGHUP: every topology file is read again. For main threads, where there is such a signal."""
+    if not hasattr(signal, "SIGHUP"):
+        yield
+        return
+
+    def read(_number: int, _frame: FrameType | None) -> None:
+        for consumer in consumers:  # not in the signal's own frame: it may interrupt whoever holds the locks
+            begin(consumer.reload, "kodo-hangup", log_end)
+
+    before = signal.signal(signal.SIGHUP, read)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def ending_on_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM and SIGINT set; the second signal ends the process at once. For main threads.
+
+    What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its group.
+    """
+    asked = threading.Event()
+    end = _ender(asked)
+    old = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, before in old.items():
+            signal.signal(number, before)
+
+
+def _run(consumers: Sequence[Runs], asked: threading.Event, say: Callable[[str], object]) -> None:
+    started: list[Runs] = []
+    try:
+        for consumer in consumers:
+            consumer.start()
+            started.append(consumer)
+            for line in consumer.lanes():
+                say(f"lane {line}")
+        while not asked.is_set() and not any(consumer.wait(_POLL / max(1, len(started))) for consumer in started):
+            pass
+    finally:
+        problems = _stop(started)
+    for consumer in started:
+        for line in consumer.summary():
+            say(line)
+    if problems:
+        raise problems[0]
+
+
+def _stop(consumers: Sequence[Runs]) -> list[BaseException]:
+    """Drains all at the same time, each within its own time-out. Answers what went wrong."""
+    problems: list[BaseException] = []  # of one; the others are to end in order all the same
+    threads = [begin(consumer.stop, "kodo-drain", problems.append, daemon=False) for consumer in consumers]
+    for thread in threads:
+        thread.join()
+    return problems
+
+
+def _ender(asked: threading.Event) -> Callable[[int, FrameType | None], Any]:
+    first: list[float] = []  # when the first signal came
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        if first and time.monotonic() - first[0] > _SAME_SIGNAL_S:
+            os._exit(ExitCode.INTERRUPTED)
+        first[:] = first or [time.monotonic()]
+        asked.set()
+
+    return end

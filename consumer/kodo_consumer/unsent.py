@@ -1,0 +1,80 @@
+"""What a producer has sent and has no receipt for, and what it tells of a message that gets none."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kodo_consumer.broker import TOO_BIG, Lost, NeverTaken, Receipt
+from kodoctl.errors import ClusterError, error
+from kodoctl.topology.numbering import Number
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+OnStored = Callable[[Receipt], None]
+MOST: Final = 20_000  # messages without receipt; each partition has an equal part of them
+
+
+class Sent(NamedTuple):
+    """A message without receipt, or a mark, which has no number. `at`: monotonic seconds. `span`: where there are traces.
+    `topic`: its partition's.
+    """
+
+    on_receipt: OnStored
+    number: Number | None
+    at: float
+    span: Span | None = None
+    topic: str = ""
+
+
+class Unsent:
+    """Messages without receipt, by ticket, oldest first. The caller has a lock. A partition that gives no receipts fills its own part
+    of what there may be, and leaves theirs to the others.
+    """
+
+    def __init__(self) -> None:
+        self._sent: dict[int, Sent] = {}
+        self._by_partition: Counter[str] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._sent))
+
+    @property
+    def oldest(self) -> Sent | None:
+        """The one that waits longest."""
+        return next(iter(self._sent.values()), None)
+
+    def add(self, ticket: int, sent: Sent) -> None:
+        """It was sent."""
+        self._sent[ticket] = sent
+        self._by_partition[sent.topic] += 1
+
+    def take(self, ticket: int) -> Sent | None:
+        """It has a receipt, or nobody waits for one any more; None: that was so before."""
+        sent = self._sent.pop(ticket, None)
+        if sent is not None:
+            self._by_partition[sent.topic] -= 1
+        return sent
+
+    def of(self, partition: str) -> int:
+        """How many were sent there."""
+        return self._by_partition[partition]
+
+    def has_room(self, partitions: Collection[str], among: int) -> bool:
+        """Whether each of these, of a topic with so many, may be sent one more."""
+        most = -(-MOST // among)  # rounded up
+        return all(self._by_partition[partition] < most for partition in partitions)
+
+
+def not_stored(topic: str, receipt: Lost | NeverTaken, size: int) -> ClusterError:
+    """What to raise for a message without receipt. `size`: bytes of its payload."""
+    if receipt == NeverTaken(TOO_BIG):
+        detail = f"{topic}: {size} bytes of payload are more than the broker takes: `maxMessageSize` of its configuration, 5 MiB unless changed, or of the topic; it was not stored"
+        return ClusterError(error("K729", "message too large", detail))
+    sure = "it was not stored" if isinstance(receipt, NeverTaken) else "it may have been stored"
+    return ClusterError(error("K715", "message without receipt", f"{topic}: {receipt.reason}; {sure}"))
