@@ -14,17 +14,17 @@ from enum import StrEnum
 from random import Random
 from typing import Final, NamedTuple
 
-from kodoctl.topology import control
+from kodoctl.protocol import properties
 from tests.wire_producer import binary, numeric, wire_metadata
 
 _BIG: Final = (0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, 10**15, 253_402_300_800_000)
 _NAMES: Final = tuple(
     value
-    for name, value in vars(control).items()
-    if name.isupper() and str(value).startswith(control.PREFIX) and value != control.FOR
+    for name, value in vars(properties).items()
+    if name.isupper() and str(value).startswith(properties.PREFIX) and value != properties.FOR
 )
 """Of control properties, but the one that says whose the message is."""
-_MARKS: Final = tuple(name for name in _NAMES if name != control.DUE)
+_MARKS: Final = tuple(name for name in _NAMES if name != properties.DUE)
 
 
 class Fate(StrEnum):
@@ -125,7 +125,7 @@ class _Draw:
 
     def _not_ours(self, mark: str) -> Hostile:
         body = self._payload(mark)
-        more = binary(4, binary(1, control.FOR.encode()) + binary(2, self._text()))
+        more = binary(4, binary(1, properties.FOR.encode()) + binary(2, self._text()))
         return Hostile(Fate.NOT_OURS, self._metadata(more), body, (body,), "for another")
 
     def _chunk(self, mark: str) -> Hostile:

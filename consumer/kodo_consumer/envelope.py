@@ -9,11 +9,11 @@ from collections.abc import Hashable, Mapping
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from kodoctl.topology import control as names
-from kodoctl.topology.control import ID, PREFIX
+from kodoctl.protocol import properties as names
+from kodoctl.protocol.properties import ID, PREFIX
+from kodoctl.protocol.signing import Signer
+from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.topology.names import Level, State
-from kodoctl.topology.signing import Signer
-from kodoctl.topology.sizes import on_the_way
 from kodoctl.topology.units import Duration, UnitError
 
 __all__ = [
@@ -295,5 +295,5 @@ def signed(message: Outgoing, signer: Signer) -> Outgoing:
 
 
 def size_on_the_way(message: Outgoing) -> int:
-    """See kodoctl.topology.sizes."""
+    """See kodoctl.protocol.wire_size."""
     return on_the_way(message.payload, message.properties, message.key, message.ordering_key)

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from kodo_consumer.envelope import Level, State
-from kodoctl.topology.signing import Signer
+from kodoctl.protocol.signing import Signer
 
 MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
 JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic

@@ -29,10 +29,10 @@ from kodo_consumer.traces.opening import Wanted, sends_of
 from kodo_consumer.unsent import OnStored, Sent, Unsent, not_stored
 from kodo_consumer.wiring import Place, Surroundings, reach_outlet
 from kodoctl.errors import ClusterError, KodoctlError, error
+from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY, Mark, new_run
+from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.connection import Connection
-from kodoctl.topology.control import FOR, SEQ
-from kodoctl.topology.numbering import NOBODY, Mark, new_run
-from kodoctl.topology.signing import Signer
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -47,7 +47,7 @@ _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 class Producer:
     """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe.
 
-    They are numbered (`kodo-seq`, see kodoctl.topology.numbering), so that a loss shows; each minute, and at the end, a mark
+    They are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at the end, a mark
     says how far the count has come. `numbered` false: no numbers and no marks, for topics that others read who would
     stumble over messages without payload.
 

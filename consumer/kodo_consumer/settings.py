@@ -17,8 +17,8 @@ from kodo_consumer.stores.opening import StorePlace, parse_store
 from kodo_consumer.stores.port import KEEP_S
 from kodo_consumer.traces.opening import CHOICES, Wanted
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
+from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.access import Secret
-from kodoctl.topology.signing import Signer
 
 log = logging.getLogger("kodo.consumer")
 OnStoreDown = Literal["pause", "go_on"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kodo_consumer.broker import TOO_BIG, Lost, NeverTaken, Receipt
 from kodoctl.errors import ClusterError, error
-from kodoctl.topology.numbering import Number
+from kodoctl.protocol.sequence_numbers import Number
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -15,9 +15,9 @@ from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.owners import HELD, OwnerPlan, entries_written
 from kodoctl.plan.plan import Plan
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path
 from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
-from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address, NamespaceResource
 

@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Delete
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
 from kodoctl.pulsar.stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until
-from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 

@@ -14,13 +14,13 @@ from kodoctl.apply.subscriptions import heal_subscription
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels, same
 from kodoctl.plan.write_order import Changed, PolicyWrite, write_order
+from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
 from kodoctl.pulsar.live import read_schema
 from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
 from kodoctl.pulsar.stats import read_topic
 from kodoctl.pulsar.topic_policies import is_set
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
-from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import PolicyValue
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource

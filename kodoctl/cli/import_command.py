@@ -80,8 +80,8 @@ def _check_options(several: bool, name: str | None, out: str | None) -> None:  #
 
 def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
     """The namespaces, a tenant's in place of its name. Raises UsageError with everything that is not there."""
+    from kodoctl.protocol.properties import CONTROL_NAMESPACE
     from kodoctl.pulsar.admin import must
-    from kodoctl.topology.control import CONTROL_NAMESPACE
     from kodoctl.topology.names import NamespaceName
 
     found: dict[NamespaceName, None] = {}

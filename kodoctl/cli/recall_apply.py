@@ -27,12 +27,12 @@ from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
+    from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.carry import Helpers
     from kodoctl.recall.edit import Edit
     from kodoctl.recall.parcels import Orders, Report
     from kodoctl.recall.plan import RecallPlan
-    from kodoctl.topology.signing import Signer
     from kodoctl.topology.units import Duration
 
 MAX_AGE = "7d"
@@ -168,7 +168,7 @@ def _check_age(plan: RecallPlan, most: Duration) -> None:
 
 
 def _signer() -> Signer | None:
-    from kodoctl.topology.signing import Signer
+    from kodoctl.protocol.signing import Signer
 
     keys = signing_keys()
     return Signer.parse(keys.reveal()) if keys is not None else None

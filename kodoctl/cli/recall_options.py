@@ -56,8 +56,8 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 
 def signing_keys() -> Secret | None:
     """The keys that workers and producers have, from the same variable. Raises UsageError."""
+    from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.access import Secret
-    from kodoctl.topology.signing import Signer
 
     given = os.environ.get(SIGNING_KEYS)
     if given is None:

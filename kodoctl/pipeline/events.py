@@ -14,7 +14,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.schema import AUDIT, EVENTS
-from kodoctl.topology import control
+from kodoctl.protocol import properties as control
 from kodoctl.topology.model import KEY
 from kodoctl.topology.names import State
 from kodoctl.topology.units import LATEST
@@ -125,7 +125,7 @@ class _Said:
         return len(self._properties)
 
     def naming(self, name: str) -> pa.Array:
-        """A text that may name a message, as kodoctl.topology.control.identity has it; null where it names nothing."""
+        """A text that may name a message, as kodoctl.protocol.properties.identity has it; null where it names nothing."""
         import pyarrow.compute as pc
 
         found = self.texts(name)

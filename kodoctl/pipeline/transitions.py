@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from kodoctl.pipeline.schema import AUDIT, TRANSITIONS
-from kodoctl.topology.audit import COUNT_PROPERTY, FORMAT
+from kodoctl.protocol.audit_records import COUNT_PROPERTY, FORMAT
 from kodoctl.topology.units import LATEST
 
 _RECORDS: Final = (

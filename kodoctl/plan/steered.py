@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from kodoctl.errors import Diagnostic, note
 from kodoctl.plan.inventory import Live, SubscriptionFacts
+from kodoctl.protocol.overrides import steered_text
 from kodoctl.topology.resources import SubscriptionResource
-from kodoctl.topology.steer import steered_text
 
 
 def steered(live: Live, now: int) -> Iterator[Diagnostic]:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.protocol.properties import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, Admin, Reply, must, namespace_path
 from kodoctl.pulsar.writes import WriteFailedError, wait_until, write
-from kodoctl.topology.control import CONTROL_NAMESPACE, INDEX_PREFIX, PLACE_PREFIX, UUID_PROPERTY
 from kodoctl.topology.names import NamespaceName
 
 _POLICIES: dict[str, Any] = {

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kodoctl.topology.control import ENCRYPTED, ENCRYPTION
+from kodoctl.protocol.properties import ENCRYPTED, ENCRYPTION
 
 Content = tuple[bytes | None, dict[str, str], str, str, int, int, str]
 """Payload, properties, key, ordering key, event time, publish time, and what of them cannot be read, in words.

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kodoctl.errors import ClusterError, LockedError, error
+from kodoctl.protocol.wire_size import on_the_way
 from kodoctl.pulsar.client import CLOSE_S, BrokerClient
 from kodoctl.pulsar.decoding import as_they_are
 from kodoctl.pulsar.messages import READ_TIMEOUT_MS, Place, Stored, copied, number_of, place_of, read_stored
 from kodoctl.topology.names import whole_topic
-from kodoctl.topology.sizes import on_the_way
 
 _LOCK_WAIT: Final = (
     15.0  # seconds: a broker frees what a killed process held within moments, over a network within these

@@ -18,6 +18,7 @@ from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.compare import validates
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
 from kodoctl.plan.ledger import Ledger
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, AdminError, must, namespace_path, schema_path
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
@@ -27,7 +28,6 @@ from kodoctl.pulsar.policies import read_delayed_delivery, read_namespace_polici
 from kodoctl.pulsar.server import Server, read_bookies, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
-from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
 from kodoctl.topology.policies import DelayedDelivery, Policies
 from kodoctl.topology.resources import (

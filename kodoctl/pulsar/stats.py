@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan.inventory import SubscriptionFacts, TopicFacts
+from kodoctl.protocol.properties import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.left_out import ask_each
-from kodoctl.topology.control import OWNER_PROPERTY, STEER_PROPERTY
 from kodoctl.topology.names import TopicName
 
 Stats = dict[str, Any]

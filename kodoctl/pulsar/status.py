@@ -7,11 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from kodoctl.plan.status import LaneStatus, OtherReaders, Replication, Status
+from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.evidence import count_messages
 from kodoctl.pulsar.stats import Stats, read_stats, replications
-from kodoctl.topology.control import STEER_PROPERTY
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State, TopicName
 

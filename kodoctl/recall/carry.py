@@ -28,6 +28,7 @@ from functools import partial
 from typing import Final
 
 from kodoctl.errors import RefusedError, error
+from kodoctl.protocol import properties as control
 from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.booking import line, unsent
@@ -40,7 +41,6 @@ from kodoctl.recall.plan import Action, Chosen, RecallPlan
 from kodoctl.recall.receipts import Receipts
 from kodoctl.recall.rewriting import believed, recalled_properties
 from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
-from kodoctl.topology import control
 
 MOST_AT_ONCE: Final = (
     1_000  # letters booked together, unless the orders say otherwise: a crash leaves twice as many in doubt

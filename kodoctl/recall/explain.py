@@ -6,8 +6,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kodoctl.protocol import properties
 from kodoctl.recall.letter import Letter
-from kodoctl.topology import control
 
 PREVIEW: Final = 400  # characters of a payload
 Json = dict[str, Any]
@@ -27,33 +27,33 @@ def _always(words: str) -> Callable[[str], str]:
 
 
 _MEANS: Final[dict[str, Callable[[str], str]]] = {
-    control.ID: _always("identity, given by the producer"),
-    control.SEQ: _always("producer run, partition and number"),
-    control.ORIGIN_ID: _always("where it was first stored: ledger:entry:partition:batch"),
-    control.ORIGIN_TOPIC: _always("the topic it was first stored in"),
-    control.ORIGIN_TIME: lambda text: f"first published {_moment(text)}",
-    control.ATTEMPTS_RETRYING: _always("failed handler runs"),
-    control.ATTEMPTS_PENDING: _always("waits for a rate"),
-    control.ATTEMPTS_BLOCKING: _always("waits for a quota"),
-    control.ATTEMPTS_BACKUP: _always("failed runs in a backup level"),
-    control.DUE: lambda text: f"not before {_moment(text)}",
-    control.RESERVED: lambda text: f"a limiter reserved {_moment(text)}",
-    control.REASON: _always("why it was moved last"),
-    control.QUOTA: _always("a quota has counted it"),
-    control.HOP: _always("moves so far"),
-    control.FOR: _always("only this subscription handles it"),
-    control.FROM_LEVEL: _always("the level it died in"),
-    control.PARENT: _always("the message whose handler sent this one"),
-    control.RECALL: _always("sent by a recall"),
-    control.AGAIN: _always("by a recall that sends again what is done: handled once for it"),
-    control.ENCRYPTION: _always("what the owner of its key needs to read the payload"),
-    control.SCHEMA: _always("schema version of the payload"),
+    properties.ID: _always("identity, given by the producer"),
+    properties.SEQ: _always("producer run, partition and number"),
+    properties.ORIGIN_ID: _always("where it was first stored: ledger:entry:partition:batch"),
+    properties.ORIGIN_TOPIC: _always("the topic it was first stored in"),
+    properties.ORIGIN_TIME: lambda text: f"first published {_moment(text)}",
+    properties.ATTEMPTS_RETRYING: _always("failed handler runs"),
+    properties.ATTEMPTS_PENDING: _always("waits for a rate"),
+    properties.ATTEMPTS_BLOCKING: _always("waits for a quota"),
+    properties.ATTEMPTS_BACKUP: _always("failed runs in a backup level"),
+    properties.DUE: lambda text: f"not before {_moment(text)}",
+    properties.RESERVED: lambda text: f"a limiter reserved {_moment(text)}",
+    properties.REASON: _always("why it was moved last"),
+    properties.QUOTA: _always("a quota has counted it"),
+    properties.HOP: _always("moves so far"),
+    properties.FOR: _always("only this subscription handles it"),
+    properties.FROM_LEVEL: _always("the level it died in"),
+    properties.PARENT: _always("the message whose handler sent this one"),
+    properties.RECALL: _always("sent by a recall"),
+    properties.AGAIN: _always("by a recall that sends again what is done: handled once for it"),
+    properties.ENCRYPTION: _always("what the owner of its key needs to read the payload"),
+    properties.SCHEMA: _always("schema version of the payload"),
 }
 
 
 def as_json(letter: Letter) -> Json:
     """One message for `peek --json`; the payload as text where it is one."""
-    marks = {name: value for name, value in letter.properties.items() if name.startswith(control.PREFIX)}
+    marks = {name: value for name, value in letter.properties.items() if name.startswith(properties.PREFIX)}
     return {
         "topic": letter.topic,
         "position": str(letter.position),

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from kodoctl.protocol import properties
 from kodoctl.recall.letter import Letter
 from kodoctl.recall.nodes import Kind, Value
-from kodoctl.topology import control
 from kodoctl.topology.units import LATEST
 
 
@@ -45,21 +45,21 @@ FACTS: Final[dict[str, Fact]] = {
     "reason": Fact(Kind.TEXT, "why it died", lambda letter: letter.reason),
     "level": Fact(Kind.TEXT, "level it died in", lambda letter: letter.level),
     "attempts": Fact(Kind.NUMBER, "attempts of all states", lambda letter: float(letter.attempts)),
-    "attempts_retrying": Fact(Kind.NUMBER, "failed handler runs", _count(control.ATTEMPTS_RETRYING)),
-    "attempts_pending": Fact(Kind.NUMBER, "waits for a rate", _count(control.ATTEMPTS_PENDING)),
-    "attempts_blocking": Fact(Kind.NUMBER, "waits for a quota", _count(control.ATTEMPTS_BLOCKING)),
-    "attempts_backup": Fact(Kind.NUMBER, "failed runs in a backup level", _count(control.ATTEMPTS_BACKUP)),
-    "hops": Fact(Kind.NUMBER, "moves so far", _count(control.HOP)),
-    "recall": Fact(Kind.TEXT, "id of the recall that sent it before", _text(control.RECALL)),
-    "origin_id": Fact(Kind.TEXT, "where it was first stored", _text(control.ORIGIN_ID)),
-    "origin_topic": Fact(Kind.TEXT, "the topic it was first stored in", _text(control.ORIGIN_TOPIC)),
+    "attempts_retrying": Fact(Kind.NUMBER, "failed handler runs", _count(properties.ATTEMPTS_RETRYING)),
+    "attempts_pending": Fact(Kind.NUMBER, "waits for a rate", _count(properties.ATTEMPTS_PENDING)),
+    "attempts_blocking": Fact(Kind.NUMBER, "waits for a quota", _count(properties.ATTEMPTS_BLOCKING)),
+    "attempts_backup": Fact(Kind.NUMBER, "failed runs in a backup level", _count(properties.ATTEMPTS_BACKUP)),
+    "hops": Fact(Kind.NUMBER, "moves so far", _count(properties.HOP)),
+    "recall": Fact(Kind.TEXT, "id of the recall that sent it before", _text(properties.RECALL)),
+    "origin_id": Fact(Kind.TEXT, "where it was first stored", _text(properties.ORIGIN_ID)),
+    "origin_topic": Fact(Kind.TEXT, "the topic it was first stored in", _text(properties.ORIGIN_TOPIC)),
     "dead_at": Fact(Kind.MOMENT, "when it was stored here: for a dead letter, when it died",
                     lambda letter: letter.publish_time or None),
     "published_at": Fact(Kind.MOMENT, "when it was first published",
-                         lambda letter: letter.number(control.ORIGIN_TIME) or letter.publish_time or None),
+                         lambda letter: letter.number(properties.ORIGIN_TIME) or letter.publish_time or None),
     "event_at": Fact(Kind.MOMENT, "event time of its producer",
                      lambda letter: letter.event_time if 0 < letter.event_time <= LATEST else None),
-    "due_at": Fact(Kind.MOMENT, "not before", _moment(control.DUE)),
+    "due_at": Fact(Kind.MOMENT, "not before", _moment(properties.DUE)),
     "payload": Fact(Kind.TEXT, "the payload as UTF-8 text; payload.x.y and payload['x'][0] reach into JSON",
                     lambda letter: letter.text),
     "payload_size": Fact(Kind.NUMBER, "bytes of payload",

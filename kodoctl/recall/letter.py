@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from kodoctl.topology import control
+from kodoctl.protocol import properties as control
 
 NOBODY: Final = "(none)"  # tenant of a message without the fair_by property
 MAX_NUMBER: Final = 10**15

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kodoctl.protocol.signing import Signer
 from kodoctl.recall.ledger import Event
 from kodoctl.recall.letter import Letter
 from kodoctl.recall.pace import Pace
 from kodoctl.recall.plan import Chosen, Dated
-from kodoctl.topology.signing import Signer
 
 
 @dataclass

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from kodoctl.protocol import properties
+from kodoctl.protocol.signing import Signer, stripped
 from kodoctl.recall.letter import ATTEMPTS, Letter
-from kodoctl.topology import control
-from kodoctl.topology.signing import Signer, stripped
 
 RESET: Final = frozenset({
-    *ATTEMPTS, control.DUE, control.RESERVED, control.HOP, control.FOR, control.REASON, control.QUOTA, control.FROM_LEVEL,
-    control.RECALL, control.AGAIN, control.SIGNATURE,
+    *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,
+    properties.RECALL, properties.AGAIN, properties.SIGNATURE,
 })  # fmt: skip
 """Counters begin anew, and so does its quota; nothing tells it to wait."""
 
@@ -32,13 +32,13 @@ def recalled_properties(
     handle it once more for this recall.
     """
     kept = {name: value for name, value in letter.properties.items() if name not in RESET}
-    if control.ORIGIN_ID not in kept:
-        kept[control.ORIGIN_ID] = str(letter.position)
-        kept[control.ORIGIN_TOPIC] = letter.topic
-        kept[control.ORIGIN_TIME] = str(letter.publish_time)
-    kept[control.RECALL] = recall_id
+    if properties.ORIGIN_ID not in kept:
+        kept[properties.ORIGIN_ID] = str(letter.position)
+        kept[properties.ORIGIN_TOPIC] = letter.topic
+        kept[properties.ORIGIN_TIME] = str(letter.publish_time)
+    kept[properties.RECALL] = recall_id
     if again:
-        kept[control.AGAIN] = "1"
+        kept[properties.AGAIN] = "1"
     if ready:
-        kept[control.FOR] = subscription
+        kept[properties.FOR] = subscription
     return kept

@@ -7,13 +7,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from kodoctl.protocol import properties
 from kodoctl.recall.condition import Condition
 from kodoctl.recall.edit import Edit, NotEditableError
 from kodoctl.recall.ledger import Event, Standing
 from kodoctl.recall.letter import Letter, Position
 from kodoctl.recall.plan import Action, Chosen, Dated, LeftOut, PlanLane, partition_of, recall_id
 from kodoctl.recall.targets import Family
-from kodoctl.topology import control
 from kodoctl.topology.names import Level
 
 Json = dict[str, Any]
@@ -88,7 +88,7 @@ class Selection:
         """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no recall's mark
         and are not in the ledger need not be told.
         """
-        if mark := letter.properties.get(control.RECALL):
+        if mark := letter.properties.get(properties.RECALL):
             self._seen_recalls.add(mark)
         standing = self._asked.known.get(recall_id(self._asked.family.dead_topic, letter.position, letter.publish_time))
         if standing is not None and standing.settled and not self._asked.again:
@@ -126,7 +126,7 @@ class Selection:
             return LeftOut.ALREADY if standing.settled else LeftOut.UNFINISHED
         if asked.action is Action.DISCARD:
             return None
-        if control.RECALL in letter.properties and not asked.again:
+        if properties.RECALL in letter.properties and not asked.again:
             return LeftOut.RECALLED
         if asked.family.lane_of(letter.level, asked.to) is None:
             return LeftOut.NOWHERE
@@ -206,7 +206,7 @@ class Selection:
 def _lane(asked: Asked, letter: Letter) -> PlanLane:
     lane = asked.family.lane_of(letter.level, asked.to)
     assert lane is not None  # else it was left out
-    origin = letter.properties.get(control.ORIGIN_ID, "").split(":")
+    origin = letter.properties.get(properties.ORIGIN_ID, "").split(":")
     came_from = int(origin[2]) if len(origin) == 4 and origin[2].isdecimal() and len(origin[2]) < 6 else None
     partition = partition_of(came_from, letter.key or letter.identity, lane.partitions)
     return PlanLane(lane.topic, partition, lane.ready, lane.partitions)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from kodoctl.protocol import properties
 from kodoctl.recall.letter import ATTEMPTS, MAX_NUMBER, NOBODY
 from kodoctl.recall.spark_sql import ended, quoted
-from kodoctl.topology import control
 from kodoctl.topology.model import KEY
 
 ABSENT: Final = frozenset({"ordering_key"})
@@ -21,27 +21,27 @@ def fact_columns(fair_by: str | None) -> dict[str, str]:
     position = "concat_ws(':', `ledger`, `entry`, greatest(`partition`, 0), `batch_index`)"
     published = f"nullif(`publish_ts`, {_EPOCH})"
     return {
-        "id": f"coalesce({_naming(control.ID)}, {_naming(control.ORIGIN_ID)}, {position})",
+        "id": f"coalesce({_naming(properties.ID)}, {_naming(properties.ORIGIN_ID)}, {position})",
         "position": position,
         "topic": "`topic`",
         "partition": "CAST(greatest(`partition`, 0) AS DOUBLE)",
         "key": "nullif(`key`, '')",
         "tenant": _tenant(fair_by),
-        "reason": _text(control.REASON),
-        "level": _text(control.FROM_LEVEL),
+        "reason": _text(properties.REASON),
+        "level": _text(properties.FROM_LEVEL),
         "attempts": "(" + " + ".join(map(_count, ATTEMPTS)) + ")",
-        "attempts_retrying": _count(control.ATTEMPTS_RETRYING),
-        "attempts_pending": _count(control.ATTEMPTS_PENDING),
-        "attempts_blocking": _count(control.ATTEMPTS_BLOCKING),
-        "attempts_backup": _count(control.ATTEMPTS_BACKUP),
-        "hops": _count(control.HOP),
-        "recall": _text(control.RECALL),
-        "origin_id": _text(control.ORIGIN_ID),
-        "origin_topic": _text(control.ORIGIN_TOPIC),
+        "attempts_retrying": _count(properties.ATTEMPTS_RETRYING),
+        "attempts_pending": _count(properties.ATTEMPTS_PENDING),
+        "attempts_blocking": _count(properties.ATTEMPTS_BLOCKING),
+        "attempts_backup": _count(properties.ATTEMPTS_BACKUP),
+        "hops": _count(properties.HOP),
+        "recall": _text(properties.RECALL),
+        "origin_id": _text(properties.ORIGIN_ID),
+        "origin_topic": _text(properties.ORIGIN_TOPIC),
         "dead_at": published,
-        "published_at": f"coalesce(nullif({_moment(control.ORIGIN_TIME)}, {_EPOCH}), {published})",
+        "published_at": f"coalesce(nullif({_moment(properties.ORIGIN_TIME)}, {_EPOCH}), {published})",
         "event_at": f"nullif(`event_ts`, {_EPOCH})",
-        "due_at": _moment(control.DUE),
+        "due_at": _moment(properties.DUE),
         "payload": "try_validate_utf8(CAST(`payload` AS STRING))",
         "payload_size": "CAST(length(`payload`) AS DOUBLE)",
         "properties": "`properties`",
@@ -57,8 +57,8 @@ def _filled(name: str) -> str:
 
 
 def _naming(name: str) -> str:
-    """As kodoctl.topology.control.identity has it."""
-    return f"(CASE WHEN length({_text(name)}) BETWEEN 1 AND {control.MAX_ID} THEN {_text(name)} END)"
+    """As kodoctl.protocol.properties.identity has it."""
+    return f"(CASE WHEN length({_text(name)}) BETWEEN 1 AND {properties.MAX_ID} THEN {_text(name)} END)"
 
 
 def _number(name: str) -> str:

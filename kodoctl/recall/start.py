@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 
 from kodoctl.errors import KodoctlError, RefusedError, error
+from kodoctl.protocol import properties
 from kodoctl.pulsar.letters import LaneSender
 from kodoctl.pulsar.messages import PartitionFacts
 from kodoctl.recall.booking import decided
@@ -13,7 +14,6 @@ from kodoctl.recall.cluster import Cluster
 from kodoctl.recall.doubt import ReadBack, Verdict, judge
 from kodoctl.recall.ledger import Entry, Event, Standing, highest_booked
 from kodoctl.recall.plan import RecallPlan
-from kodoctl.topology import control
 
 
 def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
@@ -98,7 +98,7 @@ def _read_back(cluster: Cluster, part: str, doubts: Mapping[str, Standing]) -> R
     found: dict[str, str] = {}
     try:
         for stored in cluster.read_all(facts, begin if begin[0] >= 0 else None):
-            if (recall_id := stored.properties.get(control.RECALL, "")) in doubts:
+            if (recall_id := stored.properties.get(properties.RECALL, "")) in doubts:
                 found.setdefault(recall_id, f"{stored.ledger}:{stored.entry}" if stored.batch < 0 else "")
     except KodoctlError:
         return ReadBack()

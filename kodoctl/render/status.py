@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any
 
 from kodoctl.plan.status import Status
+from kodoctl.protocol.overrides import steered_text
 from kodoctl.render.plan_text import Line
 from kodoctl.render.safe import one_line
-from kodoctl.topology.steer import steered_text
 
 Json = dict[str, Any]
 FORMAT_VERSION = 1

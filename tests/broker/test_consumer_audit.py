@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.topology.audit import COUNT_PROPERTY, FIRST_PROPERTY, Event, Record, decode
+from kodoctl.protocol.audit_records import COUNT_PROPERTY, FIRST_PROPERTY, Event, Record, decode
 from tests.broker.test_consumer_process import TOPOLOGY, Setting
 from tests.conftest import Broker
 from tests.support import create_topics, eventually, messages

@@ -15,9 +15,9 @@ from kodo_consumer.cli.main import main
 from kodo_consumer.pulsar_broker.orders import OrderBook
 
 from kodoctl.errors import ClusterError
+from kodoctl.protocol.overrides import Order, What, with_order
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.topology.steer import Order, What, with_order
 from tests.cluster import Workspace, this_process_goes_on
 from tests.support import eventually
 

@@ -10,7 +10,7 @@ import pytest
 from kodo_consumer import Consumer, Message, Producer
 from kodo_consumer.numbers.numbering import key_hash
 
-from kodoctl.topology.numbering import Mark, read_number
+from kodoctl.protocol.sequence_numbers import Mark, read_number
 from tests.conftest import Broker
 from tests.support import create_topics, eventually
 

@@ -247,7 +247,7 @@ def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> No
 
 
 def test_where_control_properties_are_signed_a_recall_signs(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kodoctl.topology.signing import Signer
+    from kodoctl.protocol.signing import Signer
 
     recalls.die([1, 3], **{"kodo-signature": "1.forged"})
     recalls.plan()

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from kodoctl.topology.steer import Order, What, printed
+from kodoctl.protocol.overrides import Order, What, printed
 from tests.cluster import Workspace
 
 pytestmark = pytest.mark.broker

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pulsar
 
-from kodoctl.topology import control as names
+from kodoctl.protocol import properties as names
 from tests.chaos.cluster import WiredCluster
 from tests.chaos.spans import Span
 from tests.faults.campaign import SLOTS, WORKERS, Campaign

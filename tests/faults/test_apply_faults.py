@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 import pytest
 
-from kodoctl.topology.control import OWNER_PROPERTY
+from kodoctl.protocol.properties import OWNER_PROPERTY
 from tests.cluster import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 from tests.servers import Answer, Fault, LateProxy, Proxy, Request, serving

@@ -11,9 +11,9 @@ import pytest
 
 from kodoctl.apply import run
 from kodoctl.plan import document
+from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.session import Session
-from kodoctl.topology.control import OWNER_PROPERTY
 from tests.cluster import Workspace
 from tests.faults.files import BEFORE, CHANGED, HEAD, HEAD_CHANGED, assert_as_declared, words
 

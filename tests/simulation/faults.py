@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kodoctl.topology import control as names
+from kodoctl.protocol import properties as names
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

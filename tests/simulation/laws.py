@@ -22,7 +22,7 @@ from kodo_consumer.outcomes import (
 from kodo_consumer.policy import Lane, Policy
 from kodo_consumer.testing import StoredMessage
 
-from kodoctl.topology import control as names
+from kodoctl.protocol import properties as names
 
 if TYPE_CHECKING:
     from tests.simulation.book import Book, Work

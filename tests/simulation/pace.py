@@ -8,7 +8,7 @@ from typing import Any
 from kodo_consumer.envelope import Outgoing
 from kodo_consumer.policy import Concurrency, Policy, Quota, Rate
 
-from kodoctl.topology import control as names
+from kodoctl.protocol import properties as names
 
 _SLACK = 1e-6
 

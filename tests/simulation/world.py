@@ -15,7 +15,7 @@ from kodo_consumer.envelope import Outgoing, State
 from kodo_consumer.testing import MemoryBroker, StoredMessage
 from kodo_consumer.testing.clock import START_WALL
 
-from kodoctl.topology import control as names
+from kodoctl.protocol import properties as names
 from tests.simulation.book import Book
 from tests.simulation.cases import Case
 from tests.simulation.drawn import TOPOLOGIES, shape

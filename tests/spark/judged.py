@@ -14,9 +14,9 @@ import pytest
 from kodoctl.pipeline.jobs.ingest import Request, ingest, present
 from kodoctl.pipeline.jobs.judging import judge_landing
 from kodoctl.pipeline.landing import Landing
+from kodoctl.protocol.audit_records import Event, Record, decode, encode
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.topology.audit import Event, Record, decode, encode
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.broker.test_consumer_process import TOPOLOGY, Setting

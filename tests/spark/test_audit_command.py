@@ -6,11 +6,11 @@ import shutil
 
 import pytest
 
-from kodoctl.topology.control import SEQ
+from kodoctl.protocol.properties import SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import State
-from kodoctl.topology.numbering import NOBODY
 from tests.spark.traffic import BEGIN, Traffic
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

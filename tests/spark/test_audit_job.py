@@ -9,13 +9,13 @@ import pytest
 
 from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.access import Secret
-from kodoctl.topology.control import FOR, SEQ
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import HOLDER
-from kodoctl.topology.numbering import NOBODY
-from kodoctl.topology.signing import Signer
 
 FILE = """
 version: 1

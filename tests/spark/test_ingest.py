@@ -12,7 +12,7 @@ from pyspark.sql import functions as f
 
 from kodoctl.pipeline.landing import Landing, Manifest
 from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
-from kodoctl.topology import audit
+from kodoctl.protocol import audit_records
 from tests.cluster import Workspace
 from tests.spark.filling import fill, keep
 from tests.support import create_topics, eventually
@@ -70,11 +70,11 @@ def _send(client: pulsar.Client, topic: str, payload: bytes, **properties: str) 
     return str(placed).strip("()").replace(",", ":")
 
 
-def _record(number: int, **more: Any) -> audit.Record:
+def _record(number: int, **more: Any) -> audit_records.Record:
     usual = {"run": "w-1", "subscription": "billing", "at": 1_700_000_000_000 + number, "topic": "persistent://a/b/orders",
-             "id": f"7:{number}:0:-1", "identity": f"order-{number}", "hop": 0, "event": audit.Event.DONE, "rule": "done",
+             "id": f"7:{number}:0:-1", "identity": f"order-{number}", "hop": 0, "event": audit_records.Event.DONE, "rule": "done",
              "tenant": "u1", "age": 15}  # fmt: skip
-    return audit.Record(number=number, **(usual | more))
+    return audit_records.Record(number=number, **(usual | more))
 
 
 class _Sent(NamedTuple):
@@ -89,10 +89,10 @@ def _send_special(shop: Workspace) -> _Sent:
     """A producer's mark, a dead letter, audit records, and what should be some."""
     records = [
         _record(1),
-        _record(2, identity="7:2:0:-1", event=audit.Event.MOVED, rule="retrying", target="persistent://a/b/r",
+        _record(2, identity="7:2:0:-1", event=audit_records.Event.MOVED, rule="retrying", target="persistent://a/b/r",
                 target_id="9:4:1:-1", reason="ValueError", hop=1),
     ]  # fmt: skip
-    encoded = audit.encode(records)
+    encoded = audit_records.encode(records)
     with shop.client() as client:
         mark = _send(
             client, shop.full("orders"), b"", kodo_seq="000018bcfe5680000:1:high=9:void=2,4-6:end", kodo_for="(mark)"

@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from kodoctl.pipeline.landing import Landing
 from kodoctl.pipeline.schema import COVERAGE, EVENTS, TABLES, TRANSITIONS
-from kodoctl.topology import audit
+from kodoctl.protocol import audit_records
 from tests.cluster import Workspace
 from tests.spark.dying import DYING
 from tests.spark.filling import fill, keep
@@ -109,17 +109,17 @@ def shop(workspace: Workspace) -> Workspace:
     keep(workspace)
     create_topics(workspace.broker, str(workspace.topology(TOPICS)))
     fill(workspace, "orders", range(MESSAGES), 2, ledgers=2)
-    encoded = audit.encode([_record(number) for number in range(1, RECORDS + 1)])
+    encoded = audit_records.encode([_record(number) for number in range(1, RECORDS + 1)])
     with workspace.client() as client:
         producer = client.create_producer(workspace.full("orders-billing-AUDIT"), batching_enabled=False)
         producer.send(encoded.payload, properties=encoded.properties)
     return workspace
 
 
-def _record(number: int) -> audit.Record:
-    return audit.Record(
+def _record(number: int) -> audit_records.Record:
+    return audit_records.Record(
         run="w-1", subscription="billing", at=1_700_000_000_000 + number, topic="persistent://a/b/orders",
-        id=f"7:{number}:0:-1", identity=f"order-{number}", hop=0, event=audit.Event.DONE, rule="done", tenant="u1", age=15,
+        id=f"7:{number}:0:-1", identity=f"order-{number}", hop=0, event=audit_records.Event.DONE, rule="done", tenant="u1", age=15,
         number=number,
     )  # fmt: skip
 

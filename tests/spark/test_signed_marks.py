@@ -6,9 +6,9 @@ import pytest
 
 from kodoctl.pipeline.jobs.signatures import genuine
 from kodoctl.pipeline.schema import EVENTS
+from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.pulsar.access import Secret
-from kodoctl.topology.control import FOR, SEQ
-from kodoctl.topology.numbering import NOBODY
 from tests.spark.judged import Judged
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from itertools import count
 
 from kodoctl.pipeline.verdict import Gap, Part, Tally
-from kodoctl.topology.control import FOR, SEQ
-from kodoctl.topology.numbering import NOBODY
-from kodoctl.topology.signing import Signer
+from kodoctl.protocol.properties import FOR, SEQ
+from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.protocol.signing import Signer
 
 NOW = 1_700_000_000_000
 MINUTE = 60_000

@@ -18,7 +18,7 @@ from kodo_consumer.cli.wiring import Topology, connects
 from kodo_consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
-from kodoctl.topology.steer import Order, What, problem_of, until_text, with_order
+from kodoctl.protocol.overrides import Order, What, problem_of, until_text, with_order
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _take_back(book: OrderBook, like: Order) -> None:
 
 
 def _show(orders: tuple[Order, ...]) -> None:
-    from kodoctl.topology.steer import in_force
+    from kodoctl.protocol.overrides import in_force
 
     orders = in_force(orders, _now())
     if not orders:

@@ -17,7 +17,7 @@ from kodo_consumer.engine.sending import Sending
 from kodo_consumer.envelope import Outgoing, identity, position, signed
 from kodo_consumer.policy import AuditTo, Policy
 from kodo_consumer.scheduling.held import Held, Place
-from kodoctl.topology.audit import Event, Record, encode
+from kodoctl.protocol.audit_records import Event, Record, encode
 
 GATHER: Final = 0.05  # seconds that records are gathered at most
 BUNDLE: Final = 1_000  # records in one message at most: below 1 MiB however long their texts are

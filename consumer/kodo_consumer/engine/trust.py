@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from kodo_consumer.envelope import Delivery, State
 from kodo_consumer.policy import Lane
-from kodoctl.topology.control import FOR
-from kodoctl.topology.numbering import NOBODY
-from kodoctl.topology.signing import Signer, stripped, unmarked
+from kodoctl.protocol.properties import FOR
+from kodoctl.protocol.sequence_numbers import NOBODY
+from kodoctl.protocol.signing import Signer, stripped, unmarked
 
 UNSIGNED = "control properties without a valid signature"
 

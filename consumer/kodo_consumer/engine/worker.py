@@ -27,7 +27,7 @@ from kodo_consumer.outcomes import Outcome
 from kodo_consumer.policy import Lane, Policy
 from kodo_consumer.scheduling.limits import Gate
 from kodo_consumer.threads import leave
-from kodoctl.topology.steer import Order
+from kodoctl.protocol.overrides import Order
 
 log = logging.getLogger("kodo.consumer")
 _BUNDLE: Final = 64  # acknowledgements and messages to publish that are gathered while work goes on

@@ -11,8 +11,8 @@ from typing import Final
 from kodo_consumer.broker import LaneStats
 from kodo_consumer.clock import Clock
 from kodo_consumer.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, Rate
-from kodoctl.topology.control import STEER_PROPERTY
-from kodoctl.topology.steer import BrokenOrdersError, Order, What, in_force, parse
+from kodoctl.protocol.overrides import BrokenOrdersError, Order, What, in_force, parse
+from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.units import Rate as FileRate
 
 log = logging.getLogger("kodo.consumer")

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple, assert_never
 
 from kodo_consumer.numbers.intervals import Intervals
-from kodoctl.topology.numbering import BrokenNumberError, Mark, Number, begun, read_number
+from kodoctl.protocol.sequence_numbers import BrokenNumberError, Mark, Number, begun, read_number
 
 GRACE: Final = 30.0  # seconds a hole may stay open: a batch on its way again may fill it
 _SKEW: Final = 60_000  # ms that clocks of producers and readers may differ

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from kodo_consumer.numbers.intervals import Intervals
-from kodoctl.topology.numbering import MAX_RANGES, Mark, Number
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, Mark, Number
 
 _TURN: Final = 0.01  # seconds that messages without a key stay with a partition: batches form
 _IN_A_ROW: Final = 100  # and how many, at most

@@ -12,7 +12,7 @@ from kodo_consumer.counts import Counts
 from kodo_consumer.envelope import Delivery, State
 from kodo_consumer.numbers.gaps import Gaps
 from kodo_consumer.policy import Lane, Policy
-from kodoctl.topology.control import HOP, RECALL, SEQ
+from kodoctl.protocol.properties import HOP, RECALL, SEQ
 
 _TOLD: Final = 10  # holes that are told one by one
 

@@ -18,8 +18,8 @@ from kodo_consumer.envelope import Delivery
 from kodo_consumer.pulsar_broker.partitions import Arrival, PartitionConsumer
 from kodo_consumer.threads import begin, leave
 from kodoctl.errors import ClusterError, error
+from kodoctl.protocol.properties import SCHEMA
 from kodoctl.pulsar.decoding import content, schema_version, unreturned
-from kodoctl.topology.control import SCHEMA
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends

@@ -8,10 +8,10 @@ from random import Random
 from typing import Final
 
 from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.protocol.overrides import MAX_ORDERS, BrokenOrdersError, Order, in_force, parse, printed
+from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.pulsar.admin import Admin, LostReplyError, must, subscription_path
-from kodoctl.topology.control import STEER_PROPERTY
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.steer import MAX_ORDERS, BrokenOrdersError, Order, in_force, parse, printed
 
 _SETTLE: Final = 0.5  # seconds after which somebody who read before us must have written
 _TRIES: Final = 20

@@ -11,7 +11,7 @@ from kodo_consumer.scheduling.breaker import PROBES, BreakerState
 from kodo_consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
 from kodo_consumer.seeing.exported import LANE, Labels, Read, counter, gauge, of_lane, plain
 from kodo_consumer.seeing.sight import Sight
-from kodoctl.topology.steer import What
+from kodoctl.protocol.overrides import What
 
 
 def _breaker(sight: Sight) -> Iterator[tuple[Labels, float]]:

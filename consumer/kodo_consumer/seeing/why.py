@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
-from kodoctl.topology import control as names
-from kodoctl.topology.audit import FORMAT_PROPERTY, BrokenAuditError, Record, decode
+from kodoctl.protocol import properties as names
+from kodoctl.protocol.audit_records import FORMAT_PROPERTY, BrokenAuditError, Record, decode
 
 FORMAT_VERSION: Final = 1
 DEAD_LETTERS: Final = "dead letters"

@@ -18,13 +18,13 @@ from kodoctl.pipeline.schema import EVENTS
 from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.source.options import addressed
 from kodoctl.pipeline.source.ranges import part_name, stored
+from kodoctl.protocol import properties as control
 from kodoctl.pulsar.messages import cursor_of
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.letter import Letter, Position, tenant_of
 from kodoctl.recall.prepare import no_holder
 from kodoctl.recall.selection import Asked, Selection
 from kodoctl.recall.targets import Family
-from kodoctl.topology import control
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kodoctl.errors import error
 from kodoctl.pipeline.failing import failed, words
 from kodoctl.plan.figures import many
+from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
@@ -32,7 +33,6 @@ from kodoctl.recall.letter import Position
 from kodoctl.recall.pace import Pace
 from kodoctl.recall.parcels import Orders, Report
 from kodoctl.recall.plan import RecallPlan
-from kodoctl.topology.signing import Signer
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.access import Secret
-from kodoctl.topology.signing import Signer
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.places import PLACE, WEIGHTS
 from kodoctl.pipeline.verdict import RANKS, Cause, Fate
-from kodoctl.topology.audit import Event
+from kodoctl.protocol.audit_records import Event
 
 CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
 FINDINGS: Final = (Fate.OVERDUE, Fate.UNPROVED, Fate.UNKNOWN, Fate.LOST)

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.holding import STRIDE
+from kodoctl.protocol import properties as control
 from kodoctl.recall.condition import Condition
 from kodoctl.recall.letter import DIGEST, Letter, Position, tenant_of
 from kodoctl.recall.nodes import named
@@ -23,7 +24,6 @@ from kodoctl.recall.spark_doubt import doubt_sql
 from kodoctl.recall.spark_facts import ABSENT, fact_columns
 from kodoctl.recall.spark_sql import to_spark_sql
 from kodoctl.recall.targets import Family
-from kodoctl.topology import control
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
 _RAW: Final = (

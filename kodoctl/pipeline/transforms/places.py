@@ -16,8 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.bookings import booked
 from kodoctl.pipeline.transforms.ends import ends, was_read, was_stored
-from kodoctl.topology.audit import MAX_TEXT, Event
-from kodoctl.topology.control import MAX_ID
+from kodoctl.protocol.audit_records import MAX_TEXT, Event
+from kodoctl.protocol.properties import MAX_ID
 
 PLACE: Final = ("lane", "ledger", "entry", "batch")
 LANES: Final = """

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
-from kodoctl.topology.control import SIGNATURE
-from kodoctl.topology.numbering import MAX_RANGES, NOBODY
+from kodoctl.protocol.properties import SIGNATURE
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, NOBODY
 
 _KEY: Final = ("msg_topic", "seq_partition", "seq_run")
 _SAID: Final = (

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 from kodoctl.pipeline.schema import AUDIT, LATENCIES, ROLLUP
 from kodoctl.pipeline.transforms.histogram import bucket
-from kodoctl.topology.audit import Event
+from kodoctl.protocol.audit_records import Event
 
 KEYS: Final = tuple(LATENCIES.names[:-2])
 COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])

@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from itertools import chain
 
 from kodoctl.errors import Severity
-from kodoctl.topology.control import CONTROL_NAMESPACE, PREFIX
+from kodoctl.protocol.properties import CONTROL_NAMESPACE, PREFIX
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
 from kodoctl.topology.nodes import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kodoctl.topology.numbering import MAX_RANGES
+from kodoctl.protocol.sequence_numbers import MAX_RANGES
 from tests.spark.disasters.planting import CLEAN, DOUBT, LOSS, case
 
 MANY = [(number, number) for number in range(2, 2 + MAX_RANGES)]

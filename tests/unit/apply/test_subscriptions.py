@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 from kodoctl.apply.subscriptions import create_subscription, heal_subscription, mark_subscription
+from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar import writes
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
-from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
 from tests.servers import Answer, Request, answer_html, answer_json, serving

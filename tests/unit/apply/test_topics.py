@@ -10,10 +10,10 @@ from kodoctl.apply import topics
 from kodoctl.apply.topics import create_topic, mark_topic, update_topic, upload_schema
 from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.compare import Levels
+from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
-from kodoctl.topology.control import OWNER_PROPERTY
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.policies import Retention
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource

@@ -22,7 +22,7 @@ from kodo_consumer.envelope import (
 )
 from kodo_consumer.testing.clock import START_WALL
 
-from kodoctl.topology import control as names
+from kodoctl.protocol import properties as names
 from tests.unit.consumer.making import delivery
 
 COUNTS = st.integers(0, 1000)

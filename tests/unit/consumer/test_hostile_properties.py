@@ -13,12 +13,12 @@ from kodo_consumer.envelope import BrokenControlError, Control, Outgoing, effect
 from kodo_consumer.seeing.why import Place, Search, Seen, lines, to_json
 from kodo_consumer.testing import Harness
 
+from kodoctl.protocol import properties as names
 from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.condition import parse
 from kodoctl.recall.explain import as_json
 from kodoctl.render.recall import peek_lines
-from kodoctl.topology import control as names
 from tests.unit.consumer.making import delivery
 from tests.unit.consumer.topologies import DOUBLE, write
 

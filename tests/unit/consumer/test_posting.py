@@ -15,7 +15,7 @@ from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 
 from kodoctl.errors import ClusterError
-from kodoctl.topology.numbering import Mark, Number, read_number
+from kodoctl.protocol.sequence_numbers import Mark, Number, read_number
 from tests.support import eventually
 from tests.unit.consumer.pump import Pump
 

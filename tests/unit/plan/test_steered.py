@@ -5,9 +5,9 @@ from __future__ import annotations
 from kodoctl.errors import Severity
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.steered import steered
+from kodoctl.protocol.overrides import Order, What, printed
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource
-from kodoctl.topology.steer import Order, What, printed
 
 NOW = 1_800_000_000_000
 ORDERS = TopicName.parse("kodo/trade/orders")

@@ -9,6 +9,7 @@ import pytest
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan.ledger import Ledger
+from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar import topic_policies
 from kodoctl.pulsar.admin import (
     AdminError,
@@ -27,7 +28,6 @@ from kodoctl.pulsar.live import Scope, grants_of, list_topics, read_ledgers, rea
 from kodoctl.pulsar.server import read_bookies, read_server, read_version
 from kodoctl.pulsar.stats import parse
 from kodoctl.pulsar.waiting import WaitMonitor
-from kodoctl.topology.control import LEDGER_PREFIX
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.policies import from_json
 from tests.inventories import HERE

@@ -11,8 +11,8 @@ from kodo_consumer.envelope import FRESH, BrokenControlError, Control, Delivery,
 
 from kodoctl.pipeline.events import Role, events
 from kodoctl.pipeline.schema import MESSAGES
+from kodoctl.protocol.properties import ID, MAX_ID, ORIGIN_ID
 from kodoctl.recall.letter import Letter, Position
-from kodoctl.topology.control import ID, MAX_ID, ORIGIN_ID
 
 NAMES = st.one_of(
     st.none(),

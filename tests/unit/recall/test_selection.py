@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kodoctl.errors import UsageError
+from kodoctl.protocol.signing import Signer
 from kodoctl.recall.condition import parse
 from kodoctl.recall.edit import Edit
 from kodoctl.recall.ledger import Event, Standing
@@ -19,7 +20,6 @@ from kodoctl.recall.selection import Asked, Selection, age_of
 from kodoctl.recall.targets import check_target, family_of, fits
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level
-from kodoctl.topology.signing import Signer
 from tests.unit.recall.making import DEAD, NOW, family, letter
 
 DOUBLE = "    levels: double\n    backup: true\n    partitions: 4\n    fair_by: uid\n"

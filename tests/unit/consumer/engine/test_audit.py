@@ -14,7 +14,7 @@ from kodo_consumer.policy import AuditTo
 from kodo_consumer.scheduling.held import Place
 from kodo_consumer.testing import Harness
 
-from kodoctl.topology.audit import Event, Record, decode
+from kodoctl.protocol.audit_records import Event, Record, decode
 from tests.unit.consumer.making import FAILED, L1, Bench, delivery, policy
 from tests.unit.consumer.topologies import write
 

@@ -12,8 +12,8 @@ from kodo_consumer.policy import Policy
 from kodo_consumer.scheduling.active import ASK_EVERY, HAND_OVER, VALID, ActivePartitions
 from kodo_consumer.testing.clock import START_WALL
 
-from kodoctl.topology.control import SEQ
-from kodoctl.topology.numbering import Number, new_run
+from kodoctl.protocol.properties import SEQ
+from kodoctl.protocol.sequence_numbers import Number, new_run
 from tests.unit.consumer.making import L1, Bench, delivery, policy
 
 WE, OTHER = "we", "other"

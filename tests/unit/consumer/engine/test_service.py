@@ -20,9 +20,9 @@ from kodo_consumer.testing import MemoryBroker
 from kodo_consumer.threads import EndedError
 
 from kodoctl.errors import ClusterError, KodoctlError, error
-from kodoctl.topology.control import STEER_PROPERTY
+from kodoctl.protocol.overrides import Order, What, printed
+from kodoctl.protocol.properties import STEER_PROPERTY
 from kodoctl.topology.policies import DelayedDelivery
-from kodoctl.topology.steer import Order, What, printed
 from tests.support import eventually
 from tests.unit.consumer.making import policy, topic
 from tests.unit.consumer.pump import Pump

@@ -12,7 +12,7 @@ from kodo_consumer.testing import Harness
 from kodo_consumer.testing.memory_broker import StoredMessage
 
 from kodoctl.errors import KodoctlError
-from kodoctl.topology.signing import Signer
+from kodoctl.protocol.signing import Signer
 from tests.unit.consumer.topologies import write
 
 OLD, NEW = "old-key-0123456789", "new-key-0123456789"

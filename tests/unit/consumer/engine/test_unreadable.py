@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kodo_consumer.envelope import Level, State
 
-from kodoctl.topology.signing import Signer
+from kodoctl.protocol.signing import Signer
 from tests.unit.consumer.making import Bench, delivery, policy
 
 BROKEN = delivery(1)._replace(broken="not UTF-8 text, and lost: properties")

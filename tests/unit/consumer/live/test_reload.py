@@ -11,7 +11,7 @@ from kodo_consumer.live.reload import Reloader, contents, structural
 from kodo_consumer.policy import Policy
 from kodo_consumer.routes import judged, load, policy_of
 
-from kodoctl.topology.signing import Signer
+from kodoctl.protocol.signing import Signer
 from tests.support import eventually
 from tests.unit.consumer.making import L2, policy
 from tests.unit.consumer.topologies import write

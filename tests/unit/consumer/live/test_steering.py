@@ -14,7 +14,7 @@ from kodo_consumer.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.clock import START_WALL
 
-from kodoctl.topology.steer import Order, What, printed
+from kodoctl.protocol.overrides import Order, What, printed
 from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy
 
 LATER = START_WALL + 3_600_000

@@ -14,7 +14,7 @@ from kodo_consumer.numbers.intervals import Intervals
 from kodo_consumer.numbers.numbering import Numbering, Router, key_hash
 from kodo_consumer.numbers.sole import SoleReader
 
-from kodoctl.topology.numbering import MAX_RANGES, Mark, Number, new_run
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, Mark, Number, new_run
 from tests.unit.consumer.making import policy
 
 NOW = 1_795_000_000_000

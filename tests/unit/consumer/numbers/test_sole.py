@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kodoctl.topology.control import SEQ
-from kodoctl.topology.numbering import Number, new_run
-from kodoctl.topology.signing import Signer
+from kodoctl.protocol.properties import SEQ
+from kodoctl.protocol.sequence_numbers import Number, new_run
+from kodoctl.protocol.signing import Signer
 from tests.unit.consumer.making import L1, Bench, delivery, policy
 
 RUN = new_run(1_800_000_000_000, "abcd")

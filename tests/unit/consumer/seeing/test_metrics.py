@@ -21,7 +21,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
 from kodoctl.errors import UsageError
-from kodoctl.topology.steer import Order, What
+from kodoctl.protocol.overrides import Order, What
 from tests.support import eventually
 from tests.unit.consumer.making import L1, policy
 from tests.unit.consumer.watching import Watched, get, series, watched

@@ -41,7 +41,7 @@ AGAIN: Final = "kodo-again"  # that recall sent it though it may be done: handle
 SCHEMA: Final = "kodo-schema"  # schema version the payload was written with
 ENCRYPTION: Final = "kodo-encryption"  # what an encrypted payload's owner needs to read it: kodoctl.pulsar.decoding
 ENCRYPTED: Final = "its payload is encrypted for somebody else"  # all that is wrong with it: it goes on as it is
-SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.topology.signing
+SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic and payload: kodoctl.protocol.signing
 
 
 def identity(given: str | None, origin: str | None, position: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.topology.audit import (
+from kodoctl.protocol.audit_records import (
     COUNT_PROPERTY,
     FIRST_PROPERTY,
     MAX_TEXT,

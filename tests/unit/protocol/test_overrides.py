@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.render.safe import printable
-from kodoctl.topology.steer import (
+from kodoctl.protocol.overrides import (
     MAX_SPAN,
     BrokenOrdersError,
     Order,
@@ -21,6 +20,7 @@ from kodoctl.topology.steer import (
     steered_text,
     with_order,
 )
+from kodoctl.render.safe import printable
 from kodoctl.topology.units import LATEST
 
 NOW = 1_800_000_000_000

@@ -6,16 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kodoctl.protocol.sequence_numbers import NOBODY, BrokenNumberError, Mark, Number, begun, new_run, read_number
 from kodoctl.topology.names import why_not_pulsar_name
-from kodoctl.topology.numbering import (
-    NOBODY,
-    BrokenNumberError,
-    Mark,
-    Number,
-    begun,
-    new_run,
-    read_number,
-)
 
 RUN = new_run(1_795_000_000_000, "0a12ffee")
 numbers = st.integers(1, 10**12)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.topology.signing import Signer, stripped, unmarked
+from kodoctl.protocol.signing import Signer, stripped, unmarked
 
 OLD, NEW = "old-key-0123456789", "new-key-0123456789"
 TOPIC = "persistent://kodo/trade/orders"

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final
 
-from kodoctl.topology.control import ENCRYPTION, PREFIX, SIGNATURE
+from kodoctl.protocol.properties import ENCRYPTION, PREFIX, SIGNATURE
 from kodoctl.topology.names import whole_topic
 
 MIN_KEY: Final = 16  # characters of a key

@@ -1,0 +1,1 @@
+"""Protocol between producers, workers and recalls: properties, signatures, numbers, audit records."""
