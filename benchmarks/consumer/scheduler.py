@@ -20,11 +20,11 @@ import tracemalloc
 from pathlib import Path
 from typing import Any
 
-from kodo_consumer.clock import SystemClock
-from kodo_consumer.envelope import Delivery, Level, State
-from kodo_consumer.policy import Lane, Policy, Target
-from kodo_consumer.scheduling.held import Entry, Held, LaneState
-from kodo_consumer.scheduling.scheduler import Scheduler
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.envelope import Delivery, Level, State
+from kodo_consumer.core.in_flight import Entry, Held, LaneState
+from kodo_consumer.core.policy import Lane, Policy, Target
+from kodo_consumer.core.scheduling.scheduler import Scheduler
 
 MESSAGES = 200_000
 HELD = 50_000  # the look-ahead

@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 import pulsar
 import requests
 from kodo_consumer import Producer
-from kodo_consumer.broker import Receipt, Stored
+from kodo_consumer.core.broker import Receipt, Stored
 from kodo_consumer.pulsar_broker.connection import PulsarBroker
 from kodo_consumer.pulsar_broker.receipts import Position
 

@@ -27,7 +27,7 @@ from random import Random
 from typing import Any
 
 import requests
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.outbox import TABLE
 from kodo_consumer.outbox.identities import Identities
 from kodo_consumer.outbox.outlets import Outlets

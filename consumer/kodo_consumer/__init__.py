@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kodo_consumer.application import Consumer
-    from kodo_consumer.message import Message
-    from kodo_consumer.outcomes import (
+    from kodo_consumer.core.outcomes import (
         Blocking,
         Dead,
         Discard,
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
         Transfer,
         Unavailable,
     )
+    from kodo_consumer.message import Message
     from kodo_consumer.producer import Producer
     from kodo_consumer.together import run_all
 

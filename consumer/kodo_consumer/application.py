@@ -14,8 +14,11 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
 from weakref import WeakSet
 
-from kodo_consumer.broker import Broker, Cluster
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.broker import Broker, Cluster
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.engine.service import Service, summary
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.handling.batches import Batching
@@ -25,9 +28,6 @@ from kodo_consumer.handling.leasing import Lessee, lessee_of
 from kodo_consumer.handling.middleware import AROUND, Around, Hooks
 from kodo_consumer.live.reload import Reloader, contents
 from kodo_consumer.message import Check
-from kodo_consumer.payloads.reading import Payloads
-from kodo_consumer.payloads.schemas import SchemaVersions
-from kodo_consumer.policy import Policy
 from kodo_consumer.routes import judged, policy_of
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.together import run_all

@@ -20,8 +20,8 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from kodo_consumer.outcomes import Repeat, Retry, Unavailable
-from kodo_consumer.stores.port import name_of
+from kodo_consumer.core.outcomes import Repeat, Retry, Unavailable
+from kodo_consumer.core.store import name_of
 from kodoctl.errors import KodoctlError, error
 
 if TYPE_CHECKING:

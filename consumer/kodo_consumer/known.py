@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kodo_consumer.core.store import StoreDownError, name_of
 from kodo_consumer.stores.opening import StorePlace, parse_store
-from kodo_consumer.stores.port import StoreDownError, name_of
 from kodoctl.errors import KodoctlError, error
 
 _CANNOT_ASK: Final = "store cannot be asked"

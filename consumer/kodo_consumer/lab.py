@@ -20,12 +20,12 @@ from math import ceil
 from random import Random
 from typing import Any, Final, NamedTuple, assert_never
 
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.envelope import Outgoing, State
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome
+from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
 from kodo_consumer.engine.worker import Worker
-from kodo_consumer.envelope import Outgoing, State
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Failed, Outcome
-from kodo_consumer.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
 from kodo_consumer.routes import policy_of
 from kodo_consumer.testing.clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker
@@ -114,7 +114,7 @@ def _paces(pace: Pace, workers: int) -> Pace:
 
 
 class _Slots:
-    """Handlers at work: see kodo_consumer.engine.desk.Runner."""
+    """Handlers at work: see kodo_consumer.core.handler_executor.Runner."""
 
     def __init__(self, replay: Replay, most: int) -> None:
         self._replay, self._most = replay, most

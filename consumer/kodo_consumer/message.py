@@ -6,9 +6,9 @@ import json
 from collections.abc import Awaitable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
-from kodo_consumer.envelope import PREFIX, Control, Delivery, Level, State, effect, identity
-from kodo_consumer.outcomes import InvalidPayloadError
-from kodo_consumer.policy import Lane
+from kodo_consumer.core.envelope import PREFIX, Control, Delivery, Level, State, effect, identity
+from kodo_consumer.core.outcomes import InvalidPayloadError
+from kodo_consumer.core.policy import Lane
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -24,7 +24,7 @@ else:
 
 
 class Check(Protocol):
-    """Reads payloads and holds them against what is declared: kodo_consumer.payloads.reading. All raise InvalidPayloadError."""
+    """Reads payloads and holds them against what is declared: kodo_consumer.core.payloads.codec. All raise InvalidPayloadError."""
 
     def __call__(self, value: Any) -> None:
         """Holds a JSON value against the declared schema."""
@@ -188,6 +188,6 @@ def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
 
 def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
     """What JSON payloads are held against; None without a schema."""
-    from kodo_consumer.payloads.reading import Payloads
+    from kodo_consumer.core.payloads.codec import Payloads
 
     return None if schema is None else Payloads("json", schema)

@@ -16,12 +16,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
-from kodo_consumer.broker import Broker, Lost, Publisher, Receipt, Stored
-from kodo_consumer.engine.publications import HANGS
-from kodo_consumer.envelope import ID, Level, Outgoing
-from kodo_consumer.form import Form
-from kodo_consumer.numbers.numbering import Numbering, Router
-from kodo_consumer.policy import Outlet
+from kodo_consumer.core.broker import Broker, Lost, Publisher, Receipt, Stored
+from kodo_consumer.core.envelope import ID, Level, Outgoing
+from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.policy import Outlet
+from kodo_consumer.core.publishing import HANGS
+from kodo_consumer.core.sequences.sequencer import Numbering, Router
 from kodo_consumer.routes import outlet_of
 from kodo_consumer.settings import read_settings
 from kodo_consumer.threads import begin, log_end

@@ -7,9 +7,9 @@ from fractions import Fraction
 from math import gcd, lcm
 from typing import Any, Final, Literal, assert_never
 
-from kodo_consumer.envelope import Level, State
-from kodo_consumer.payloads.avro import empty_items
-from kodo_consumer.policy import (
+from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.payloads.avro_safety import empty_items
+from kodo_consumer.core.policy import (
     AuditTo,
     Concurrency,
     Isolate,
@@ -24,7 +24,7 @@ from kodo_consumer.policy import (
     Target,
     Waits,
 )
-from kodo_consumer.scheduling.adaptive import MOST
+from kodo_consumer.core.scheduling.adaptive_concurrency import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
 from kodoctl.topology import settings
 from kodoctl.topology.conditions import holds

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kodo_consumer.broker import TOO_BIG, Lost, NeverTaken, Receipt
+from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.sequence_numbers import Number
 

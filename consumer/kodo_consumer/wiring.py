@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from kodo_consumer.envelope import State
-from kodo_consumer.form import Form, check_of
-from kodo_consumer.payloads.schemas import SchemaVersions
-from kodo_consumer.policy import Outlet, Policy
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodo_consumer.core.policy import Outlet, Policy
 from kodo_consumer.routes import load
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
 from kodoctl.pulsar.dial import knock

@@ -21,7 +21,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from kodo_consumer.engine.audit import Recorder
+from kodo_consumer.core.audit_recorder import Recorder
 from kodo_consumer.pulsar_broker import lanes, producers
 
 STEP = os.environ.get("KILL_AT", "")

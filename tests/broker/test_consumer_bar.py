@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.scheduling.held import RECENT_SECONDS
+from kodo_consumer.core.in_flight import RECENT_SECONDS
 
 from tests.conftest import Broker
 from tests.support import backlog, create_topics, eventually, messages, unload

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kodo_consumer.broker import LaneStats
+from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.pulsar_broker import AdminCluster
 
 from kodoctl.pulsar.connection import Connection, Flags, connect

@@ -8,7 +8,7 @@ from pathlib import Path
 import pulsar
 import pytest
 from kodo_consumer import Consumer, Message, Producer
-from kodo_consumer.numbers.numbering import key_hash
+from kodo_consumer.core.sequences.sequencer import key_hash
 
 from kodoctl.protocol.sequence_numbers import Mark, read_number
 from tests.conftest import Broker
@@ -81,9 +81,9 @@ def test_a_sole_reader_finds_what_never_came(
     broker: Broker, tenant: str, file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(
-        "kodo_consumer.numbers.gaps._SKEW", -3_600_000
+        "kodo_consumer.core.sequences.gap_detector._SKEW", -3_600_000
     )  # it need not read for a minute before the producer begins
-    monkeypatch.setattr("kodo_consumer.numbers.gaps.GRACE", 1.0)
+    monkeypatch.setattr("kodo_consumer.core.sequences.gap_detector.GRACE", 1.0)
     consumer = Consumer.load(file, topic="jobs", subscription="alone", **place(broker))  # type: ignore[arg-type]
     done: list[bytes] = []
     lock = threading.Lock()

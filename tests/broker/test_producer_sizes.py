@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from kodo_consumer.broker import Lost, NeverTaken, Receipt
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt
 from kodo_consumer.producer import Producer
 
 from kodoctl.errors import ClusterError, UsageError

@@ -10,8 +10,8 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
-from kodo_consumer.broker import Receipt, Stored
-from kodo_consumer.numbers.numbering import key_hash
+from kodo_consumer.core.broker import Receipt, Stored
+from kodo_consumer.core.sequences.sequencer import key_hash
 from kodo_consumer.producer import Producer
 from kodo_consumer.pulsar_broker.connection import PulsarBroker
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.broker import Stored
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 from kodo_consumer.pulsar_broker.receipts import Position
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from kodo_consumer.broker import NeverTaken, Stored
-from kodo_consumer.envelope import Delivery, Outgoing
+from kodo_consumer.core.broker import NeverTaken, Stored
+from kodo_consumer.core.envelope import Delivery, Outgoing
 
 from kodoctl.errors import ClusterError
 from tests.contract.worlds import MemoryWorld, PulsarWorld, Sink, World

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kodo_consumer.broker import Broker as BrokerPort
-from kodo_consumer.broker import LaneReader, LaneRequest, NeverTaken, Publisher, Receipt, SubscriptionType
-from kodo_consumer.clock import Clock, SystemClock
-from kodo_consumer.envelope import Delivery, Outgoing
+from kodo_consumer.core.broker import Broker as BrokerPort
+from kodo_consumer.core.broker import LaneReader, LaneRequest, NeverTaken, Publisher, Receipt, SubscriptionType
+from kodo_consumer.core.clock import Clock, SystemClock
+from kodo_consumer.core.envelope import Delivery, Outgoing
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from kodoctl.pulsar.connection import Connection

@@ -20,7 +20,7 @@ from typing import Any
 
 import pulsar
 from kodo_consumer import Producer
-from kodo_consumer.broker import Stored
+from kodo_consumer.core.broker import Stored
 
 from tests.faults.ledger import Ledger, Verdict, body
 from tests.faults.machine import Machine

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from kodo_consumer import Dead, Message
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.dedup import create_tables
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.message import parts_of

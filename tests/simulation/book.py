@@ -8,11 +8,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kodo_consumer.broker import NeverTaken, Receipt, Stored
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.broker import NeverTaken, Receipt, Stored
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.outcomes import DONE, DependencyDown, Discarded, Failed, Outcome
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, DependencyDown, Discarded, Failed, Outcome
-from kodo_consumer.policy import Policy
 from kodo_consumer.testing import StoredMessage
 
 from tests.simulation import laws

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kodo_consumer.envelope import Outgoing
-from kodo_consumer.policy import Policy
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.policy import Policy
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

@@ -1,14 +1,14 @@
 """The design's table, read from outside: when a handler may start, and where a message may go with which counters.
 
-Written from the design, not from kodo_consumer.decide: it does not say where a message goes, but what no message may do.
+Written from the design, not from kodo_consumer.core.state_machine: it does not say where a message goes, but what no message may do.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kodo_consumer.envelope import CONTROL_NAMES, Level, Outgoing, State, position
-from kodo_consumer.outcomes import (
+from kodo_consumer.core.envelope import CONTROL_NAMES, Level, Outgoing, State, position
+from kodo_consumer.core.outcomes import (
     DONE,
     DependencyDown,
     Died,
@@ -19,7 +19,7 @@ from kodo_consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.testing import StoredMessage
 
 from kodoctl.protocol import properties as names

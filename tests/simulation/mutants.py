@@ -6,18 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kodo_consumer import decide
-from kodo_consumer.broker import Lost, Stored
-from kodo_consumer.decide import Acknowledge, Why
-from kodo_consumer.engine import core as engine
-from kodo_consumer.engine import publications
-from kodo_consumer.engine.isolation import Isolation
-from kodo_consumer.engine.publications import Publications
-from kodo_consumer.envelope import Control, State
-from kodo_consumer.outcomes import NotForUs
-from kodo_consumer.scheduling.fairness import LaneShares, TenantRing
-from kodo_consumer.scheduling.held import Entry, LaneState
-from kodo_consumer.scheduling.limits import CapGate, QuotaGate, RateGate
+from kodo_consumer.core import engine, publishing, state_machine
+from kodo_consumer.core.broker import Lost, Stored
+from kodo_consumer.core.envelope import Control, State
+from kodo_consumer.core.in_flight import Entry, LaneState
+from kodo_consumer.core.limits.limiters import CapGate, QuotaGate, RateGate
+from kodo_consumer.core.outcomes import NotForUs
+from kodo_consumer.core.publishing import Publications
+from kodo_consumer.core.scheduling.fairness import LaneShares, TenantRing
+from kodo_consumer.core.scheduling.tenant_isolation import Isolation
+from kodo_consumer.core.state_machine import Acknowledge, Why
 
 Made = Callable[..., Any]
 Mutant = tuple[Any, str, Callable[[Made], Any]]
@@ -51,7 +49,7 @@ def _one_more(right: Made) -> Made:
 def _hops_stand_still(right: Made) -> Made:
     def move(envelope: Any, target: Any, control: Any, *given: Any, **named: Any) -> Any:
         moved = right(envelope, target, control, *given, **named)
-        return decide.Move(moved.target, moved.control._replace(hop=control.hop), moved.why)
+        return state_machine.Move(moved.target, moved.control._replace(hop=control.hop), moved.why)
 
     return move
 
@@ -77,7 +75,7 @@ def _moved_aside_at_once(right: Made) -> Made:
 def _isolation_counts(right: Made) -> Made:
     def isolated(*given: Any) -> Any:
         decision = right(*given)
-        if not isinstance(decision, decide.Move):
+        if not isinstance(decision, state_machine.Move):
             return decision
         return decision._replace(control=decision.control.counted(State.PENDING))
 
@@ -105,8 +103,8 @@ MUTANTS: dict[str, Mutant] = {
     "no receipt is taken for a receipt": (Publications, "receipt", _lost_is_stored),
     "isolated: acknowledged before the copy is stored": (Publications, "begin", _moved_aside_at_once),
     "isolated: what leaves is forgotten": (Isolation, "move", lambda _: lambda self, _now: self.leaving.clear()),
-    "isolated: an attempt is counted": (decide, "_isolated", _isolation_counts),
-    "isolated: back too soon": (decide, "ISOLATED_LEAST", lambda _: 0),
+    "isolated: an attempt is counted": (state_machine, "_isolated", _isolation_counts),
+    "isolated: back too soon": (state_machine, "ISOLATED_LEAST", lambda _: 0),
     "isolated: whoever has anything": (Isolation, "_noisy", lambda _: lambda self: (
         [(tenant, 1.0) for tenant in self._holdings() if tenant not in self.tenants]
     )),
@@ -120,11 +118,11 @@ MUTANTS: dict[str, Mutant] = {
     "a failure does not count": (
         Control, "counted", lambda right: lambda self, state, by=1, **more: right(self, state, 0 * by, **more),
     ),
-    "one attempt too few": (decide, "_retry", lambda right: lambda envelope, *given: (
+    "one attempt too few": (state_machine, "_retry", lambda right: lambda envelope, *given: (
         None if envelope.control.retrying == 1 else right(envelope, *given)
     )),
-    "hops are not counted": (decide, "_move", _hops_stand_still),
-    "dead letters are dropped": (decide, "_die", lambda _: lambda *_given: Acknowledge(Why.DEAD)),
+    "hops are not counted": (state_machine, "_move", _hops_stand_still),
+    "dead letters are dropped": (state_machine, "_die", lambda _: lambda *_given: Acknowledge(Why.DEAD)),
     "a weight is off by one": (LaneShares, "__init__", _one_more),
     "tenants have no turns": (TenantRing, "push", lambda right: lambda self, tenant, *given, **named: (
         right(self, tenant * 0, *given, **named)
@@ -141,9 +139,9 @@ MUTANTS: dict[str, Mutant] = {
     )),
     "order within a key is lost": (LaneState, "chain", lambda _: lambda _self, _held: True),
     "a key never goes on": (LaneState, "next_of_chain", lambda _: lambda _self, _held: None),
-    "properties get lost": (publications, "rewritten", _altered),
+    "properties get lost": (publishing, "rewritten", _altered),
     "lanes are never read again": (engine.Engine, "resume_starved", lambda _: lambda _self: None),
-    "delays are too short": (publications, "jittered", lambda right: lambda due, *given: right(due and due - 500, *given)),
+    "delays are too short": (publishing, "jittered", lambda right: lambda due, *given: right(due and due - 500, *given)),
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kodo_consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
-from kodo_consumer.envelope import Delivery, Outgoing
+from kodo_consumer.core.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
+from kodo_consumer.core.envelope import Delivery, Outgoing
 from kodo_consumer.threads import log_end
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Payload(bytes):
 
 
 class Connection:
-    """kodo_consumer.broker.Broker for one process."""
+    """kodo_consumer.core.broker.Broker for one process."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
@@ -157,7 +157,7 @@ class Reader:
 
 
 class Sender:
-    """kodo_consumer.broker.Publisher. One wire: what is sent arrives in order, and so do the receipts."""
+    """kodo_consumer.core.broker.Publisher. One wire: what is sent arrives in order, and so do the receipts."""
 
     def __init__(self, process: Process, on_receipts: OnReceipts) -> None:
         self.process, self.world = process, process.world

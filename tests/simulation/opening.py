@@ -9,7 +9,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.core.policy import Lane, Policy
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from kodo_consumer.envelope import Outgoing
-from kodo_consumer.policy import Concurrency, Policy, Quota, Rate
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.policy import Concurrency, Policy, Quota, Rate
 
 from kodoctl.protocol import properties as names
 

@@ -1,14 +1,14 @@
-"""One process: a worker, its slots, its timekeeper and its clock, as kodo_consumer.engine.service and kodo_consumer.handling drive them."""
+"""One process: a worker, its slots, its timekeeper and its clock, as kodo_consumer.core.service and kodo_consumer.handling drive them."""
 
 from __future__ import annotations
 
 from random import Random
 from typing import TYPE_CHECKING
 
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import Outcome
 from kodo_consumer.testing.clock import START_WALL
 
 from tests.simulation.network import Connection
@@ -103,7 +103,7 @@ class Process:
 
 
 class Slots:
-    """kodo_consumer.engine.desk.Runner: sleeps and is woken as the runners with threads and tasks are."""
+    """kodo_consumer.core.handler_executor.Runner: sleeps and is woken as the runners with threads and tasks are."""
 
     def __init__(self, process: Process, most: int, *, frozen: bool) -> None:
         self.process, self.world, self._most = process, process.world, most

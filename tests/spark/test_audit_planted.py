@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 DYING = """
 import os, signal
 
-from kodo_consumer.engine.audit import Recorder
+from kodo_consumer.core.audit_recorder import Recorder
 
 
 def around(name, step, nth, concerns):
@@ -44,7 +44,7 @@ around("stored", "recorded", 1, lambda *_: True)
 LAGGING = """
 import os
 
-from kodo_consumer.engine import audit
+from kodo_consumer.core import audit_recorder as audit
 
 audit.GATHER = float(os.environ.get("GATHER", audit.GATHER))
 """

@@ -89,7 +89,7 @@ def run(
     """Send what is committed, until SIGTERM; then wait for receipts and exit 0. Several may run at once."""
     from random import Random
 
-    from kodo_consumer.clock import SystemClock
+    from kodo_consumer.core.clock import SystemClock
     from kodo_consumer.outbox.outlets import Outlets
     from kodo_consumer.outbox.relay import Relay
     from kodo_consumer.outbox.senders import Senders
@@ -267,6 +267,6 @@ def _shown(row: dict[str, Any], now: int) -> str:
 
 
 def _now() -> int:
-    from kodo_consumer.clock import SystemClock
+    from kodo_consumer.core.clock import SystemClock
 
     return SystemClock().wall()

@@ -22,7 +22,7 @@ from kodoctl.protocol.overrides import Order, What, problem_of, until_text, with
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
-    from kodo_consumer.policy import Policy
+    from kodo_consumer.core.policy import Policy
     from kodo_consumer.pulsar_broker.orders import OrderBook
 
 Topic = Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")]
@@ -157,7 +157,7 @@ def _wanted(to: object, any_value: str, *, back: bool) -> str:
 
 
 def _give(policy: Policy, book: OrderBook, order: Order) -> None:
-    from kodo_consumer.live.steering import misfit
+    from kodo_consumer.core.override_state import misfit
 
     if reason := misfit(order, policy):
         raise _cannot(reason)

@@ -20,7 +20,7 @@ from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
-    from kodo_consumer.policy import Policy
+    from kodo_consumer.core.policy import Policy
     from kodo_consumer.seeing.why import Place as Searched
     from kodo_consumer.seeing.why import Search, Seen
     from kodoctl.pulsar.admin import Admin

@@ -115,8 +115,8 @@ def check(
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
     sizes, where the role may read them.
     """
-    from kodo_consumer.engine.allowance import allowance, beyond
-    from kodo_consumer.engine.reach import starved, unacked_limits
+    from kodo_consumer.core.broker_limits import allowance, beyond
+    from kodo_consumer.core.broker_window import starved, unacked_limits
     from kodo_consumer.engine.service import missing
     from kodo_consumer.pulsar_broker import AdminCluster
     from kodo_consumer.routes import policy_of

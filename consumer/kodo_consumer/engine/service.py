@@ -9,20 +9,21 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
-from kodo_consumer.broker import Cluster, LaneStats
-from kodo_consumer.effects import Alarm
-from kodo_consumer.engine.allowance import Allowance, allowance, beyond, within
-from kodo_consumer.engine.reach import UNLIMITED, starved, unacked_limits
+from kodo_consumer.core.broker import Cluster, LaneStats
+from kodo_consumer.core.broker_limits import Allowance, allowance, beyond, within
+from kodo_consumer.core.broker_window import UNLIMITED, starved, unacked_limits
+from kodo_consumer.core.clock_skew import Skew
+from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.limits.live_workers import Sharers
+from kodo_consumer.core.override_state import Orders
+from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
+from kodo_consumer.core.stalled_delivery import StandStill
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.live.active import ActiveConsumers, lanes_with_active_consumers
-from kodo_consumer.live.sharing import Sharers
-from kodo_consumer.live.skew import Skew
-from kodo_consumer.live.standstill import StandStill
 from kodo_consumer.live.stats import LOOK_EVERY, StatsReader
-from kodo_consumer.live.steering import Orders
-from kodo_consumer.policy import Lane, Policy
-from kodo_consumer.scheduling.active import ActivePartitions
 from kodo_consumer.threads import begin
+
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")

@@ -13,20 +13,21 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from kodo_consumer.broker import Broker, LaneReader, Publisher, Receipt
-from kodo_consumer.clock import Clock
-from kodo_consumer.counts import Counts
-from kodo_consumer.effects import Alarm, Effects
-from kodo_consumer.engine.core import Engine
-from kodo_consumer.engine.desk import Runner
-from kodo_consumer.engine.reach import request_of
-from kodo_consumer.envelope import Delivery
-from kodo_consumer.live.steering import paused_lanes, paused_tenants, steered
+from kodo_consumer.core.broker import Broker, LaneReader, Publisher, Receipt
+from kodo_consumer.core.broker_window import request_of
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.effects import Alarm, Effects
+from kodo_consumer.core.engine import Engine
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.handler_executor import Runner
+from kodo_consumer.core.limits.limiters import Gate
+from kodo_consumer.core.outcomes import Outcome
+from kodo_consumer.core.override_state import paused_lanes, paused_tenants, steered
+from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.message import Check, Message
-from kodo_consumer.outcomes import Outcome
-from kodo_consumer.policy import Lane, Policy
-from kodo_consumer.scheduling.limits import Gate
 from kodo_consumer.threads import leave
+
 from kodoctl.protocol.overrides import Order
 
 log = logging.getLogger("kodo.consumer")

@@ -10,9 +10,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from kodo_consumer.engine.desk import Desk, Runner
+from kodo_consumer.core.handler_executor import Desk, Runner
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome, Verdict, asked_by
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Failed, Outcome, Verdict, asked_by
 from kodo_consumer.threads import begin
 
 log = logging.getLogger("kodo.consumer")
@@ -165,7 +165,7 @@ class Gatherer:
 
 
 class BatchRunner:
-    """kodo_consumer.engine.desk.Runner: `inner` runs batches where others run messages."""
+    """kodo_consumer.core.handler_executor.Runner: `inner` runs batches where others run messages."""
 
     def __init__(self, inner: Runner, batching: Batching) -> None:
         self._inner, self._batching = inner, batching

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kodo_consumer.outcomes import Failed, Outcome, Verdict, asked_by
+from kodo_consumer.core.outcomes import Failed, Outcome, Verdict, asked_by
 
 log = logging.getLogger("kodo.consumer")
 _QUIET: Final = 10.0  # seconds between two tracebacks of one kind of error

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
-from kodo_consumer.engine.desk import Runner
-from kodo_consumer.envelope import Duration, UnitError
+from kodo_consumer.core.envelope import Duration, UnitError
+from kodo_consumer.core.handler_executor import Runner
+from kodo_consumer.core.payloads.codec import Payloads, model_of
+from kodo_consumer.core.poison import MAX_CRASHES
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.handling.batches import Batching, BatchRunner, on_batches, on_batches_later
 from kodo_consumer.handling.middleware import Hooks, is_coroutine
 from kodo_consumer.handling.results import BatchResult, SingleResult, checked, checked_later
 from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
 from kodo_consumer.message import Check
-from kodo_consumer.payloads.reading import Payloads, model_of
-from kodo_consumer.policy import Policy
-from kodo_consumer.stores.poison import MAX_CRASHES
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, assert_never
 
-from kodo_consumer.clock import Clock
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.outcomes import DONE, Died, Outcome, Postponed, Repeated
+from kodo_consumer.core.poison import MAX_CRASHES, Judgement, Mark, SignsOfLife, Solitude, Standing, judge, reason_of
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.store import KEEP_S, Exchange, Known, Store, StoreDownError, name_of
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Died, Outcome, Postponed, Repeated
-from kodo_consumer.policy import Policy
-from kodo_consumer.stores.poison import MAX_CRASHES, Judgement, Mark, SignsOfLife, Solitude, Standing, judge, reason_of
-from kodo_consumer.stores.port import KEEP_S, Exchange, Known, Store, StoreDownError, name_of
 
 log = logging.getLogger("kodo.consumer")
 PROBE: Final = "kodo: is the store there?"

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kodo_consumer.clock import Clock
-from kodo_consumer.engine.desk import Desk, Runner
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.handler_executor import Desk, Runner
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.store import Store, StoreDownError
 from kodo_consumer.handling.guard import Guard
 from kodo_consumer.message import Message
-from kodo_consumer.policy import Policy
 from kodo_consumer.settings import Settings
-from kodo_consumer.stores.port import Store, StoreDownError
 from kodo_consumer.threads import begin
 from kodoctl.errors import KodoctlError, error
 

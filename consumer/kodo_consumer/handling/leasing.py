@@ -7,12 +7,12 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
-from kodo_consumer.engine.desk import Runner
+from kodo_consumer.core.handler_executor import Runner
+from kodo_consumer.core.limits.lease_protocol import Ask, Loan
+from kodo_consumer.core.limits.limiters import Gate
+from kodo_consumer.core.store import Lender, StoreDownError
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.handling.guarded import GuardedRunner
-from kodo_consumer.scheduling.limits import Gate
-from kodo_consumer.stores.leases import Ask, Loan
-from kodo_consumer.stores.port import Lender, StoreDownError
 
 log = logging.getLogger("kodo.consumer")
 _BREATH: Final = 0.01  # seconds between two exchanges: what is wanted meanwhile goes together

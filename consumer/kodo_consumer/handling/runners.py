@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.outcomes import DONE, Outcome
 from kodo_consumer.handling.complaints import Complaints
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Outcome
 from kodo_consumer.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
 

@@ -1,4 +1,4 @@
-"""Asking the broker, twice a second, who the active consumer of each partition is: see kodo_consumer.scheduling.active."""
+"""Asking the broker, twice a second, who the active consumer of each partition is: see kodo_consumer.core.scheduling.failover_partitions."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kodo_consumer.broker import Cluster
-from kodo_consumer.clock import Clock
-from kodo_consumer.envelope import State
-from kodo_consumer.policy import Lane, Policy
-from kodo_consumer.scheduling.active import ASK_EVERY
+from kodo_consumer.core.broker import Cluster
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY
 
 log = logging.getLogger("kodo.consumer")
 _LEAST: Final = 0.1  # seconds between two questions, also where answers are slow

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
-from kodo_consumer.policy import Lane, Policy
+from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.threads import begin, log_end
 from kodoctl.errors import Diagnostic, KodoctlError
 

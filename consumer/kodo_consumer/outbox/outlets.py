@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cached_property
 
-from kodo_consumer.envelope import Level
-from kodo_consumer.form import Form, check_of
-from kodo_consumer.policy import Outlet
+from kodo_consumer.core.envelope import Level
+from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.policy import Outlet
 from kodo_consumer.routes import outlet_of
 from kodoctl.topology import settings
 from kodoctl.topology.load import LoadedTopology

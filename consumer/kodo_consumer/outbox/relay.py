@@ -18,8 +18,8 @@ from typing import Final, assert_never
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.clock import Clock
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.clock import Clock
 from kodo_consumer.outbox.choice import Status
 from kodo_consumer.outbox.pace import Backoff, Rests
 from kodo_consumer.outbox.senders import Senders

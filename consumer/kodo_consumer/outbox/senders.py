@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from kodo_consumer.broker import Receipt
+from kodo_consumer.core.broker import Receipt
+from kodo_consumer.core.policy import Outlet
 from kodo_consumer.outbox.outlets import Outlets
 from kodo_consumer.outbox.store import Row
-from kodo_consumer.policy import Outlet
 from kodo_consumer.producer import Producer
 from kodoctl.errors import ClusterError
 

@@ -10,9 +10,9 @@ from typing import Any, Final, Unpack
 from sqlalchemy import Connection, insert
 from sqlalchemy.orm import Session, scoped_session
 
-from kodo_consumer.clock import Clock, SystemClock
-from kodo_consumer.envelope import Duration
-from kodo_consumer.form import Form
+from kodo_consumer.core.clock import Clock, SystemClock
+from kodo_consumer.core.envelope import Duration
+from kodo_consumer.core.message_validation import Form
 from kodo_consumer.outbox.choice import Status
 from kodo_consumer.outbox.identities import Identities
 from kodo_consumer.outbox.outlets import Outlets

@@ -20,13 +20,13 @@ from multiprocessing.connection import wait
 from multiprocessing.process import parent_process
 from typing import Any, Final, Protocol
 
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome
+from kodo_consumer.core.payloads.codec import Payloads, model_of
+from kodo_consumer.core.policy import Lane
 from kodo_consumer.handling.complaints import Complaints
 from kodo_consumer.handling.importing import import_failure
 from kodo_consumer.handling.results import SingleResult, checked
 from kodo_consumer.message import Check, Message
-from kodo_consumer.outcomes import DONE, Failed, Outcome
-from kodo_consumer.payloads.reading import Payloads, model_of
-from kodo_consumer.policy import Lane
 from kodo_consumer.processes.wire import framed, packed_outcome, read_frame, unpacked
 from kodo_consumer.threads import begin
 

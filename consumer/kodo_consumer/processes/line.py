@@ -12,9 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
+from kodo_consumer.core.outcomes import DONE, Outcome, Unavailable
+from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.message import Message, parts_of
-from kodo_consumer.outcomes import DONE, Outcome, Unavailable
-from kodo_consumer.payloads.reading import Payloads
 from kodo_consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
 from kodo_consumer.processes.wire import Frames, framed, packed, unpacked_outcome
 

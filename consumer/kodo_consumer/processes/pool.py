@@ -13,12 +13,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
+from kodo_consumer.core.poison import MAX_CRASHES, Crashes, Standing
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import TOOK_TOO_LONG, Died
 from kodo_consumer.processes.child import Job
 from kodo_consumer.processes.line import Ended, Line, Spans
-from kodo_consumer.stores.poison import MAX_CRASHES, Crashes, Standing
 from kodo_consumer.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
@@ -32,7 +32,7 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 
 
 class ProcessRunner:
-    """kodo_consumer.engine.desk.Runner over `size` processes, each with one message at work.
+    """kodo_consumer.core.handler_executor.Runner over `size` processes, each with one message at work.
 
     Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a process
     gets its next message when the last one is done: spans begin when handlers do.

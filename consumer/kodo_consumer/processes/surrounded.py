@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.outcomes import DONE, Failed, Outcome, raised_for
 from kodo_consumer.handling.runners import ThreadRunner
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Failed, Outcome, raised_for
 from kodo_consumer.processes.child import Job
 from kodo_consumer.processes.pool import ProcessRunner
 
@@ -105,7 +105,7 @@ class Calls:
 
 
 class SurroundedRunner:
-    """kodo_consumer.engine.desk.Runner: as many threads as there are processes.
+    """kodo_consumer.core.handler_executor.Runner: as many threads as there are processes.
 
     Time-outs of handlers are kept by the pool. Hooks that hang are given up by the worker, as threads are.
     """

@@ -11,9 +11,8 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from kodo_consumer.envelope import FRESH, Control, Delivery, Level, State
-from kodo_consumer.message import Check, Message, parts_of
-from kodo_consumer.outcomes import (
+from kodo_consumer.core.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.core.outcomes import (
     DependencyDown,
     Died,
     Discarded,
@@ -25,7 +24,8 @@ from kodo_consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.policy import Lane
+from kodo_consumer.core.policy import Lane
+from kodo_consumer.message import Check, Message, parts_of
 
 _LENGTH: Final = struct.Struct(">I")
 _KINDS: Final[dict[str, Callable[..., Outcome]]] = {

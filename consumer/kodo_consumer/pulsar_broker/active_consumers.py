@@ -21,7 +21,7 @@ from kodoctl.topology.names import TopicName
 ASKING: Final = (
     1.0,
     1.8,
-)  # seconds to connect and to answer: later than kodo_consumer.scheduling.active.VALID it is of no use
+)  # seconds to connect and to answer: later than kodo_consumer.core.scheduling.failover_partitions.VALID it is of no use
 _SOON: Final = 0.5  # seconds for the answer for all, before each is asked for as well
 _LATEST: Final = (
     1.2  # seconds for those that do answer; the rest is left out, with time to ask again while the answer is valid
@@ -41,7 +41,7 @@ class ActiveConsumerReader:
         self._silent: dict[str, set[int]] = {}  # partitions that did not answer last: nobody waits for them
 
     def read(self, topic: str, subscription: str) -> dict[str, str] | None:
-        """See kodo_consumer.broker.Cluster.active."""
+        """See kodo_consumer.core.broker.Cluster.active."""
         path, answers = topic_path(TopicName.parse(topic)), SimpleQueue[_Answer]()
         latest = time.monotonic() + _LATEST
         if self._now() >= self._alone_until.get(topic, 0.0):

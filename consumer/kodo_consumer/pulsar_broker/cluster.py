@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from kodo_consumer.broker import LaneStats, UnackedLimits
+from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodo_consumer.pulsar_broker.active_consumers import ASKING, ActiveConsumerReader
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
@@ -35,7 +35,7 @@ def log_wait(what: str, seconds: float, limit: float) -> None:
 
 
 class AdminCluster:
-    """kodo_consumer.broker.Cluster over kodoctl's admin port."""
+    """kodo_consumer.core.broker.Cluster over kodoctl's admin port."""
 
     def __init__(self, connection: Connection) -> None:
         self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pulsar
 
-from kodo_consumer.broker import LaneRequest, LaneSink, OnReceipts
-from kodo_consumer.effects import Alarm
+from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
+from kodo_consumer.core.effects import Alarm
 from kodo_consumer.pulsar_broker.closing import close_client
 from kodo_consumer.pulsar_broker.cluster import log_wait
 from kodo_consumer.pulsar_broker.lanes import Patience, PulsarLane
@@ -47,7 +47,7 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 
 class PulsarBroker:
-    """kodo_consumer.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key each, as Key_Shared
+    """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key each, as Key_Shared
     needs it.
     `largest`: bytes a message may have, by topic, where that is known. Raises ClusterError without an address of the binary port.
 

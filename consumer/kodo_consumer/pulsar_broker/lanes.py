@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import pulsar
 
-from kodo_consumer.broker import LaneRequest, LaneSink
-from kodo_consumer.envelope import Delivery
+from kodo_consumer.core.broker import LaneRequest, LaneSink
+from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.pulsar_broker.partitions import Arrival, PartitionConsumer
 from kodo_consumer.threads import begin, leave
 from kodoctl.errors import ClusterError, error
@@ -47,7 +47,7 @@ class Patience:
 
 
 class PulsarLane:
-    """kodo_consumer.broker.LaneReader over one consumer of each partition. Whatever happens to one partition concerns no other."""
+    """kodo_consumer.core.broker.LaneReader over one consumer of each partition. Whatever happens to one partition concerns no other."""
 
     def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
         self._client, self._request, self._sink = client, request, sink

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from kodo_consumer.broker import Lost, Receipt
-from kodo_consumer.engine.publications import SEND_TIMEOUT
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.broker import Lost, Receipt
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.publishing import SEND_TIMEOUT
 from kodo_consumer.pulsar_broker.schemas import Key
 from kodo_consumer.pulsar_broker.send_breakers import SendBreaker
 

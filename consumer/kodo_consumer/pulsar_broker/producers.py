@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pulsar
 
-from kodo_consumer.broker import TOO_BIG, Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.engine.publications import SEND_TIMEOUT
-from kodo_consumer.envelope import Outgoing, size_on_the_way
-from kodo_consumer.numbers.numbering import Router
+from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.envelope import Outgoing, size_on_the_way
+from kodo_consumer.core.publishing import SEND_TIMEOUT
+from kodo_consumer.core.sequences.sequencer import Router
 from kodo_consumer.pulsar_broker.closing import close_client
 from kodo_consumer.pulsar_broker.openings import TRY_WITHIN, Openings, close
 from kodo_consumer.pulsar_broker.pending import Pending

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import pulsar
 
-from kodo_consumer.broker import OnReceipts, Receipt
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.broker import OnReceipts, Receipt
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.pulsar_broker.producers import ProducerOptions, Producers
 from kodo_consumer.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
@@ -20,7 +20,7 @@ _GATHER: Final = 0.003  # seconds a receipt waits for others
 
 
 class PulsarPublisher:
-    """kodo_consumer.broker.Publisher."""
+    """kodo_consumer.core.broker.Publisher."""
 
     def __init__(
         self,

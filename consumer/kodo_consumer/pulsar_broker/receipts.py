@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 
 import pulsar
 
-from kodo_consumer.broker import TOO_BIG, Lost, NeverTaken, Receipt
+from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt
 from kodo_consumer.pulsar_broker.openings import OpeningTimeoutError
 from kodoctl.errors import ClusterError
 from kodoctl.topology.names import whole_topic

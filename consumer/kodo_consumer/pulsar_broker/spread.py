@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kodo_consumer.broker import MOST_CONSUMERS, LaneRequest, LaneSink
-from kodo_consumer.envelope import Delivery
+from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
+from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.pulsar_broker.lanes import Patience, PulsarLane, partition_of
 from kodo_consumer.threads import begin
 from kodoctl.errors import ClusterError
@@ -32,7 +32,7 @@ def may_need_several(request: LaneRequest) -> bool:
 
 
 class SpreadLane:
-    """kodo_consumer.broker.LaneReader over one consumer at first. They share the lane's receiver queue: half of it is the
+    """kodo_consumer.core.broker.LaneReader over one consumer at first. They share the lane's receiver queue: half of it is the
     first one's, the others have the rest in equal parts (at least 1 message each).
 
     Where the limit is not known the first has the whole queue, and there are twice as many consumers whenever the stats

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kodo_consumer.scheduling.held import LaneState
+from kodo_consumer.core.in_flight import LaneState
 from kodo_consumer.seeing.sight import Sight
 
 BASE: Final = ("namespace", "topic", "subscription", "worker")

@@ -13,11 +13,11 @@ from typing import Any, Final
 from prometheus_client import REGISTRY, CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
-from kodo_consumer.broker import LaneStats
-from kodo_consumer.engine.histogram import Histogram
-from kodo_consumer.engine.meter import Timings
-from kodo_consumer.policy import Lane
-from kodo_consumer.scheduling.held import OTHER
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.duration_histogram import Histogram
+from kodo_consumer.core.in_flight import OTHER
+from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.worker_metrics import Timings
 from kodo_consumer.seeing.exported import LANE, Exported, Labels, Read, counter, gauge, of_lane, plain
 from kodo_consumer.seeing.restraints import NUMBERS, RESTRAINTS
 from kodo_consumer.seeing.sight import Sight

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from kodo_consumer.counts import Counts
-from kodo_consumer.live.steering import paused_tenants
-from kodo_consumer.scheduling.breaker import PROBES, BreakerState
-from kodo_consumer.scheduling.leased import LeasedCap, LeasedQuota, LeasedRate
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
+from kodo_consumer.core.override_state import paused_tenants
+from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
 from kodo_consumer.seeing.exported import LANE, Labels, Read, counter, gauge, of_lane, plain
 from kodo_consumer.seeing.sight import Sight
 from kodoctl.protocol.overrides import What

@@ -7,12 +7,12 @@ import time
 from random import Random
 from typing import Final
 
-from kodo_consumer.clock import SystemClock
-from kodo_consumer.engine.meter import Meter
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.in_flight import LaneState
+from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.worker_metrics import Meter
 from kodo_consumer.engine.service import Service
 from kodo_consumer.engine.worker import Worker
-from kodo_consumer.policy import Lane
-from kodo_consumer.scheduling.held import LaneState
 from kodo_consumer.seeing.pulse import Pulse
 from kodo_consumer.seeing.tenants import TenantWatch
 
@@ -101,7 +101,7 @@ class Sight:
 
     @property
     def clock_ahead(self) -> float | None:
-        """Seconds, by kodo_consumer.live.skew.Skew; None: the broker's clock is not known."""
+        """Seconds, by kodo_consumer.core.clock_skew.Skew; None: the broker's clock is not known."""
         return None if self.service.skew is None else self.service.skew.ahead
 
     @property

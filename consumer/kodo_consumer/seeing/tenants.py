@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import Final
 
-from kodo_consumer.clock import Clock
-from kodo_consumer.engine.meter import Meter
-from kodo_consumer.policy import Policy
-from kodo_consumer.scheduling.held import OTHER, LaneState
-from kodo_consumer.seeing.evenness import EVEN, Evenness, Tally, evenness, noisy, says_nothing
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.in_flight import OTHER, LaneState
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.scheduling.fairness_index import EVEN, Evenness, Tally, evenness, noisy, says_nothing
+from kodo_consumer.core.worker_metrics import Meter
 
 MAX_LABEL: Final = 100  # characters of a tenant in a label
 _IDLE: Final = 600.0  # seconds without a message after which a tenant's label may go to another

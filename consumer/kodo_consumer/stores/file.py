@@ -16,8 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kodo_consumer.stores.poison import Mark
-from kodo_consumer.stores.port import Exchange, Known, StoreDownError
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, Known, StoreDownError
 from kodoctl.errors import KodoctlError, error
 
 _RECORDS: Final = 8_192

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
-from kodo_consumer.stores.leases import Ask, Loan
-from kodo_consumer.stores.lending import Account
-from kodo_consumer.stores.poison import Mark
-from kodo_consumer.stores.port import Exchange, Known
+from kodo_consumer.core.limits.lease_allocator import Account
+from kodo_consumer.core.limits.lease_protocol import Ask, Loan
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, Known
 
 MOST: Final = 1_000_000
 """Done messages to remember: 140 MB of ids."""

@@ -15,7 +15,7 @@ from kodoctl.pulsar.access import Secret
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-    from kodo_consumer.stores.port import Store
+    from kodo_consumer.core.store import Store
 
 _MEMORY: Final = "memory"
 _DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}

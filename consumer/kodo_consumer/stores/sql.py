@@ -29,10 +29,10 @@ from sqlalchemy import (
 from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from kodo_consumer.stores.leases import Ask, Loan
-from kodo_consumer.stores.lending import Account, keeps
-from kodo_consumer.stores.poison import Mark
-from kodo_consumer.stores.port import Exchange, Known, StoreDownError, name_of
+from kodo_consumer.core.limits.lease_allocator import Account, keeps
+from kodo_consumer.core.limits.lease_protocol import Ask, Loan
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, Known, StoreDownError, name_of
 from kodo_consumer.stores.tables import DONE, HANDLED, LENT, RUNS, STARTED, insert_once, metadata, now_ms, upsert
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from itertools import count
 from typing import Any, Final
 
-from kodo_consumer.envelope import Control, Delivery, Level, State
+from kodo_consumer.core.envelope import Control, Delivery, Level, State
+from kodo_consumer.core.policy import NOBODY, Lane
 from kodo_consumer.message import Message, payload_check
-from kodo_consumer.policy import NOBODY, Lane
 from kodo_consumer.testing.clock import START_WALL
 
 _numbers: Final = count()

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappush
 from typing import Final
 
-from kodo_consumer.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
-from kodo_consumer.clock import Clock
-from kodo_consumer.effects import Alarm
-from kodo_consumer.envelope import Outgoing
-from kodo_consumer.policy import Policy
+from kodo_consumer.core.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
 from kodo_consumer.threads import log_end
 from kodoctl.errors import ClusterError, error

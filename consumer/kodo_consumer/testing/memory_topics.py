@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from kodo_consumer.broker import LaneRequest, LaneSink
-from kodo_consumer.envelope import Delivery, Outgoing
+from kodo_consumer.core.broker import LaneRequest, LaneSink
+from kodo_consumer.core.envelope import Delivery, Outgoing
 
 
 @dataclass(frozen=True, slots=True)

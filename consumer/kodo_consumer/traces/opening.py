@@ -6,7 +6,7 @@ import sys
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final, Literal
 
-from kodo_consumer.policy import Policy
+from kodo_consumer.core.policy import Policy
 from kodoctl import __version__
 from kodoctl.errors import UsageError, error
 

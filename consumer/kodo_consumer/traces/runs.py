@@ -16,10 +16,9 @@ from typing import Any, Final, assert_never
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
 
-from kodo_consumer.decide import Acknowledge, Decision, Forward, Move, Wait, Why
-from kodo_consumer.envelope import Control, Delivery, identity
-from kodo_consumer.message import Message, parts_of
-from kodo_consumer.outcomes import (
+from kodo_consumer.core.envelope import Control, Delivery, identity
+from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     Broken,
@@ -31,8 +30,9 @@ from kodo_consumer.outcomes import (
     Verdict,
     failure,
 )
-from kodo_consumer.policy import Policy
-from kodo_consumer.scheduling.held import Held
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Forward, Move, Wait, Why
+from kodo_consumer.message import Message, parts_of
 from kodo_consumer.traces.carried import HARMLESS, read, written
 from kodo_consumer.traces.sends import SYSTEM
 
@@ -211,7 +211,7 @@ class Runs:
             self._one_less(run)
 
     def decided(self, held: Held, outcome: Outcome, decision: Decision) -> None:
-        """See kodo_consumer.engine.watching.Watcher: of messages that were not just done, or not handled at all."""
+        """See kodo_consumer.core.observer.Watcher: of messages that were not just done, or not handled at all."""
         run = self._open.pop(held, None)
         if run is None:
             if isinstance(decision, Move):

@@ -15,8 +15,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.envelope import position
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.envelope import position
 from kodo_consumer.traces.carried import HARMLESS, present, read, written
 
 SYSTEM: Final = {"messaging.system": "pulsar"}

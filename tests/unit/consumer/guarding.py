@@ -5,14 +5,14 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from kodo_consumer.engine.desk import Desk
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.handler_executor import Desk
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.store import Exchange, Known, StoreDownError
 from kodo_consumer.engine.worker import Worker
-from kodo_consumer.envelope import Outgoing
 from kodo_consumer.handling.guard import Guard
 from kodo_consumer.message import Message
-from kodo_consumer.policy import Policy
 from kodo_consumer.stores.memory import MemoryStore, Shelf
-from kodo_consumer.stores.port import Exchange, Known, StoreDownError
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodo_consumer.testing.harness import InlineRunner
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from random import Random
 from typing import Any
 
-from kodo_consumer.broker import Stored
-from kodo_consumer.engine.core import Engine
-from kodo_consumer.envelope import Delivery, Level, State
+from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.engine import Engine
+from kodo_consumer.core.envelope import Delivery, Level, State
+from kodo_consumer.core.outcomes import Failed
+from kodo_consumer.core.policy import Lane, Policy, Target, Waits
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import Failed
-from kodo_consumer.policy import Lane, Policy, Target, Waits
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.clock import START_WALL
 

@@ -8,15 +8,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from kodo_consumer.envelope import Outgoing
-from kodo_consumer.form import Form
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.policy import Outlet
 from kodo_consumer.message import payload_check
 from kodo_consumer.outbox import TABLE, Outbox
 from kodo_consumer.outbox.outlets import Outlets
 from kodo_consumer.outbox.relay import Relay, RelayOptions
 from kodo_consumer.outbox.senders import Senders
 from kodo_consumer.outbox.store import Scope, Store
-from kodo_consumer.policy import Outlet
 from kodo_consumer.producer import Producer
 from kodo_consumer.routes import load
 from kodo_consumer.testing import ManualClock, MemoryBroker

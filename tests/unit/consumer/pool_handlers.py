@@ -9,8 +9,8 @@ import signal
 import sys
 import time
 
+from kodo_consumer.core.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import Blocking, Dead, Discard, MoveTo, Pending, Repeat, Retry, Transfer, Unavailable
 
 _MIB = 1 << 20
 _VERDICTS = {

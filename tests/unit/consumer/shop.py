@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from kodo_consumer.engine.core import Engine
-from kodo_consumer.envelope import Delivery
+from kodo_consumer.core.engine import Engine
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.outcomes import DONE, Outcome
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Outcome
-from kodo_consumer.policy import Policy
 from kodo_consumer.testing import ManualClock
 
 from tests.unit.consumer.making import delivery

@@ -9,7 +9,7 @@ from pathlib import Path
 import kodo_consumer
 import pytest
 from kodo_consumer import Consumer
-from kodo_consumer.engine.desk import Runner
+from kodo_consumer.core.handler_executor import Runner
 from kodo_consumer.handling.importing import load_handler
 from kodo_consumer.handling.middleware import Hooks
 from kodo_consumer.handling.runners import LoopRunner, ThreadRunner

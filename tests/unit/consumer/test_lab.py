@@ -6,8 +6,8 @@ import io
 import json
 
 import pytest
+from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.lab import Arrival, Replay, answer, figures, main, one_worker
-from kodo_consumer.policy import Concurrency, Pace, Quota, Rate
 from kodo_consumer.routes import policy_of
 
 from kodoctl.topology.load import load_set, source_of

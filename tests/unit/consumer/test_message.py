@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from kodo_consumer.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.core.envelope import FRESH, Control, Delivery, Level, State
+from kodo_consumer.core.outcomes import InvalidPayloadError
+from kodo_consumer.core.policy import Lane
 from kodo_consumer.message import Message, payload_check
-from kodo_consumer.outcomes import InvalidPayloadError
-from kodo_consumer.policy import Lane
 from kodo_consumer.testing import message
 
 from tests.unit.consumer.making import delivery

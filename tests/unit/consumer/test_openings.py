@@ -11,9 +11,9 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.envelope import Outgoing
-from kodo_consumer.numbers.numbering import key_hash
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.sequences.sequencer import key_hash
 from kodo_consumer.pulsar_broker import openings
 from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from kodo_consumer.broker import Lost, Receipt
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.broker import Lost, Receipt
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.pulsar_broker.pending import Pending
 from kodo_consumer.pulsar_broker.schemas import Key
 

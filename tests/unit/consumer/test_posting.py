@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from kodo_consumer import producer as module
-from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker
 

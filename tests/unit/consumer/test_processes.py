@@ -14,11 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kodo_consumer.envelope import FRESH, Control, Level, State
-from kodo_consumer.handling.declared import Handling
-from kodo_consumer.handling.middleware import Hooks
-from kodo_consumer.message import Message
-from kodo_consumer.outcomes import (
+from kodo_consumer.core.envelope import FRESH, Control, Level, State
+from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     DependencyDown,
@@ -32,6 +29,9 @@ from kodo_consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
+from kodo_consumer.handling.declared import Handling
+from kodo_consumer.handling.middleware import Hooks
+from kodo_consumer.message import Message
 from kodo_consumer.processes.child import Job
 from kodo_consumer.processes.pool import ProcessRunner
 

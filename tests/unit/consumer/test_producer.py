@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.clock import SystemClock
-from kodo_consumer.form import Form
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.message_validation import Form
 from kodo_consumer.message import payload_check
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import MemoryBroker

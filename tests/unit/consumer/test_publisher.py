@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pulsar
 import pytest
-from kodo_consumer.broker import Lost, NeverTaken, Receipt, Stored
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.pulsar_broker.producers import ProducerOptions
 from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.broker import LaneRequest
-from kodo_consumer.effects import Alarm
+from kodo_consumer.core.broker import LaneRequest
+from kodo_consumer.core.effects import Alarm
 from kodo_consumer.pulsar_broker.connection import PulsarBroker
 from kodo_consumer.pulsar_broker.lanes import PulsarLane, _copied
 

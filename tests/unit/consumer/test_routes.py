@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from kodo_consumer.envelope import Level, State
-from kodo_consumer.form import Form
-from kodo_consumer.payloads.reading import Payloads
-from kodo_consumer.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
+from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.message_validation import Form
+from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.policy import Concurrency, Isolate, Pace, Policy, Quota, Rate, Waits
 from kodo_consumer.routes import load, outlet_of, policy_of
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError

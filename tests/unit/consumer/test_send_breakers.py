@@ -1,7 +1,7 @@
 """Circuit breakers of producers: when they open, who tries, and who waits."""
 
 import pytest
-from kodo_consumer.envelope import Outgoing
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.pulsar_broker.send_breakers import LONG, SendBreaker
 
 LIMIT = 60.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import pulsar
 import pytest
-from kodo_consumer.broker import LaneRequest
-from kodo_consumer.envelope import Delivery
+from kodo_consumer.core.broker import LaneRequest
+from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.pulsar_broker import spread
 from kodo_consumer.pulsar_broker.spread import SpreadLane, may_need_several
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Dead, HandlerFailedError, Message
-from kodo_consumer.envelope import Level, State
-from kodo_consumer.handling.declared import Handling
-from kodo_consumer.handling.middleware import Hooks
-from kodo_consumer.outcomes import (
+from kodo_consumer.core.envelope import Level, State
+from kodo_consumer.core.outcomes import (
     DONE,
     TOOK_TOO_LONG,
     DependencyDown,
@@ -25,6 +23,8 @@ from kodo_consumer.outcomes import (
     StateAsked,
     TransferAsked,
 )
+from kodo_consumer.handling.declared import Handling
+from kodo_consumer.handling.middleware import Hooks
 from kodo_consumer.processes.surrounded import Calls, SurroundedRunner
 
 from tests.support import eventually

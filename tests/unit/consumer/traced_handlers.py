@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kodo_consumer.core.outcomes import Discard
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import Discard
 from opentelemetry import trace
 
 

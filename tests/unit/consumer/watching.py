@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.envelope import Level, Outgoing, State
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.engine.service import Service
 from kodo_consumer.engine.worker import Worker
-from kodo_consumer.envelope import Level, Outgoing, State
 from kodo_consumer.handling.runners import ThreadRunner
 from kodo_consumer.message import Message
-from kodo_consumer.policy import Policy
 from kodo_consumer.seeing.server import Window
 from kodo_consumer.seeing.sight import Sight
 from kodo_consumer.testing import MemoryBroker

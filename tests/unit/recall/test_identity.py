@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
-from kodo_consumer.envelope import FRESH, BrokenControlError, Control, Delivery, identity, read_control
+from kodo_consumer.core.envelope import FRESH, BrokenControlError, Control, Delivery, identity, read_control
 
 from kodoctl.pipeline.events import Role, events
 from kodoctl.pipeline.schema import MESSAGES

@@ -255,7 +255,7 @@ def test_a_letter_nobody_moved_gets_its_origin() -> None:
 
 
 def test_what_a_recalled_letter_carries_is_a_first_delivery_with_fresh_counters_to_the_consumer() -> None:
-    from kodo_consumer.envelope import read_control
+    from kodo_consumer.core.envelope import read_control
 
     dead = letter(1, properties={"kodo-attempts-retrying": "12", "kodo-hop": "9", "kodo-quota": "1", "kodo-due": "99"})
     control = read_control(recalled_properties(dead, "rid", "billing", ready=True))

@@ -12,11 +12,11 @@ from typing import Any
 
 import kodo_consumer
 import pytest
-from kodo_consumer.broker import Stored
+from kodo_consumer.core.broker import Stored
+from kodo_consumer.core.policy import Concurrency
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
 from kodo_consumer.message import Message
-from kodo_consumer.policy import Concurrency
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.support import eventually

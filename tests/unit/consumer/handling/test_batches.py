@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Dead, Retry
-from kodo_consumer.engine.desk import Runner
+from kodo_consumer.core.handler_executor import Runner
+from kodo_consumer.core.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
 from kodo_consumer.handling.batches import Batching
 from kodo_consumer.handling.declared import Handling
 from kodo_consumer.handling.middleware import Hooks
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
 
 from kodoctl.errors import KodoctlError
 from tests.support import eventually

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from kodo_consumer.core.outcomes import DONE, Repeat
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import KEEP_S, Exchange, StoreDownError
 from kodo_consumer.handling.guard import Unsaved
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Repeat
 from kodo_consumer.stores import memory
 from kodo_consumer.stores.memory import MemoryStore, Shelf
-from kodo_consumer.stores.poison import Mark
-from kodo_consumer.stores.port import KEEP_S, Exchange, StoreDownError
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.unit.consumer.guarding import Bench, CrashError, names

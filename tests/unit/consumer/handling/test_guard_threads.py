@@ -7,9 +7,9 @@ import threading
 from random import Random
 
 import pytest
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.engine.worker import Worker
-from kodo_consumer.envelope import Outgoing
 from kodo_consumer.handling.guard import Guard
 from kodo_consumer.handling.guarded import GuardedRunner
 from kodo_consumer.handling.runners import ThreadRunner

@@ -10,11 +10,11 @@ from itertools import count
 from typing import Any
 
 import pytest
-from kodo_consumer.engine.desk import Runner
-from kodo_consumer.envelope import FRESH
+from kodo_consumer.core.envelope import FRESH
+from kodo_consumer.core.handler_executor import Runner
+from kodo_consumer.core.outcomes import DONE, Dead, Died, Failed, Outcome, Verdict
 from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
 from kodo_consumer.message import Message
-from kodo_consumer.outcomes import DONE, Dead, Died, Failed, Outcome, Verdict
 
 from tests.support import eventually
 from tests.unit.consumer.making import delivery, policy

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kodo_consumer.envelope import State
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.policy import Policy
 from kodo_consumer.live.reload import Reloader, contents, structural
-from kodo_consumer.policy import Policy
 from kodo_consumer.routes import judged, load, policy_of
 
 from kodoctl.protocol.signing import Signer

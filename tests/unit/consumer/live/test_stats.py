@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from kodo_consumer.broker import LaneStats
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.live.stats import ROUND, StatsReader
-from kodo_consumer.policy import Lane, Policy
 from kodo_consumer.pulsar_broker.cluster import lane_stats
 
 from kodoctl.errors import ClusterError, error

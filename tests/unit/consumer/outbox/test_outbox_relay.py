@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.broker import Lost, NeverTaken
+from kodo_consumer.core.broker import Lost, NeverTaken
 from kodo_consumer.outbox.choice import Choice, Status
 from kodo_consumer.outbox.pace import Backoff
 from kodo_consumer.outbox.store import Row, Scope

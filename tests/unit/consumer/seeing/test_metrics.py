@@ -8,14 +8,14 @@ import urllib.error
 from pathlib import Path
 
 import pytest
-from kodo_consumer.broker import LaneStats
-from kodo_consumer.policy import AuditTo, Concurrency, Isolate, Pace, Quota, Rate
-from kodo_consumer.scheduling.borrowing import LeasedGate
-from kodo_consumer.scheduling.breaker import BreakerState
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.limits.lease_client import LeasedGate
+from kodo_consumer.core.limits.lease_protocol import Loan, Run
+from kodo_consumer.core.policy import AuditTo, Concurrency, Isolate, Pace, Quota, Rate
+from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
 from kodo_consumer.seeing.exported import BASE
 from kodo_consumer.seeing.metrics import EXPORTED
 from kodo_consumer.seeing.server import Window
-from kodo_consumer.stores.leases import Loan, Run
 from kodo_consumer.testing.memory_topics import MemoryLane
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families

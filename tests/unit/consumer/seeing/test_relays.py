@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kodo_consumer.broker import Lost, NeverTaken
 from kodo_consumer.cli.outbox_commands import _seen
+from kodo_consumer.core.broker import Lost, NeverTaken
 from kodo_consumer.seeing import relays
 from kodo_consumer.seeing.relays import RELAYS, TOLD, RelaySight
 from kodo_consumer.seeing.server import Window

@@ -8,7 +8,7 @@ import time
 from random import Random
 
 import pytest
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.engine.service import Service
 from kodo_consumer.engine.worker import Worker
 from kodo_consumer.handling.runners import LoopRunner

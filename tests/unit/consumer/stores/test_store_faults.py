@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer.core.store import Exchange, StoreDownError
 from kodo_consumer.message import Message
 from kodo_consumer.stores import sql
-from kodo_consumer.stores.port import Exchange, StoreDownError
 from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import create_engine, text
 from sqlalchemy.engine import make_url

@@ -8,13 +8,13 @@ import os
 from pathlib import Path
 
 import pytest
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, StoreDownError
 from kodo_consumer.handling.guarded import GuardedRunner, guarded
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.stores.file import FileStore, open_file_store
 from kodo_consumer.stores.memory import MemoryStore
 from kodo_consumer.stores.opening import StorePlace, parse_store
-from kodo_consumer.stores.poison import Mark
-from kodo_consumer.stores.port import Exchange, StoreDownError
 from kodo_consumer.testing import ManualClock
 from kodo_consumer.testing.harness import InlineRunner
 

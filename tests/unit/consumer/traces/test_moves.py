@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Consumer, Retry
-from kodo_consumer.broker import NeverTaken, Stored
-from kodo_consumer.envelope import Level, Outgoing
-from kodo_consumer.policy import Isolate
+from kodo_consumer.core.broker import NeverTaken, Stored
+from kodo_consumer.core.envelope import Level, Outgoing
+from kodo_consumer.core.policy import Isolate
 from kodo_consumer.testing import Harness
 from kodo_consumer.traces.opening import runs_of
 from opentelemetry.trace import SpanKind, StatusCode

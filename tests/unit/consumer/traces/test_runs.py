@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Blocking, Dead, Discard, Message, MoveTo, Retry, Transfer, Unavailable
-from kodo_consumer.clock import SystemClock
+from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.producer import Producer
 from kodo_consumer.testing import Harness, MemoryBroker
 from opentelemetry import trace

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer
-from kodo_consumer.broker import Lost, NeverTaken
-from kodo_consumer.clock import SystemClock
-from kodo_consumer.form import Form
+from kodo_consumer.core.broker import Lost, NeverTaken
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.message_validation import Form
 from kodo_consumer.outbox import Outbox
 from kodo_consumer.outbox.table import TABLE
 from kodo_consumer.producer import Producer

@@ -1,0 +1,139 @@
+"""Audit records on their way: gathered, published until they have a receipt, and only then the messages are acknowledged.
+
+Costs nothing where a subscription keeps no records: the engine has no recorder then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.envelope import Outgoing, identity, position, signed
+from kodo_consumer.core.in_flight import Held, Place
+from kodo_consumer.core.policy import AuditTo, Policy
+from kodo_consumer.core.send_state import Sending
+from kodo_consumer.core.state_machine import Why
+from kodoctl.protocol.audit_records import Event, Record, encode
+
+GATHER: Final = 0.05  # seconds that records are gathered at most
+BUNDLE: Final = 1_000  # records in one message at most: below 1 MiB however long their texts are
+MAX_KEPT: Final = 100_000  # records kept without a receipt where nobody waits for one
+_EVENTS: Final = {
+    Why.DONE: Event.DONE,
+    Why.REPEATED: Event.REPEATED,
+    Why.DISCARDED: Event.DISCARDED,
+    Why.NOT_FOR_US: Event.SKIPPED,
+    Why.TRANSFERRED: Event.TRANSFERRED,
+    Why.DEAD: Event.DEAD,
+}
+
+
+@dataclass(slots=True)
+class Bundle(Sending):
+    """Records in one message. `held`: the messages that wait for its receipt. Never given up."""
+
+    held: list[Held]
+    records: int
+
+
+class Owner(Protocol):
+    """The engine. Its effects are replaced whenever somebody took them."""
+
+    policy: Policy
+    effects: Effects
+    counts: Counts
+
+
+class Recorder:
+    """Records of one run of a worker, numbered without a hole. `run` is set before the first one. `acknowledge` is told of
+    messages whose record is stored, or at once where nobody waits for that.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        acknowledge: Callable[[Held, float], None],
+        clock: Clock,
+        send: Callable[[Bundle, float], None],
+        set_timer: Callable[[float, Recorder], int],
+    ) -> None:
+        assert owner.policy.audit is not None
+        self.run = ""
+        self.waiting = 0  # messages that wait for the receipt of their record
+        self._to: AuditTo = owner.policy.audit
+        self._owner, self._acknowledge, self._clock = owner, acknowledge, clock
+        self._send, self._set_timer = send, set_timer
+        self._number = 0
+        self._out = 0  # records without receipt, gathered ones not counted
+        self._gathered: list[Record] = []
+        self._held: list[Held] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether records have no receipt yet."""
+        return bool(self._gathered) or self._out > 0
+
+    def add(  # the columns of a record
+        self, held: Held, why: Why, now: float, reason: str = "", target: str = "", token: object = ""
+    ) -> None:
+        """The message is finished with in its lane: a record of that, then its acknowledgement."""
+        delivery, control, wall = held.delivery, held.control, self._clock.wall()
+        if not self._gathered:
+            self._set_timer(now + GATHER, self)
+        self._number += 1
+        self._gathered.append(
+            Record(
+                run=self.run,
+                subscription=self._owner.policy.subscription,
+                number=self._number,
+                at=wall,
+                topic=held.lane.lane.topic,
+                id=delivery.position,
+                identity=identity(delivery, control),
+                hop=control.hop,
+                event=_EVENTS.get(why, Event.MOVED),
+                rule=why.value,
+                target=target,
+                target_id=position(token),
+                reason=reason,
+                tenant=held.tenant,
+                age=max(0, wall - (control.origin_time or delivery.publish_time)),
+            )
+        )
+        if self._to.wait:
+            held.place = Place.RECORDED
+            self.waiting += 1
+            self._held.append(held)
+        else:
+            self._acknowledge(held, now)
+        if len(self._gathered) >= BUNDLE:
+            self.flush(now)
+
+    def flush(self, now: float) -> None:
+        """Publishes what was gathered."""
+        if not self._gathered:
+            return
+        records, self._gathered = self._gathered, []
+        held, self._held = self._held, []
+        if not self._to.wait and self._out + len(records) > MAX_KEPT:
+            self._owner.counts.unrecorded += len(records)
+            self._owner.effects.alarm("audit", f"{self._to.topic} takes no records: {len(records)} are given up")
+            return
+        self._out += len(records)
+        encoded = encode(records)
+        message = Outgoing(self._to.topic, encoded.payload, encoded.properties, key=encoded.key)
+        if (signer := self._owner.policy.signer) is not None:
+            message = signed(message, signer)
+        self._send(Bundle(message=message, held=held, records=len(records)), now)
+
+    def stored(self, bundle: Bundle, now: float) -> None:
+        """The receipt of a bundle."""
+        self._out -= bundle.records
+        self._owner.counts.recorded += bundle.records
+        self.waiting -= len(bundle.held)
+        for held in bundle.held:
+            self._acknowledge(held, now)

@@ -1,0 +1,102 @@
+"""What the broker allows of what the file declares: how long messages may wait with it, and how large they may be.
+
+Whoever asks for more is cut off, and the client asks again, for ever: so a worker asks what is in force before it sends.
+No I/O but the questions to the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from kodo_consumer.core.broker import Cluster
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, Policy
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.topology.policies import DelayedDelivery
+from kodoctl.topology.units import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """By topic, what is known; nothing of topics that this role may not ask about."""
+
+    delays: Mapping[str, DelayedDelivery] = field(default_factory=dict)
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes; only of topics with a limit of their own
+
+
+def allowance(policy: Policy, cluster: Cluster) -> Allowance:
+    """What is in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
+    delays: dict[str, DelayedDelivery] = {}
+    largest: dict[str, int] = {}
+    for topic in _waiting(policy):
+        if (found := cluster.delays(topic)) is None:  # no rights: for one topic as for the next
+            break
+        delays[topic] = found
+    for topic in policy.written:
+        if (size := cluster.largest(topic)) is None:
+            break
+        if size:
+            largest[topic] = size
+    return Allowance(delays, largest)
+
+
+def within(policy: Policy, allowed: Allowance) -> Policy:
+    """The policy with no wait and no message beyond what is allowed."""
+    horizon = min([policy.horizon, *(_horizon(one.longest) for one in allowed.delays.values() if one.longest)])
+    return replace(policy, horizon=horizon, largest={**policy.largest, **_smaller(policy, allowed)})
+
+
+def beyond(policy: Policy, allowed: Allowance) -> list[Diagnostic]:
+    """What is declared and not allowed, one finding for all topics of which the same is true."""
+    found: dict[Diagnostic, list[str]] = {}
+    for topic, delays in allowed.delays.items():
+        for finding in _delays(policy, delays):
+            found.setdefault(finding, []).append(topic)
+    for topic, size in _smaller(policy, allowed).items():
+        detail = (
+            f"messages of more than {size} bytes are not sent there: they die as too big; the file says nothing of it:"
+            " write `max_message_size`, or remove it from the topic"
+        )
+        found.setdefault(warning("K728", "message size limit that is not the file's", detail), []).append(topic)
+    return [replace(one, detail=f"{named(topics)}: {one.detail}") for one, topics in found.items()]
+
+
+def named(topics: list[str]) -> str:
+    """The first, and how many more."""
+    return topics[0] if len(topics) == 1 else f"{topics[0]} and {len(topics) - 1} more"
+
+
+def _waiting(policy: Policy) -> list[str]:
+    """Topics whose messages the broker is to keep until they are due."""
+    backups = max(policy.waits[None].delays) > MAX_MEMORY_WAIT
+    return [
+        target.topic
+        for target in policy.targets.values()
+        if target.state is not State.READY or (target.level.is_backup and backups)
+    ]
+
+
+def _horizon(longest: int) -> int:
+    """The longest wait (ms) whose jitter is allowed too; short waits have none."""
+    return max(longest - JITTER, min(longest, MAX_MEMORY_WAIT))
+
+
+def _delays(policy: Policy, delays: DelayedDelivery) -> Iterator[Diagnostic]:
+    if not delays.on:
+        detail = (
+            "what waits there is delivered at once, and holds up its lane until it is due: turn `delayedDelivery` on"
+        )
+        yield warning("K727", "delayed delivery is off", detail)
+    elif delays.longest and _horizon(delays.longest) < policy.horizon:
+        detail = (
+            f"the broker keeps messages {Duration(delays.longest)} at most, the file's waits need"
+            f" {Duration(policy.horizon + JITTER)}: longer ones are cut to {Duration(_horizon(delays.longest))};"
+            " raise `maxDeliveryDelayInMillis`, or shorten the waits"
+        )
+        yield warning("K726", "waits beyond the broker's maximum", detail)
+
+
+def _smaller(policy: Policy, allowed: Allowance) -> dict[str, int]:
+    """Limits on the size of messages that the file does not declare, or not as small."""
+    return {topic: size for topic, size in allowed.largest.items() if size < policy.largest.get(topic, size + 1)}

@@ -1,0 +1,75 @@
+"""How much of the look-ahead the broker's limits on unacknowledged messages leave: beyond them it sends nothing, and what is
+fair within the look-ahead is first come, first served again. No I/O but the questions to the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kodo_consumer.core.broker import MOST_CONSUMERS, Cluster, LaneRequest, UnackedLimits
+from kodo_consumer.core.broker_limits import named
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.policy import Lane, Policy
+from kodoctl.errors import Diagnostic, warning
+
+UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
+
+
+def request_of(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
+    """How a lane is to be read. `limit`: unacknowledged messages that one of its consumers may have, 0 when nobody knows."""
+    return LaneRequest(
+        topic=lane.topic,
+        subscription=policy.subscription,
+        type=policy.subscription_type if lane.state is State.READY else "shared",
+        consumer_name=consumer_name,
+        queue=policy.queue,
+        batch=policy.batch,
+        batch_bytes=policy.batch_bytes,
+        schemas=lane.level.value if policy.payload_type == "avro" else "",
+        most=policy.lane_most,
+        limit=limit,
+    )
+
+
+def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]:
+    """By lane index, what is known. Nothing of lanes that one reader gets in order: the broker sets them no limit."""
+    found: dict[int, UnackedLimits] = {}
+    for lane in policy.lanes:
+        if lane.state is not State.READY or policy.subscription_type in ("shared", "key_shared"):
+            limits = cluster.unacked_limits(lane.topic)
+            if limits is None:  # no rights: for one topic as for the next
+                return found
+            found[lane.index] = limits
+    return found
+
+
+def starved(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:
+    """What the look-ahead cannot reach, one finding for all lanes of which the same is true."""
+    lanes: dict[str, list[str]] = {}
+    for index, limit in limits.items():
+        for problem in _problems(policy, policy.lanes[index], limit):
+            lanes.setdefault(problem, []).append(policy.lanes[index].topic)
+    return [warning("K719", "look-ahead beyond the broker's limits", f"{named(topics)}: {problem}")
+            for problem, topics in lanes.items()]  # fmt: skip
+
+
+def _problems(policy: Policy, lane: Lane, limits: UnackedLimits) -> Iterator[str]:
+    wanted = policy.lookahead_messages
+    consumers = 1 if lane.state is State.READY and policy.subscription_type == "key_shared" else MOST_CONSUMERS
+    if limits.consumer and limits.consumer * consumers < policy.lane_most:
+        held = f"{limits.consumer} unacknowledged messages" + (
+            f" by each of {consumers} consumers" if consumers > 1 else ""
+        )
+        yield (
+            f"the broker sends a worker no more than {held}, the look-ahead is {wanted}:"
+            f" write `policies: {{max_unacked_per_consumer: {max(wanted, 50_000)}}}`, or a smaller `lookahead`"
+        )
+    # Once beyond it the broker sends nothing until half is acknowledged.
+    together = 2 * wanted * policy.expected_workers
+    if limits.subscription and limits.subscription <= policy.lane_most * policy.expected_workers:
+        workers = f"{policy.expected_workers} worker{'s' if policy.expected_workers > 1 else ''} together"
+        yield (
+            f"the broker sends {workers} no more than {limits.subscription} unacknowledged messages, the look-ahead is {wanted}"
+            f" each: write `policies: {{max_unacked_per_subscription: {max(together, 200_000)}}}`, or a smaller `lookahead`"
+        )

@@ -1,0 +1,52 @@
+"""Whether this worker's clock is the broker's. A message that waits is sent with a moment by the worker's clock and delivered by the
+broker's: whatever lies between them is added to every delay, or taken from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.effects import Alarm
+from kodo_consumer.core.policy import Lane
+
+_FAR: Final = 5.0  # seconds; machines that keep time are some ms apart
+_SURE: Final = 2  # readings in a row
+
+
+class Skew:
+    """A listener of stats. `ahead`: seconds by which this clock is ahead of the broker's for certain; negative: behind, 0: they may
+    agree, None: the broker has not told.
+    """
+
+    def __init__(self, clock: Clock, alarm: Callable[[Alarm], None]) -> None:
+        self.ahead: float | None = None
+        self._clock, self._alarm = clock, alarm
+        self._in_a_row = 0
+        self._is_told = False
+
+    def __call__(self, _lane: Lane, stats: LaneStats | None) -> None:
+        """What the broker says now; None: it could not be asked."""
+        if stats is None or stats.told_at is None:
+            return
+        most = (self._clock.wall() - stats.told_at) / 1000
+        least = most - stats.took - 1.0  # its second may have been nearly over
+        self.ahead = max(0.0, least) + min(0.0, most)
+        if (abs(self.ahead) >= _FAR) == self._is_told:
+            self._in_a_row = 0
+            return
+        self._in_a_row += 1
+        if self._in_a_row >= _SURE:
+            self._in_a_row, self._is_told = 0, not self._is_told
+            self._alarm(Alarm("clock", self._text(self.ahead), good=not self._is_told))
+
+    def _text(self, ahead: float) -> str:
+        if not self._is_told:
+            return "this machine's clock agrees with the broker's again"
+        side, what = ("ahead of", "waits so much longer") if ahead > 0 else ("behind", "may come so much early")
+        return (
+            f"this machine's clock is {abs(ahead):,.0f} s {side} the broker's: what this worker sends to wait {what}."
+            " One of them is wrong: let NTP keep both"
+        )

@@ -1,0 +1,59 @@
+"""What the engine wants done outside. Callers take it all and carry it out, in any order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to act; `good`: nobody,
+    something is over.
+    """
+
+    kind: str
+    text: str
+    severe: bool = True
+    good: bool = False
+
+
+@dataclass(slots=True)
+class Effects:
+    """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: partitions (lane, number as a text) that are to reconnect, so
+    that everything unacknowledged comes again. `overdue`: messages whose handler took too long.
+    """
+
+    publish: list[tuple[int, Outgoing]] = field(default_factory=list)
+    resume: list[int] = field(default_factory=list)
+    anew: list[tuple[int, str]] = field(default_factory=list)
+    overdue: list[Message] = field(default_factory=list)
+    alarms: list[Alarm] = field(default_factory=list)
+    renew_publishing: bool = False
+    urgent: bool = False  # whether there is more than messages to publish, which may be gathered for a moment
+
+    def send(self, ticket: int, message: Outgoing) -> None:
+        """Publishes."""
+        self.publish.append((ticket, message))
+
+    def ask_for_more(self, lane: int) -> None:
+        """A lane has room again."""
+        self.resume.append(lane)
+        self.urgent = True
+
+    def read_anew(self, lane: int, partition: str) -> None:
+        """A partition of a lane is to reconnect."""
+        self.anew.append((lane, partition))
+        self.urgent = True
+
+    def give_up(self, message: Message) -> None:
+        """A handler took too long."""
+        self.overdue.append(message)
+        self.urgent = True
+
+    def alarm(self, kind: str, text: str, *, severe: bool = True, good: bool = False) -> None:
+        """Tells a person."""
+        self.alarms.append(Alarm(kind, text, severe, good))
+        self.urgent = True

@@ -1,0 +1,42 @@
+"""Between the worker and what runs handlers: the desk where work is fetched and handed back, and the runner that comes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kodo_consumer.core.outcomes import Outcome
+from kodo_consumer.message import Message
+
+
+class Desk(Protocol):
+    """Where handlers fetch work and hand it back."""
+
+    @property
+    def version(self) -> int:
+        """Changes whenever there may be more to take: read it before `turn`, compare before going to sleep."""
+
+    def turn(self, finished: Message | None, outcome: Outcome | None) -> Message | None:
+        """Hands back a message with its outcome and takes the next; None when there is none now. Never blocks for long."""
+
+    def exchange(self, ended: Sequence[tuple[Message, Outcome]], most: int) -> list[Message]:
+        """The same for many at once: hands back what ended and takes up to `most`."""
+
+    def broke(self, problem: BaseException) -> None:
+        """The worker itself has failed."""
+
+
+class Runner(Protocol):
+    """Runs handlers: at most as many at once as it has slots."""
+
+    def start(self, desk: Desk) -> None:
+        """Begins to take turns."""
+
+    def wake(self) -> None:
+        """There may be something to take. Called often, from any thread; returns at once."""
+
+    def abandon(self, message: Message) -> None:
+        """This message's handler took too long: its slot is needed, its outcome is not."""
+
+    def stop(self) -> None:
+        """Takes no more turns; handlers still running are left alone."""

@@ -1,0 +1,346 @@
+"""What the worker holds unacknowledged: one record a message, its lane, and the look-ahead budget they share."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from kodo_consumer.core.envelope import FRESH, Control, Delivery, Envelope
+from kodo_consumer.core.limits.limiter_set import Gates
+from kodo_consumer.core.policy import LANE_FLOOR, NOBODY, Lane, Policy
+from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
+from kodo_consumer.core.scheduling.fairness import TenantRing
+
+RECENT_SECONDS: Final = 60.0
+_MAX_RECENT: Final = 10_000
+_PARKED_SHARE: Final = 4  # a quarter of what may be held may be parked
+_ENOUGH: Final = 2_000  # messages a lane looks ahead that has no tenants: more would only grow cold in memory
+OTHER: Final = "other"
+_MAX_COUNTED: Final = 60
+
+
+class Place(Enum):
+    """Where a held message is. Every unacknowledged id is in exactly one place, or it would be lost."""
+
+    QUEUED = auto()  # in its tenant's queue, may start when its turn comes
+    CHAINED = auto()  # behind another message of its key, on an ordered lane
+    GATED = auto()  # at a limit that is shut
+    LEAVING = auto()  # of an isolated tenant, soon to be moved
+    WAITING = auto()  # until a moment
+    RUNNING = auto()
+    PUBLISHING = auto()  # moved, until the receipt
+    RECORDED = auto()  # finished with, until the receipt of its audit record
+    PARKED = auto()  # refused everywhere, until somebody helps
+    GONE = auto()  # let go or acknowledged
+
+
+UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.LEAVING, Place.WAITING})
+
+
+class Entry:
+    """What the broker stores as one, mostly a batch: which of its messages are held, and which are finished with.
+
+    A broken connection brings all of them again while one is unacknowledged, however long ago the others were finished.
+    """
+
+    __slots__ = ("at", "done", "held", "key")
+
+    def __init__(self, key: Hashable) -> None:
+        self.key = key
+        self.held: dict[int, Held] = {}  # by their place in the batch
+        self.done = 0  # a bit for each index, the first for a message alone
+        self.at = 0.0  # when the last one was finished with
+
+
+@dataclass(slots=True)
+class Trials:
+    """What happened to a held message in memory; most messages never need one of their own.
+
+    `resting`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then. `wake`: number of the timer that may wake it. The rest counts waits by kind.
+    """
+
+    resting: bool = False
+    early: bool = False
+    wake: int = 0
+    in_place: int = 0
+    stuck: int = 0
+    unavailable: int = 0
+
+
+_NONE: Final = Trials()  # never written to
+
+
+class Held:
+    """One message held. Mutable, and only ever touched by the engine."""
+
+    __slots__ = (
+        "control", "delivery", "entitled", "entry", "gates", "lane", "place", "received", "size", "tenant", "token",
+        "trials",
+    )  # fmt: skip
+    received: float  # when it came, by the worker's clock; set by the engine
+
+    def __init__(self, lane: LaneState, delivery: Delivery, entry: Entry, tenant: str) -> None:
+        self.lane = lane
+        self.delivery = delivery
+        self.entry = entry
+        self.token = delivery.token
+        self.size = len(delivery.payload or b"")
+        self.tenant = tenant
+        self.control: Control = FRESH
+        self.place = Place.QUEUED
+        self.gates: Gates | None = None
+        self.entitled = False  # its moment at the limits has been set aside
+        self.trials = _NONE  # to be read; written to by `tried`
+
+    def tried(self) -> Trials:
+        """Its trials, to be written to."""
+        if self.trials is _NONE:
+            self.trials = Trials()
+        return self.trials
+
+    def park(self) -> None:
+        """Keeps only what recognises the message and acknowledges it: the broker has the rest."""
+        self.place = Place.PARKED
+        self.delivery = self.delivery._replace(payload=None, properties={}, key="", ordering_key="", broken="")
+        self.size, self.tenant, self.control, self.gates, self.trials = 0, NOBODY, FRESH, None, _NONE
+
+    def envelope(self, *, may_wait: bool) -> Envelope:
+        """What a decision is made from."""
+        lane = self.lane.lane
+        trials = self.trials
+        return Envelope(  # by position, as every move makes one
+            lane.level,
+            lane.state,
+            self.control,
+            trials.in_place,
+            trials.stuck,
+            trials.unavailable,
+            may_wait,
+            lane.ordered,
+        )
+
+
+class LaneState:
+    """One lane at work. `held`: how many messages it holds. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work.
+    `open`: entries with messages held; `recent` and `before`, the generation before it: entries without.
+    """
+
+    __slots__ = (
+        "acks", "active", "before", "blocked", "chains", "counted", "held", "lane", "open", "paused_until", "recent", "resting",
+        "ring", "started", "stays",
+    )  # fmt: skip
+
+    def __init__(self, lane: Lane) -> None:
+        self.lane = lane
+        self.ring: TenantRing[Held] = TenantRing()
+        self.held = 0
+        self.open: dict[Hashable, Entry] = {}
+        self.recent: dict[Hashable, Entry] = {}
+        self.before: dict[Hashable, Entry] = {}
+        self.chains: dict[str, deque[Held]] | None = {} if lane.ordered else None
+        self.acks: list[object] = []
+        self.active: ActivePartitions | None = None  # where the broker names one consumer of each partition
+        self.paused_until = float("-inf")
+        self.blocked = False  # too much of it has nowhere to go
+        self.resting = False  # somebody ordered a pause
+        self.stays = False  # its tenants cannot be moved aside, those of other lanes can
+        self.started = 0
+        self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
+
+    def count(self, what: str, name: str) -> None:
+        """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be anything
+        a handler raises: beyond so many they are counted as one.
+        """
+        key = what, name
+        if key not in self.counted and len(self.counted) >= _MAX_COUNTED:
+            key = what, OTHER
+        self.counted[key] += 1
+
+    def entry(self, key: Hashable, now: float) -> Entry:
+        """What is known of an entry of which a message comes: everything as long as one of its messages is held, and for a
+        minute (a rewound subscription is older).
+        """
+        entry = self.open.get(key)
+        if entry is None:
+            entry = self.recent.get(key) or self.before.get(key)
+            if entry is None or now - entry.at >= RECENT_SECONDS:
+                entry = Entry(key)
+        return entry
+
+    def close(self, entry: Entry) -> None:
+        """No message of the entry is held any more."""
+        del self.open[entry.key]
+        if entry.done:
+            self.recent[entry.key] = entry
+            if len(self.recent) > _MAX_RECENT:  # a generation at a time: taking the oldest out of a dict is slow
+                self.before = self.recent
+                self.recent = {}
+
+    def chain(self, held: Held) -> bool:
+        """Whether the message may get on: the lane keeps no order, or it is the first of its key."""
+        if self.chains is None:
+            return True
+        chain = self.chains.setdefault(_order_key(held.delivery), deque())
+        chain.append(held)
+        if len(chain) > 1:
+            held.place = Place.CHAINED
+        return len(chain) == 1
+
+    def next_of_chain(self, held: Held) -> Held | None:
+        """The message that may get on now that this one is finished with."""
+        chain = self.chains.get(_order_key(held.delivery)) if self.chains is not None else None
+        if self.chains is None or not chain or chain[0] is not held:
+            return None
+        chain.popleft()
+        if chain:
+            return chain[0]
+        del self.chains[_order_key(held.delivery)]
+        return None
+
+    def unstarted(self, partition: str | None = None) -> list[Held]:
+        """Takes out of all chains what has not started, of one partition or of all, and lists it."""
+        found = [held for held in self if held.place in UNSTARTED and partition in (None, held.delivery.partition)]
+        if self.chains is not None:
+            gone = set(found)
+            chains = {key: deque(held for held in chain if held not in gone) for key, chain in self.chains.items()}
+            self.chains = {key: chain for key, chain in chains.items() if chain}
+        return found
+
+    def __iter__(self) -> Iterator[Held]:
+        """What is held, while nothing comes or goes."""
+        return (held for entry in self.open.values() for held in entry.held.values())
+
+
+class Stock:
+    """How much is held, against one budget for all lanes: a floor for each, the rest for whoever has work.
+
+    The law, for what every lane may bring after it asked for room (one batch, at most `batch` messages and `batch_bytes`, or
+    one larger message): messages held, batches on their way and full receiver queues together never exceed the look-ahead.
+    Bytes: those held and on their way stay below it. Receiver queues are counted in messages by the client, so their bytes
+    can only be estimated: by the average size of what is held, for lanes that hold anything, and as half of the budget at
+    most, for else large messages would leave nothing to work on.
+
+    Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until half is gone.
+    Lanes whose messages cannot be moved aside never take more than half of the budget together: what was moved aside comes back
+    on them, and would otherwise stop the reading that it left for.
+
+    Parked messages are not among `messages` and `bytes`: each takes one from what may be lent, and nothing else. Floors stay,
+    so while everything is lent, messages may be more than the look-ahead by those that were parked since.
+    """
+
+    __slots__ = (
+        "_busy", "_enough", "_floor", "_max_bytes", "_max_messages", "_most_parked", "_queue", "_staying", "_staying_bytes",
+        "_step", "_taken", "bytes", "messages", "parked",
+    )  # fmt: skip
+
+    def __init__(self, policy: Policy) -> None:
+        lanes = max(1, len(policy.lanes))
+        self._max_messages = policy.max_held
+        self._max_bytes = policy.max_held_bytes
+        self._floor = max(1, min(LANE_FLOOR, policy.max_held // (4 * lanes)))
+        self._step = max(1, min(policy.batch, policy.max_held // 4))
+        self._queue = policy.queue
+        self._enough = float("inf") if policy.fair_by else _ENOUGH
+        self._taken = self._floor * lanes  # by each lane what it holds, or else its floor, which is kept for it
+        self._busy = 0  # lanes that hold anything
+        self._staying = 0  # messages of lanes that none can be moved aside from
+        self._staying_bytes = 0
+        self._most_parked = max(1, policy.max_held // _PARKED_SHARE)
+        self.parked = 0
+        self.messages = 0
+        self.bytes = 0
+
+    def add(self, held: Held) -> None:
+        """A message more."""
+        lane, entry = held.lane, held.entry
+        if not entry.held:
+            lane.open[entry.key] = entry
+        entry.held[held.delivery.batch_index] = held
+        if lane.held >= self._floor:
+            self._taken += 1
+        elif not lane.held:
+            self._busy += 1
+        if lane.stays:
+            self._staying += 1
+            self._staying_bytes += held.size
+        lane.held += 1
+        self.messages += 1
+        self.bytes += held.size
+
+    def remove(self, held: Held) -> None:
+        """A message less."""
+        entry = held.entry
+        del entry.held[held.delivery.batch_index]
+        if not entry.held:
+            held.lane.close(entry)
+        self._give_back(held)
+
+    def park(self, held: Held) -> None:
+        """Nobody will ever handle the message: it is known, and no more than one message of what is lent."""
+        self._give_back(held)
+        held.park()
+        self.parked += 1
+        self._max_messages -= 1
+
+    @property
+    def overgrown(self) -> bool:
+        """Whether as many are parked as may be: each is unacknowledged, which the broker allows a consumer so often."""
+        return self.parked >= self._most_parked
+
+    def _give_back(self, held: Held) -> None:
+        lane = held.lane
+        lane.held -= 1
+        if lane.held >= self._floor:
+            self._taken -= 1
+        elif not lane.held:
+            self._busy -= 1
+        if lane.stays:
+            self._staying -= 1
+            self._staying_bytes -= held.size
+        self.messages -= 1
+        self.bytes -= held.size
+
+    def part(self, messages: int, size: int) -> float:
+        """So many messages and bytes as a part of the budget that is left to lanes whose messages can be moved aside."""
+        left = max(1, self._max_messages - self._staying)
+        return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
+
+    @property
+    def ample(self) -> bool:
+        """Whether less than half of the budget is used."""
+        return 2 * self.messages < self._max_messages and 2 * self._bytes < self._max_bytes
+
+    @property
+    def _bytes(self) -> float:
+        """Bytes held, and those that receiver queues are estimated to hold."""
+        if not self.messages:
+            return 0
+        return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
+
+    def room(self, lane: LaneState) -> int:
+        """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
+        if self._bytes >= self._max_bytes:
+            return 0 if lane.held else 1
+        if len(lane.ring) >= self._enough:
+            return 0
+        lent = self._max_messages - self._taken
+        if lane.stays:
+            if 2 * self._staying_bytes >= self._max_bytes:
+                return 0 if lane.held else 1
+            lent = min(lent, self._max_messages // 2 - self._staying)
+        return max(self._floor - lane.held, 0) + max(lent, 0)
+
+    def worthwhile(self, lane: LaneState) -> bool:
+        """Whether a lane that waits should go on: room for a batch, or the lane is running dry. A few at a time cost much."""
+        room = self.room(lane)
+        if 2 * len(lane.ring) > self._enough:
+            return False
+        return room >= self._step or (room > 0 and 2 * lane.held <= self._floor)
+
+
+def _order_key(delivery: Delivery) -> str:
+    """What order is kept within: the ordering key, the key, or the partition of messages without one."""
+    return delivery.ordering_key or delivery.key or f"\0{delivery.partition}"

@@ -1,0 +1,30 @@
+"""Proof by counting: what the records of held messages say against what the structures hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from kodo_consumer.core.in_flight import Held, LaneState, Place
+
+
+def misplaced(
+    lanes: Sequence[LaneState], timers: Iterable[tuple[int, object]], counted: Mapping[Place, int]
+) -> list[str]:
+    """Contradictions to "every unacknowledged message is in exactly one place", in words; empty unless there is a bug."""
+    places = [held.place for lane in lanes for held in lane]
+    found = {
+        Place.QUEUED: sum(len(lane.ring) for lane in lanes),
+        Place.CHAINED: sum(len(chain) - 1 for lane in lanes for chain in (lane.chains or {}).values()),
+        Place.WAITING: sum(1 for number, sleeper in timers if _sleeps(sleeper, number)),
+        Place.GONE: 0,
+        **counted,
+    }
+    return [
+        f"{places.count(place)} {place.name.lower()} by record, {count} by structure"
+        for place, count in found.items()
+        if places.count(place) != count
+    ]
+
+
+def _sleeps(sleeper: object, number: int) -> bool:
+    return isinstance(sleeper, Held) and sleeper.place is Place.WAITING and sleeper.trials.wake == number

@@ -1,0 +1,215 @@
+"""What a store lends of limits that several workers share: one account for each limit and value. Pure: time is passed in.
+
+A *rate* is a row of slots, one each interval. Each slot goes to one worker and is used up within (burst - 1) intervals, or
+never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow they are. A *quota*
+counts a token in the last part of its window in which it may still be used. A *cap* lends permits until further notice:
+each worker says what it holds, nobody is lent what another holds, and who falls silent holds nothing after `HOLD`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil, floor
+from typing import Final, assert_never
+
+from kodo_consumer.core.limits.lease_protocol import HOLD, Ask, CapTerms, Loan, QuotaTerms, RateTerms, Run, Terms
+
+AHEAD: Final = 0.5
+"""Seconds of a rate's slots that are lent before they are due."""
+PARTS: Final = 240
+"""A quota's window slides in steps of 1/240: with the time a token is at hand never above the limit, at most 2 % below it."""
+PATIENCE: Final = 0.05  # seconds a token lasts at least: answers and timers are late by milliseconds
+_AT_HAND: Final = 0.25  # seconds a token of a quota lasts at least
+_SHARING: Final = 1.0  # seconds after which who does not ask shares no more
+_QUANTUM: Final = 2.0  # seconds that the odd permits stay with a worker while others wait for them
+_JUMP: Final = 1.0  # seconds that a clock goes back beyond which it was set, not corrected
+_DEBT: Final = 5.0  # seconds of a rate that starts without a token cost at most
+_TOLERATED: Final = 0.0196  # 2 % above the law, as a part of what passed
+_MOST_BACK: Final = 1_000
+_TINY: Final = 1e-6
+
+
+@dataclass(slots=True)
+class Holder:
+    """A worker, as an account knows it: when it asked last, what for, and when it was last lent more than it had."""
+
+    seen: float
+    wanted: int = 0
+    held: int = 0
+    turn: float = 0.0
+
+
+@dataclass(slots=True)
+class Account:
+    """One limit and value. `at`: the last moment it was looked at. Rate: `next`, the first slot nobody had, and `back`, slots
+    that came back. Quota: `parts`, tokens by part of time, each `width` seconds.
+    """
+
+    at: float = 0.0
+    next: float = 0.0
+    back: list[float] = field(default_factory=list)
+    width: float = 0.0
+    parts: dict[int, int] = field(default_factory=dict)
+    holders: dict[str, Holder] = field(default_factory=dict)
+
+    def to_json(self) -> str:
+        """For a column of a table."""
+        holders = {run: [who.seen, who.wanted, who.held, who.turn] for run, who in self.holders.items()}
+        return json.dumps([self.at, self.next, self.back, self.width, list(self.parts.items()), holders])
+
+    @classmethod
+    def from_json(cls, text: str) -> Account:
+        """Back again; empty text is a new account."""
+        if not text:
+            return cls()
+        at, following, back, width, parts, holders = json.loads(text)
+        return cls(at, following, back, width, dict(parts), {run: Holder(*of) for run, of in holders.items()})
+
+    def lend(self, run: str, ask: Ask, now: float) -> Loan:
+        """Answers a worker. `now`: the store's clock, which may have been set back."""
+        now = self._come_to(now)
+        patience = HOLD if isinstance(ask.terms, CapTerms) else _SHARING
+        self.holders = {name: who for name, who in self.holders.items() if who.seen + patience >= now}
+        mine = self.holders.setdefault(run, Holder(now))
+        mine.seen, mine.wanted = now, ask.wanted
+        if not (ask.wanted or ask.held):
+            del self.holders[run]
+        match ask.terms:
+            case RateTerms():
+                return self._lend_rate(ask, ask.terms, now)
+            case QuotaTerms():
+                return self._lend_quota(ask, ask.terms, now)
+            case CapTerms():
+                return self._lend_cap(run, ask, ask.terms.limit, now)
+            case _:
+                assert_never(ask.terms)
+
+    def _come_to(self, now: float) -> float:
+        """A clock that was set back takes the account along, or all would wait until the old time comes again."""
+        gone_back = self.at - now
+        if gone_back > _JUMP:
+            self.next -= gone_back
+            self.back = [slot - gone_back for slot in self.back]
+            for who in self.holders.values():
+                who.seen, who.turn = who.seen - gone_back, who.turn - gone_back
+            if self.parts:
+                steps = floor(gone_back / self.width)
+                self.parts = {part - steps: count for part, count in self.parts.items()}
+            self.at = now
+        self.at = max(self.at, now)
+        return self.at
+
+    @property
+    def _sharers(self) -> int:
+        return max(1, sum(1 for who in self.holders.values() if who.wanted))
+
+    # ---- rates
+
+    def _lend_rate(self, ask: Ask, terms: RateTerms, now: float) -> Loan:
+        saved = (terms.burst - 1) * terms.interval
+        lasts = max(saved, PATIENCE)
+        pace = terms.interval + max(0.0, lasts - saved - _TOLERATED * (terms.burst + 1) * terms.interval)
+        since = now - max(0.0, saved - PATIENCE)  # older slots would be over before they arrive
+        if ask.spent:  # since it was asked last
+            self.next = max(self.next, min(self.next + ask.spent * pace, now + _DEBT))
+        self.next = max(self.next, since)
+        self.back = sorted(slot for slot in (*self.back, *ask.back) if slot >= since)[:_MOST_BACK]
+        ahead = len(self.back) + max(0, floor((now + AHEAD - self.next) / pace + _TINY) + 1)
+        count = min(ask.wanted, ceil(ahead / self._sharers))
+        if ask.wanted and not ask.held:
+            count = max(count, 1)  # however far ahead: everybody gets its turn
+        taken, self.back = self.back[:count], self.back[count:]
+        runs = [Run(slot, 1, slot - now, slot - now + lasts, pace) for slot in taken]
+        if fresh := count - len(taken):
+            after = self.next - now
+            runs.append(Run(self.next, fresh, after, after + lasts, pace))
+            self.next += fresh * pace
+        return Loan(ask.gate, tuple(runs), self._sharers)
+
+    # ---- quotas
+
+    def _lend_quota(self, ask: Ask, terms: QuotaTerms, now: float) -> Loan:
+        width = terms.period / PARTS
+        if width != self.width:  # as late as it may have been
+            self.parts = _summed([(floor((part + 1) * self.width / width), n) for part, n in self.parts.items()])
+            self.width = width
+        self.parts = {part: n for part, n in self.parts.items() if (part + PARTS + 1) * width > now + _TINY}
+        for mark in ask.back:
+            if self.parts.get(round(mark), 0) > 0:
+                self.parts[round(mark)] -= 1
+        last = floor((now + max(width, _AT_HAND)) / width)
+        self.parts = _summed([*self.parts.items(), (last, ask.spent)])
+        room = terms.amount - sum(self.parts.values())
+        count = max(0, min(ask.wanted, ceil(room / (2 * self._sharers))))
+        runs: tuple[Run, ...] = ()
+        if count:
+            self.parts = _summed([*self.parts.items(), (last, count)])
+            runs = (Run(float(last), count, 0.0, (last + 1) * width - now),)
+        leaving: tuple[tuple[float, int], ...] = ()
+        if ask.wanted and room <= 0:
+            leaving = tuple(((part + PARTS + 1) * width - now, n) for part, n in sorted(self.parts.items()))
+        return Loan(ask.gate, runs, self._sharers, leaving)
+
+    # ---- concurrency
+
+    def _lend_cap(self, run: str, ask: Ask, limit: int, now: float) -> Loan:
+        mine = self.holders.get(run)
+        if mine is None:
+            return Loan(ask.gate)
+        fair = _fair(self.holders, limit, now)[run]
+        others = sum(who.held for name, who in self.holders.items() if name != run)
+        before, mine.held = mine.held, max(ask.held, min(ask.wanted, limit - others, fair))
+        if mine.held > before:
+            mine.turn = now
+        return Loan(ask.gate, sharers=len(self.holders), permits=mine.held, fair=fair)
+
+
+def keeps(terms: Terms) -> float:
+    """Seconds after which an account that nobody asks is as good as new."""
+    match terms:
+        case RateTerms():
+            return terms.burst * terms.interval + _DEBT + 60.0
+        case QuotaTerms():
+            return terms.period * (1 + 2 / PARTS) + _AT_HAND
+        case CapTerms():
+            return 2 * HOLD
+        case _:
+            assert_never(terms)
+
+
+def _fair(holders: Mapping[str, Holder], limit: int, now: float) -> dict[str, int]:
+    """Everybody what it wants, nobody more than who wants as much or more. Of what cannot be divided evenly each gets one in
+    turn: whoever has it keeps it for a while, then it goes to whoever has waited longest.
+    """
+    level = _level(sorted(who.wanted for who in holders.values()), limit)
+    fair = {run: min(who.wanted, level) for run, who in holders.items()}
+    over = limit - sum(fair.values())
+
+    def rank(run: str) -> tuple[bool, float, str]:
+        who = holders[run]
+        keeps_it = who.held > level and now - who.turn < _QUANTUM
+        return not keeps_it, who.turn, run
+
+    for run in sorted((run for run, who in holders.items() if who.wanted > level), key=rank)[:over]:
+        fair[run] += 1
+    return fair
+
+
+def _level(wants: list[int], limit: int) -> int:
+    left = limit
+    for index, want in enumerate(wants):
+        sharing = len(wants) - index
+        if want * sharing > left:
+            return left // sharing
+        left -= want
+    return wants[-1]
+
+
+def _summed(counts: list[tuple[int, int]]) -> dict[int, int]:
+    found: dict[int, int] = {}
+    for part, count in counts:
+        if count:
+            found[part] = found.get(part, 0) + count
+    return found

@@ -1,0 +1,228 @@
+"""What a worker borrows of limits that all workers share through a store: what gates of such limits have in common.
+
+A gate asks nobody anything. It says what it wants when a `Borrower` collects, and takes what came back later: in between
+there is a thread and a store. While the store cannot be asked, a gate is what it is without one: the limit divided by the
+workers that live.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from kodo_consumer.core.limits.lease_protocol import Ask, Loan, QuotaTerms, RateTerms, Run
+from kodo_consumer.core.limits.limiters import EMPTY, Gate
+
+LOOK: Final = 0.1
+"""Seconds between two collections while something is lent."""
+SOON: Final = 0.025
+"""Seconds until a gate asks again that was lent too little."""
+NEVER: Final = float("inf")
+_IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
+
+
+class Borrower:
+    """The gates of one worker that have or want something. `ring` asks for a collection at once; called with the lock held."""
+
+    def __init__(self, ring: Callable[[], object]) -> None:
+        self.ring = ring
+        self.down = False
+        self.failed = 0  # times the store could not be asked: outages, not attempts
+        self.active: dict[LeasedGate, None] = {}
+        self.due = NEVER  # when to collect again
+        self._asked: dict[str, LeasedGate] = {}
+
+    def collect(self, now: float) -> list[Ask]:
+        """What all gates want now."""
+        self._asked = {}
+        asks = []
+        for gate in list(self.active):
+            if (ask := gate.ask(now)) is not None:
+                self._asked[ask.gate] = gate
+                asks.append(ask)
+            elif not gate.restless:
+                del self.active[gate]
+        self.due = min((gate.ask_at for gate in self.active), default=NEVER)
+        return asks
+
+    def leave(self, now: float) -> list[Ask]:
+        """What all gates give back at the end."""
+        return [gate.farewell(now) for gate in self.active]
+
+    def accept(self, loans: Sequence[Loan], asked: float, now: float) -> list[LeasedGate]:
+        """What came of the last collection, which was at `asked`. Answers the gates whose waiters should look again."""
+        gates = []
+        for loan in loans:
+            gate = self._asked[loan.gate]
+            gate.accept(loan, asked, now)
+            gates.append(gate)
+        self.due = min((gate.ask_at for gate in self.active), default=NEVER)
+        return [gate for gate in gates if gate.waiters]
+
+    def fall_back(self, now: float) -> list[LeasedGate]:
+        """The store cannot be asked. Answers the gates whose waiters should look again."""
+        self.down = True
+        self.failed += 1
+        for gate in self.active:
+            gate.lose(now)
+        return [gate for gate in self.active if gate.waiters]
+
+    def come_back(self, _now: float) -> list[LeasedGate]:
+        """The store can be asked again. Answers the gates whose waiters should look again."""
+        self.down = False
+        return [gate for gate in self.active if gate.waiters]
+
+
+class LeasedGate(Gate):
+    """`name`: what the store calls it; `ask_at`: when it wants to be asked again, `ring_at`: and not before, whoever comes."""
+
+    __slots__ = ()
+    name: str
+    ask_at: float
+    ring_at: float
+    _borrower: Borrower
+
+    @property
+    @abstractmethod
+    def lent(self) -> int:
+        """Tokens or permits of the store that it has."""
+
+    @property
+    @abstractmethod
+    def restless(self) -> bool:
+        """Whether it has or wants something of the store."""
+
+    @abstractmethod
+    def ask(self, now: float) -> Ask | None:
+        """What it wants of the store now, if anything."""
+
+    @abstractmethod
+    def farewell(self, now: float) -> Ask:
+        """What it tells the store at the end: it gives back what it has."""
+
+    @abstractmethod
+    def accept(self, loan: Loan, asked: float, now: float) -> None:
+        """The store's answer to what was asked at `asked`."""
+
+    @abstractmethod
+    def lose(self, now: float) -> None:
+        """What was lent is void: the store cannot be asked."""
+
+    @abstractmethod
+    def adopt(self, wanted: Gate) -> None:
+        """The limit is another, or divided otherwise: `wanted` is as it should be."""
+
+    def idle(self, now: float) -> bool:
+        """See Gate."""
+        return super().idle(now) and self not in self._borrower.active
+
+    def awaited(self, now: float) -> None:
+        """See Gate."""
+        self._borrower.active[self] = None
+        if not self._borrower.down and self.ring_at <= now and self.free_at(now) == NEVER:
+            self._borrower.ring()
+
+
+class Purse:
+    """Tokens at hand: (from, until, mark), times by this worker's clock, in the order they may be used."""
+
+    __slots__ = ("_tokens", "spent", "used", "used_at")
+
+    def __init__(self) -> None:
+        self._tokens: deque[tuple[float, float, float]] = EMPTY
+        self.used = 0  # since more was asked for
+        self.used_at = -NEVER
+        self.spent = 0  # starts without a token
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def first(self, now: float) -> float:
+        """When the next token may be used; infinite without one. Drops what is over."""
+        tokens = self._tokens
+        while tokens and tokens[0][1] < now:
+            tokens.popleft()
+        return tokens[0][0] if tokens else NEVER
+
+    def usable(self, now: float) -> int:
+        """How many may be used now, at least 1: who asks has been told that it is free."""
+        return max(1, sum(1 for after, until, _ in self._tokens if after <= now <= until))
+
+    def use(self, now: float) -> None:
+        """One is used."""
+        self._tokens.popleft()
+        self.used += 1
+        self.used_at = now
+
+    def put(self, runs: Sequence[Run], asked: float, now: float) -> None:
+        """More of them. None is usable before the store said so, nor after: its now was between `asked` and `now`."""
+        found = [
+            (now + run.after + i * run.step, asked + run.until + i * run.step, run.mark + i * run.step)
+            for run in runs
+            for i in range(run.count)
+        ]
+        self._tokens = deque(sorted([*self._tokens, *(token for token in found if token[1] >= now)]))
+        self.used_at = max(self.used_at, now)
+
+    def empty(self) -> tuple[float, ...]:
+        """Takes all tokens out; answers their marks."""
+        marks = tuple(mark for *_, mark in self._tokens)
+        self._tokens = EMPTY
+        self.used = 0
+        return marks
+
+    def ask(self, name: str, terms: RateTerms | QuotaTerms, waiting: int, reserve: int, now: float) -> Ask | None:
+        """As many as wait and as many as were used lately; after a pause all are given back."""
+        self.first(now)
+        want = max(self.used, reserve) if waiting or self.used else 0
+        want += waiting - len(self)
+        if want > 0 or self.spent:
+            ask = Ask(name, terms, max(0, want), len(self), self.spent)
+            self.used = self.spent = 0
+            return ask
+        if self._tokens and now - self.used_at >= _IDLE:
+            return Ask(name, terms, 0, 0, back=self.empty())
+        return None
+
+
+class TokenGate(LeasedGate):
+    """Opens with tokens, one for each start. To be mixed into the gate that it is without a store."""
+
+    __slots__ = ()
+    terms: RateTerms | QuotaTerms
+    _purse: Purse
+
+    def free(self, now: float) -> bool:
+        """See Gate."""
+        return super().free(now) if self._borrower.down else self._purse.first(now) <= now
+
+    def room(self, now: float) -> int:
+        """See Gate."""
+        return super().room(now) if self._borrower.down else self._purse.usable(now)
+
+    def start(self, now: float) -> None:
+        """See Gate."""
+        super().start(now)
+        if self._borrower.down:
+            self._purse.spent += 1
+        else:
+            self._purse.use(now)
+        self._borrower.active[self] = None
+        if self.waiters and not self._purse:
+            self.awaited(now)
+
+    def farewell(self, now: float) -> Ask:  # noqa: ARG002
+        """See LeasedGate."""
+        return Ask(self.name, self.terms, 0, 0, self._purse.spent, self._purse.empty())
+
+    @property
+    def lent(self) -> int:
+        """See LeasedGate."""
+        return len(self._purse)
+
+    @property
+    def restless(self) -> bool:
+        """See LeasedGate."""
+        return bool(self.waiters or self._purse or self._purse.used or self._purse.spent)

@@ -1,0 +1,268 @@
+"""All limits of a subscription together: which gates a message has to pass, when it may, all tokens taken together or none.
+
+A limit of the whole subscription is shared out by live workers: limit ÷ workers, at least one: never above the
+limit where that (of a rate: its burst) is at least the number of workers. With a store each worker borrows of the whole instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from typing import Final, TypeVar, assert_never
+
+from kodo_consumer.core.limits.lease_client import Borrower, LeasedGate
+from kodo_consumer.core.limits.lease_protocol import CapTerms, QuotaTerms, RateTerms
+from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
+from kodo_consumer.core.limits.limiter_values import MOST, Values
+from kodo_consumer.core.limits.limiters import CapGate, Gate, QuotaGate, RateGate
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Concurrency, Limit, Quota, Rate, value_of
+
+Gates = tuple[Gate, ...]
+T = TypeVar("T")
+_NEAR: Final = MAX_MEMORY_WAIT / 1000
+
+
+class Over(Enum):
+    """Which kind of limit a message has to wait for."""
+
+    NOTHING = auto()
+    RATE = auto()
+    QUOTA = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A moment set aside for a message (seconds); `over` says which kind of limit made it late."""
+
+    at: float
+    over: Over
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """For which kinds of limit a message may leave its lane, (rates) after how many seconds it could be back; whatever it
+    leaves for, it is back within `horizon` seconds.
+    """
+
+    rate_after: float | None = None
+    quota: bool = False
+    horizon: float = float("inf")
+
+    def __bool__(self) -> bool:
+        return self.rate_after is not None or self.quota
+
+    def may(self, over: Over) -> bool:
+        """Whether it may wait elsewhere."""
+        return self.quota if over is Over.QUOTA else self.rate_after is not None
+
+    def latest(self, over: Over) -> float:
+        """Seconds after which it is back at the latest."""
+        return self.horizon if over is Over.QUOTA else min(self.horizon, MAX_RATE_DUE / 1000)
+
+
+class Limits:
+    """The gates of one worker. Times are seconds on the caller's monotonic clock."""
+
+    def __init__(self, limits: tuple[Limit, ...], workers: int) -> None:
+        self._limits = limits
+        self._workers = workers
+        self._gates = [Values() for _ in limits]
+        self._settle_in()
+        self.borrower: Borrower | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._limits)
+
+    @property
+    def too_small(self) -> list[Limit]:
+        """Limits that cannot be shared out by so many workers: each takes 1, which together is above the limit."""
+        return [limit for limit in self._limits if limit.shared and _smallest(limit) < self._workers]
+
+    def borrow(self, ring: Callable[[], object]) -> Borrower:
+        """From now on limits of the whole subscription are what a store lends. To be called before there are gates."""
+        self.borrower = Borrower(ring)
+        return self.borrower
+
+    def gates_of(self, properties: Mapping[str, str], key: str) -> Gates:
+        """The gates a message has to pass."""
+        found = []
+        for limit, gates in zip(self._limits, self._gates, strict=True):
+            value = value_of(limit.by, properties, key) if limit.by else NOBODY
+            found.append(gates.gate(value))
+        return tuple(found)
+
+    def reserve(self, gates: Gates, now: float, leave: Leave, *, quota_taken: bool) -> Slot:
+        """Sets a moment aside in all rates and quotas together. Later than 5 s, and where the message may leave its lane:
+        behind every other promise, and not before it could be back.
+        """
+        rates = [gate for gate in gates if isinstance(gate, RateGate)]
+        quotas = [] if quota_taken else [gate for gate in gates if isinstance(gate, QuotaGate)]
+        room = max((gate.slot(now) for gate in quotas), default=now)
+        ready = now if leave.rate_after is None else max((rate.ready_at(now) for rate in rates), default=now)
+        at = _settle([rate.near_slot for rate in rates], max(room, ready))
+        over = Over.NOTHING if at <= now else Over.QUOTA if room - now > _NEAR or room == at else Over.RATE
+        if at - now > _NEAR and leave.may(over):
+            earliest = at if over is Over.QUOTA else max(room, now + (leave.rate_after or 0.0))
+            at = _settle([rate.far_slot for rate in rates], earliest)
+            if at - now > leave.latest(over):
+                return Slot(at, over)  # it is back before that, to ask anew: a promise would only keep others away
+            for rate in rates:
+                rate.forget_before(now)
+                rate.promise_far(at)
+        else:
+            for rate in rates:
+                rate.promise(at)
+        for quota in quotas:
+            quota.promise(at)
+        return Slot(at, over)
+
+    def start(self, gates: Gates, now: float, *, quota_taken: bool) -> Gate | None:
+        """Takes every token, or none and names the gate that is shut."""
+        for gate in gates:
+            if not gate.free(now) and not (quota_taken and isinstance(gate, QuotaGate)):
+                return gate
+        for gate in gates:
+            if not (quota_taken and isinstance(gate, QuotaGate)):
+                gate.start(now)
+        return None
+
+    def share_out(self, workers: int) -> bool:
+        """So many workers live: each takes its part from now on. What was promised stays promised. True: that is another
+        number than before.
+        """
+        if workers == self._workers:
+            return False
+        self._workers = workers
+        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
+            if limit.shared:
+                for value, gate in gates:
+                    _resize(gate, self._make(index, value))
+        return True
+
+    def adopt(self, limits: tuple[Limit, ...], now: float) -> None:
+        """These limits count from now on. What was counted stays counted where kind and property are the same."""
+        before = list(zip(self._limits, self._gates, strict=True))
+        self._limits, self._gates = limits, []
+        for place, limit in enumerate(limits):
+            at = next((index for index, (old, _) in enumerate(before) if _same(old, limit)), None)
+            gates = Values() if at is None else before.pop(at)[1]
+            self._gates.append(gates)
+            for value, gate in gates:
+                _resize(gate, self._make(place, value), now)
+        self._settle_in()
+
+    def _settle_in(self) -> None:
+        """Every limit's gates are made as the limit at their place says."""
+        for index, (limit, gates) in enumerate(zip(self._limits, self._gates, strict=True)):
+            gates.named, gates.make = limit.overrides, partial(self._make, index)
+
+    def _make(self, index: int, value: str | None) -> Gate:
+        """The gate of a value; None: of all others together."""
+        limit = self._limits[index]
+        if not limit.shared:
+            return _make(limit, value, 1)
+        if self.borrower is None:
+            return _make(limit, value, self._workers)
+        twins = sum(_same(other, limit) for other in self._limits[:index])
+        kind = f"{_kind(limit)}{twins or ''}"
+        name = f"{kind}/others:{limit.by}" if value is None else f"{kind}:{limit.by or ''}:{value}"
+        return _make_leased(limit, value, name, self._workers, self.borrower)
+
+    @property
+    def crowded(self) -> list[Limit]:
+        """Limits of which there are too many values: those without a gate of their own share one."""
+        return [limit for limit, gates in zip(self._limits, self._gates, strict=True) if gates.others is not None]
+
+    def prune(self, now: float) -> list[str]:
+        """Forgets gates that are as good as new, where there are many. Answers what a person should know."""
+        for gates in self._gates:
+            gates.forget(now)
+        return [
+            f"{_kind(limit)} by {limit.by}: more than {MOST:,} values in a window; all further ones share what is"
+            " allowed to one"
+            for limit in self.crowded
+        ]
+
+
+def _settle(slot_functions: Sequence[Callable[[float], float]], earliest: float) -> float:
+    """The first moment that suits every function."""
+    at, before = earliest, None
+    while at != before:  # each step goes to the end of somebody's promises, of which there are finitely many
+        at, before = max((slot(at) for slot in slot_functions), default=at), at
+    return at
+
+
+def _of(value: str | None, overrides: Mapping[str, T], default: T) -> T:
+    """What is allowed to a value; None: to any that the file does not name."""
+    return default if value is None else overrides.get(value, default)
+
+
+def _make(limit: Limit, value: str | None, workers: int) -> Gate:
+    match limit:
+        case Rate():
+            pace = _of(value, limit.overrides, limit.pace)
+            return RateGate(pace.period / 1000 / pace.amount * workers, max(1, pace.burst // workers))
+        case Concurrency():
+            return CapGate(max(1, _of(value, limit.overrides, limit.limit) // workers))
+        case Quota():
+            amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
+            return QuotaGate(max(1, amount // workers), period / 1000)
+        case _:
+            assert_never(limit)
+
+
+def _make_leased(limit: Limit, value: str | None, name: str, workers: int, borrower: Borrower) -> Gate:
+    match limit:
+        case Rate():
+            pace = _of(value, limit.overrides, limit.pace)
+            rate = RateTerms(pace.period / 1000 / pace.amount, pace.burst)
+            return LeasedRate(name, rate, workers, borrower)
+        case Concurrency():
+            return LeasedCap(name, CapTerms(_of(value, limit.overrides, limit.limit)), workers, borrower)
+        case Quota():
+            amount, period = _of(value, limit.overrides, (limit.amount, limit.period))
+            return LeasedQuota(name, QuotaTerms(amount, period / 1000), workers, borrower)
+        case _:
+            assert_never(limit)
+
+
+def _kind(limit: Limit) -> str:
+    return type(limit).__name__.lower()
+
+
+def _same(one: Limit, other: Limit) -> bool:
+    """Whether they are one limit, perhaps with another size."""
+    return type(one) is type(other) and one.by == other.by and one.shared == other.shared
+
+
+def _resize(gate: Gate, wanted: Gate, now: float | None = None) -> None:
+    """`now`: the limit itself is another; None: it is only shared out otherwise, and what was promised stays promised."""
+    match gate, wanted:
+        case LeasedGate(), LeasedGate():
+            gate.adopt(wanted)
+        case RateGate(), RateGate():
+            gate.interval, gate.burst = wanted.interval, wanted.burst
+            if now is not None:
+                gate.forget_debts(now)
+        case CapGate(), CapGate():
+            gate.limit = wanted.limit
+        case QuotaGate(), QuotaGate():
+            gate.amount = wanted.amount
+            if now is not None:
+                gate.reshape(wanted.period)
+        case _:
+            raise AssertionError(gate, wanted)
+
+
+def _smallest(limit: Limit) -> int:
+    match limit:
+        case Rate():
+            return min(pace.burst for pace in (limit.pace, *limit.overrides.values()))
+        case Concurrency():
+            return min((limit.limit, *limit.overrides.values()))
+        case Quota():
+            return min((limit.amount, *(amount for amount, _ in limit.overrides.values())))
+        case _:
+            assert_never(limit)

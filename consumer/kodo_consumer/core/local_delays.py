@@ -1,0 +1,126 @@
+"""Messages that wait in memory: for how long, and what a person is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final, Protocol
+
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.in_flight import Held, Place
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
+from kodo_consumer.core.state_machine import Wait, Why
+
+_MAX_PAUSE: Final = 60.0  # seconds a lane of a waiting state is paused at a time when too much of it comes early
+
+
+class Owner(Protocol):
+    """The engine. Its effects are replaced whenever somebody took them."""
+
+    policy: Policy
+    effects: Effects
+    counts: Counts
+
+
+class _Early:
+    """Messages that came long before they are due, and their bytes."""
+
+    __slots__ = ("messages", "size")
+
+    def __init__(self) -> None:
+        self.messages = self.size = 0
+
+    def add(self, held: Held, by: int) -> None:
+        """One more, or (`by` -1) one less."""
+        self.messages += by
+        self.size += by * held.size
+
+    def full(self, policy: Policy) -> bool:
+        """Whether they have their share of the look-ahead."""
+        return self.messages >= policy.max_early or self.size >= policy.max_early_bytes
+
+
+class Waits:
+    """Begins and ends waits. In-place waits (of messages that failed) are counted against a share of the look-ahead, and so
+    are messages that come long before they are due.
+
+    Only workers write to the topics of waiting states: where too much comes early there, such a lane is paused. A ready
+    topic's senders may claim any due time: what is beyond the share there is due at once, and no lane is ever paused for it.
+    """
+
+    def __init__(self, owner: Owner, set_timer: Callable[[float, Held], int], rng: Random) -> None:
+        self._owner, self._set_timer, self._rng = owner, set_timer, rng
+        self._resting = 0  # messages that sit out an in-place wait
+        self._early_ready, self._early_state = _Early(), _Early()
+
+    @property
+    def room(self) -> bool:
+        """Whether one more message may wait in place."""
+        return self._resting < self._owner.policy.max_in_place
+
+    def hurries(self, held: Held, milliseconds: int) -> bool:
+        """Whether a message that says it is due so long from now is due at once: as many as may wait do."""
+        if milliseconds <= MAX_MEMORY_WAIT or held.lane.lane.state is not State.READY:
+            return False
+        if not self._early_ready.full(self._owner.policy):
+            return False
+        self._owner.counts.hurried += 1
+        text = (
+            f"{held.lane.lane.topic}: more messages say that they are due later than may wait, and start at once: is delayed"
+            " delivery on, or does a producer write control properties?"
+        )
+        self._owner.effects.alarm("early", text)
+        return True
+
+    def begin(self, held: Held, wait: Wait, now: float) -> None:
+        """The message waits; a timer with `held.trials.wake` as its number ends it."""
+        counts, effects, topic = self._owner.counts, self._owner.effects, held.lane.lane.topic
+        counts.waited[wait.why] += 1
+        held.lane.count("waited", wait.why)
+        held.control = wait.control
+        seconds = wait.delay / 1000
+        match wait.why:
+            case Why.IN_PLACE:
+                trials = held.tried()
+                trials.in_place += 1
+                trials.resting = True
+                self._resting += 1
+            case Why.OVER_LIMIT:
+                held.entitled = True
+            case Why.UNAVAILABLE:
+                held.tried().unavailable += 1
+                seconds *= self._rng.uniform(1.0, 1.25)
+            case Why.STUCK:
+                held.tried().stuck += 1
+                effects.alarm("stuck", f"a message of {topic} has nowhere to go: it is tried again")
+            case Why.EARLY if wait.delay > MAX_MEMORY_WAIT:
+                self._begin_early(held, seconds, now)
+        held.place = Place.WAITING
+        held.tried().wake = self._set_timer(now + seconds, held)
+
+    def ended(self, held: Held) -> None:
+        """Its wait is over, or it is held no more. Harmless when it sat out none that is counted."""
+        if held.trials.resting:
+            held.trials.resting = False
+            self._resting -= 1
+        if held.trials.early:
+            held.trials.early = False
+            self._early(held).add(held, -1)
+
+    def _early(self, held: Held) -> _Early:
+        return self._early_ready if held.lane.lane.state is State.READY else self._early_state
+
+    def _begin_early(self, held: Held, seconds: float, now: float) -> None:
+        held.tried().early = True
+        lane, early, policy = held.lane, self._early(held), self._owner.policy
+        early.add(held, 1)
+        if not policy.holds_back(lane.lane):
+            return
+        if paused := lane.lane.state is not State.READY and early.full(policy):
+            lane.paused_until = now + min(seconds - MAX_MEMORY_WAIT / 1000, _MAX_PAUSE)
+        text = (
+            f"{lane.lane.topic} delivers long before time{' and is paused' if paused else ''}: is delayed delivery on?"
+        )
+        self._owner.effects.alarm("early", text)

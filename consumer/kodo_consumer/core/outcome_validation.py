@@ -1,0 +1,56 @@
+"""Whether what a handler asks for can be: if not, its run has failed, and is counted so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kodo_consumer.core.envelope import PREFIX
+from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.outcomes import Failed, MoveAsked, Outcome, TransferAsked
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.state_machine import obstacle
+from kodoctl.errors import UsageError
+
+
+class Verdicts:
+    """Judges moves and transfers by a policy. Transfers to topics of the same file are held against what it declares."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._forms: dict[str, Form] = {}
+
+    def judged(self, held: Held, asked: Outcome) -> Outcome:
+        """As asked, or failed."""
+        if isinstance(asked, MoveAsked):
+            problem = obstacle(held.envelope(may_wait=True), asked.level, self._policy)
+            return Failed(f"MoveTo: {problem}") if problem else asked
+        if isinstance(asked, TransferAsked):
+            problem = self._problem(held, asked)
+            return Failed(f"Transfer: {problem}") if problem else asked
+        return asked
+
+    def _problem(self, held: Held, asked: TransferAsked) -> str:
+        to = self._policy.produces.get(asked.topic)
+        if to is None:
+            return f"{asked.topic} is not in produces"
+        if reserved := [name for name in asked.changes if name.startswith(PREFIX)]:
+            return f"properties that are the platform's own: {', '.join(reserved)}"
+        form = self._form(to)
+        if form is None:
+            return ""
+        properties: Mapping[str, str] = {**held.delivery.properties, **asked.changes}
+        if missing := form.missing(properties):
+            return f"{asked.topic} requires the properties {', '.join(missing)}"
+        try:
+            form.encoded(held.delivery.payload if asked.payload is None else asked.payload)
+        except UsageError as problem:
+            return f"{asked.topic}: {problem.diagnostics[0].detail}"
+        return ""
+
+    def _form(self, to: str) -> Form | None:
+        """What may be sent to a topic; None: nothing is known of it."""
+        outlet = self._policy.outlets.get(to)
+        if outlet is not None and to not in self._forms:
+            self._forms[to] = Form(check_of(outlet), outlet.properties)
+        return self._forms.get(to)

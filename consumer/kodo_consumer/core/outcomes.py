@@ -1,0 +1,393 @@
+"""What can come of a message: outcomes (frozen values, a closed union) and the exceptions by which a handler asks for them.
+
+A handler that returns has done its work; any other exception, or a time-out, has failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from kodo_consumer.core.envelope import Duration, Level, State
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The handler returned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The handler raised or took too long."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RetryAsked:
+    """Failed, to be tried again after `after` ms (None: as declared, for this `code` if the topology names it), not in
+    memory.
+    """
+
+    after: int | None
+    reason: str
+    code: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StateAsked:
+    """The handler asks for PENDING or BLOCKING."""
+
+    state: State
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """No later try can help."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Discarded:
+    """Not worth handling."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class MoveAsked:
+    """The handler asks for another level."""
+
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class TransferAsked:
+    """The handler asks for a new message on another ground. `payload` None: the same; `changes` go over the properties."""
+
+    topic: str
+    payload: bytes | None = None
+    changes: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DependencyDown:
+    """Something the handler needs is not there."""
+
+    dependency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Was done before: its effects are there, another run would repeat them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """Taken, and not started after all: somebody else runs it, or what must be written down before cannot be now."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotForUs:
+    """Another subscription's escalation on a topic both read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TooEarly:
+    """Delivered before it was due (`due`: ms since the epoch)."""
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """Left here by the Go library, which waits by itself until a message is `due` (ms since the epoch)."""
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Routed:
+    """A route names another level, which takes messages."""
+
+    level: Level
+
+
+@dataclass(frozen=True, slots=True)
+class OverRate:
+    """A rate has no room before `slot` (ms since the epoch), which it has set aside for this message."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverQuota:
+    """A quota's window has no room before `slot` (ms since the epoch)."""
+
+    slot: int
+
+
+@dataclass(frozen=True, slots=True)
+class Isolated:
+    """Its tenant fills the look-ahead; by the tenant's pace its turn comes at `due` (ms since the epoch)."""
+
+    due: int
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """Control properties on a state topic that no worker wrote."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The target's broker will never take this message: too big, its schema, not authorised."""
+
+    reason: str
+
+
+Outcome = (
+    Done | Failed | RetryAsked | StateAsked | Died | Discarded | MoveAsked | TransferAsked | DependencyDown
+    | Repeated | Postponed | NotForUs | TooEarly | Routed | OverRate | OverQuota | Isolated | Broken | Refused | Adopted
+)  # fmt: skip
+DONE = Done()
+TOOK_TOO_LONG = Failed("handler took too long")
+
+
+def failure(outcome: Outcome) -> str | None:
+    """As what a handler's failed run is counted: an exception's class, a verdict's name; None when it did not fail.
+
+    Of a reason with details (`MoveTo: no level L9`) it is what stands before them: details may be anything.
+    """
+    match outcome:
+        case Failed(reason):
+            return reason.partition(":")[0]
+        case RetryAsked():
+            return "Retry"
+        case StateAsked(state):
+            return state.value.capitalize()
+        case _:
+            return None
+
+
+def _text(said: object) -> str:
+    """As text that can travel as a property: a lone surrogate, which JSON may bring, is none."""
+    text = str(said)
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def in_trouble(outcome: Outcome) -> bool:
+    """Whether a handler's end speaks for something being wrong with more than one message. PENDING and BLOCKING are the
+    message's own affair.
+    """
+    return isinstance(outcome, Failed | RetryAsked | DependencyDown)
+
+
+class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what shall become of a message
+    """Base of what a handler may raise; anything else it raises counts as failed."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """The value that is decided on."""
+        raise NotImplementedError
+
+
+def asked_by(verdict: Verdict) -> Outcome:
+    """What a verdict asks for. Raises whatever one of the user's own making raises; TypeError where it is no outcome."""
+    found: object = verdict.outcome
+    if isinstance(found, Outcome):
+        return found
+    raise TypeError(f"{type(verdict).__name__}.outcome is no outcome, but {found!r}")
+
+
+class HandlerFailedError(Verdict):
+    """Failed in a process: what hooks see there of an exception that is no verdict. Its text is the exception's class."""
+
+    def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
+        super().__init__(reason)
+        self._outcome = outcome or Failed(reason)
+
+    @classmethod
+    def of(cls, outcome: Outcome) -> HandlerFailedError:
+        """For what came of it."""
+        return cls(outcome.reason if isinstance(outcome, Failed) else type(outcome).__name__, outcome)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed."""
+        return self._outcome
+
+
+class Retry(Verdict):
+    """Failed; try again `after` a timedelta or a text such as "30s" (left out: as declared), never in memory.
+
+    `code`: why in a word for which the topology has delays of its own (`retrying.by_code`).
+    """
+
+    def __init__(self, after: timedelta | str | None = None, why: str = "", *, code: str = "") -> None:
+        if not isinstance(code, str):
+            raise TypeError(f'code is a word of retrying.by_code, such as "busy", not {code!r}')
+        self.after = _milliseconds(after)
+        self.why, self.code = _text(why) or code, code
+        super().__init__(self.why or "retry")
+
+    @property
+    def outcome(self) -> Outcome:
+        """Failed, without in-place waits."""
+        return RetryAsked(self.after, self.why or "asked to retry", self.code)
+
+
+class Pending(Verdict):
+    """To PENDING of its level; counts one attempt of that state."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """PENDING asked for."""
+        return StateAsked(State.PENDING, _text(self) or "asked for pending")
+
+
+class Blocking(Verdict):
+    """To BLOCKING of its level; counts one attempt of that state."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """BLOCKING asked for."""
+        return StateAsked(State.BLOCKING, _text(self) or "asked for blocking")
+
+
+class Dead(Verdict):
+    """To the dead letters; `why` travels with the message: short, no secrets."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Died."""
+        return Died(_text(self) or "dead")
+
+
+class Repeat(Verdict):
+    """Was done before: acknowledged, and counted as a repeat. Let it pass through the transaction, which must roll back."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Repeated."""
+        return Repeated()
+
+
+class InvalidPayloadError(Dead):
+    """The payload is not what the topology declares; unless the handler catches it, the message dies."""
+
+
+class Discard(Verdict):
+    """Acknowledged without being handled."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Discarded."""
+        return Discarded(_text(self) or "discarded")
+
+
+class MoveTo(Verdict):
+    """To the ready lane of another level, such as "L2"; failed where that level is not declared."""
+
+    def __init__(self, level: Level | str) -> None:
+        if not isinstance(level, str):
+            raise TypeError(f'level is a name such as "L2", not {level!r}')
+        super().__init__(level)
+        self.level = level
+
+    @property
+    def outcome(self) -> Outcome:
+        """A move, or failed when there is no such level at all."""
+        if self.level not in list(Level):
+            return Failed(f"MoveTo: no level {_text(self.level)}")
+        return MoveAsked(Level(self.level))
+
+
+class Transfer(Verdict):
+    """A new message on another ground, which must be in the subscription's `produces`; then this one is done.
+
+    Payload, key and properties are the old ones unless given; `properties` go over the old ones.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        payload: bytes | None = None,
+        *,
+        key: str | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        properties = dict(properties or {})
+        _check_transfer(topic, payload, key, properties)
+        super().__init__(topic)
+        self.asked = TransferAsked(topic, payload, properties, key)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The transfer."""
+        return self.asked
+
+
+def _check_transfer(topic: Any, payload: Any, key: Any, properties: dict[Any, Any]) -> None:
+    """Raises TypeError where the handler made it: later nobody knows whose it was."""
+    if not isinstance(topic, str) or not (key is None or isinstance(key, str)):
+        raise TypeError(f"topic and key are text, not {topic!r} and {key!r}")
+    if not (payload is None or isinstance(payload, bytes)):
+        raise TypeError(f"payload is bytes, not {type(payload).__name__}: encode it, as in json.dumps(order).encode()")
+    if wrong := [part for item in properties.items() for part in item if not isinstance(part, str)]:
+        raise TypeError(f"properties are text, and so are their names: {wrong[0]!r} is not")
+
+
+class Unavailable(Verdict):
+    """A dependency is down: the message waits in memory with a growing backoff and counts nothing."""
+
+    def __init__(self, dependency: str) -> None:
+        super().__init__(dependency)
+        self.dependency = _text(dependency)
+
+    @property
+    def outcome(self) -> Outcome:
+        """Dependency down."""
+        return DependencyDown(self.dependency)
+
+
+def raised_for(outcome: Outcome) -> Verdict:
+    """What the handler raised, for those around it: its verdict as it was, any other exception by its name."""
+    match outcome:
+        case RetryAsked(after, reason, code):
+            return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)
+        case StateAsked(State.PENDING, reason):
+            return Pending(reason)
+        case StateAsked(_, reason):
+            return Blocking(reason)
+        case Died(reason):
+            return Dead(reason)
+        case Discarded(reason):
+            return Discard(reason)
+        case MoveAsked(level):
+            return MoveTo(level)
+        case TransferAsked(topic, payload, changes, key):
+            return Transfer(topic, payload, key=key, properties=changes)
+        case DependencyDown(dependency):
+            return Unavailable(dependency)
+        case Repeated():
+            return Repeat()
+        case _:
+            return HandlerFailedError.of(outcome)
+
+
+def _milliseconds(span: timedelta | str | None) -> int | None:
+    if span is None:
+        return None
+    if isinstance(span, timedelta):
+        return max(0, round(span.total_seconds() * 1000))
+    return int(Duration.parse(span))

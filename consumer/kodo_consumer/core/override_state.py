@@ -1,0 +1,140 @@
+"""Live orders at work: what a policy becomes under them, and how a worker learns of them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.policy import Concurrency, Lane, Limit, Pace, Policy, Quota, Rate
+from kodoctl.protocol.overrides import BrokenOrdersError, Order, What, in_force, parse
+from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.topology.units import Rate as FileRate
+
+log = logging.getLogger("kodo.consumer")
+KINDS: Final[dict[str, type[Limit]]] = {"rate": Rate, "concurrency": Concurrency, "quota": Quota}
+
+
+def misfit(order: Order, policy: Policy) -> str:
+    """What keeps this subscription from following an order, in words; "" if nothing does."""
+    if order.lane:
+        names = [lane.name for lane in policy.lanes]
+        return "" if order.lane in names else f"no lane {order.lane}; there is {', '.join(names)}"
+    if order.what is not What.LIMIT:
+        return "" if policy.fair_by else "there are no tenants: the ground topic has no fair_by"
+    count = sum(_meant(limit, order) for limit in policy.limits)
+    if count != 1:
+        there = ", ".join(f"{kind_of(limit)} by {limit.by or 'none'}" for limit in policy.limits) or "none"
+        return f"{count or 'no'} limits of this kind and property; there is {there}"
+    return "a limit without a property has no values" if order.value and not order.by else ""
+
+
+def steered(policy: Policy, orders: Sequence[Order]) -> Policy:
+    """The policy with weights and limits as ordered."""
+    weights = {order.tenant: int(order.to) for order in orders if order.what is What.WEIGHT}
+    limits = tuple(_ordered(limit, orders) for limit in policy.limits)
+    return replace(policy, tenant_weights={**policy.tenant_weights, **weights}, limits=limits)
+
+
+def paused_lanes(policy: Policy, orders: Sequence[Order]) -> frozenset[int]:
+    """Indexes of lanes that are to rest."""
+    names = {order.lane for order in orders if order.what is What.PAUSE and order.lane}
+    return frozenset(lane.index for lane in policy.lanes if lane.name in names)
+
+
+def paused_tenants(orders: Sequence[Order]) -> frozenset[str]:
+    """Tenants whose messages are to stay queued."""
+    return frozenset(order.tenant for order in orders if order.what is What.PAUSE and order.tenant)
+
+
+def kind_of(limit: Limit) -> str:
+    """`rate`, `concurrency` or `quota`."""
+    return next(name for name, kind in KINDS.items() if isinstance(limit, kind))
+
+
+def _meant(limit: Limit, order: Order) -> bool:
+    return order.what is What.LIMIT and isinstance(limit, KINDS[order.limit]) and (limit.by or "") == order.by
+
+
+def _ordered(limit: Limit, orders: Sequence[Order]) -> Limit:
+    for order in orders:
+        if _meant(limit, order):
+            limit = _changed(limit, order)
+    return limit
+
+
+def _changed(limit: Limit, order: Order) -> Limit:
+    if isinstance(limit, Concurrency):
+        most = int(order.to)
+        if order.value:
+            return replace(limit, overrides={**limit.overrides, order.value: most})
+        return replace(limit, limit=most)
+    rate = FileRate.parse(order.to)
+    if isinstance(limit, Quota):
+        if order.value:
+            return replace(limit, overrides={**limit.overrides, order.value: (rate.amount, int(rate.period))})
+        return replace(limit, amount=rate.amount, period=int(rate.period))
+    pace = Pace(rate.amount, int(rate.period), max(1, int(rate.per_second)))
+    if order.value:
+        return replace(limit, overrides={**limit.overrides, order.value: pace})
+    return replace(limit, pace=pace)
+
+
+class Orders:
+    """Follows the property: tells `adopt` whenever something else is in force. A listener of the stats reader.
+
+    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing. Thread-safe.
+    """
+
+    def __init__(self, policy: Callable[[], Policy], clock: Clock, adopt: Callable[[tuple[Order, ...]], None]) -> None:
+        self._policy, self._clock, self._adopt = policy, clock, adopt
+        self._lock = threading.Lock()  # readings come on one thread, time passes on another
+        self._text = ""
+        self._given: tuple[Order, ...] = ()
+        self._followed: tuple[Order, ...] = ()
+
+    def __call__(self, lane: Lane, stats: LaneStats | None) -> None:
+        """A reading of a lane's stats."""
+        if lane.index != self._policy().ground_lane.index:
+            return
+        with self._lock:
+            if stats is not None and (text := stats.properties.get(STEER_PROPERTY, "")) != self._text:
+                self._text = text
+                self._read(text)
+            self._follow()
+
+    def look(self) -> None:
+        """Ends what is over by now. Reads nothing."""
+        if self._given or self._followed:
+            with self._lock:
+                self._follow()
+
+    def _follow(self) -> None:
+        followed = in_force(self._given, self._clock.wall())
+        if followed != self._followed:
+            self._followed = followed
+            for line in self._told(followed):
+                log.warning("steered: %s", line)
+            self._adopt(followed)
+
+    def _read(self, text: str) -> None:
+        try:
+            given = parse(text) if text else ()
+        except BrokenOrdersError as problem:
+            log.warning("steered: the orders cannot be read, those before stay: %s", problem)
+            return
+        policy = self._policy()
+        for order in given:
+            if reason := misfit(order, policy):
+                log.warning("steered: %s is not followed: %s", order, reason)
+        self._given = tuple(order for order in given if not misfit(order, policy))
+
+    def _told(self, orders: Sequence[Order]) -> Iterator[str]:
+        if not orders:
+            yield "no orders any more, everything is as the file says"
+        for order in orders:
+            yield f"{order}, by {order.who}{f' ({order.why})' if order.why else ''}"

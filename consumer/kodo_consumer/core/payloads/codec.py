@@ -1,0 +1,242 @@
+"""Payloads as values: JSON or Avro as the topology declares them, and the model that a handler's annotation names.
+
+Whatever a payload is, reading it ends in a value or in InvalidPayloadError, upon which the message dies, once. Its text
+names the place and the rule, never the value: reasons travel with dead letters.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from io import BytesIO
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
+
+from kodo_consumer.core.outcomes import InvalidPayloadError, Unavailable
+from kodo_consumer.core.payloads.avro_safety import empty_items, reader_of
+from kodo_consumer.message import Message
+from kodoctl.errors import ClusterError
+
+Kind = Literal["json", "avro"]
+SchemaOf = Callable[[str], Mapping[str, Any] | None]
+"""The definition of a schema version that the broker has; None: it has none such."""
+_TEXTS: Final = (bytes, str)
+_MAX_PLACE: Final = 80  # characters of a place in a payload: keys are the sender's
+
+
+class Payloads:
+    """Reads the payloads of one ground topic. `schema`: what the topology declares, None: nothing. `model`: what the
+    handler's annotation names, None: nothing.
+
+    Compiled when first used. Can be sent to another process; then `schema_of` stays behind, and with it older versions.
+    """
+
+    def __init__(
+        self,
+        kind: Kind = "json",
+        schema: Mapping[str, Any] | None = None,
+        model: Any = None,
+        schema_of: SchemaOf | None = None,
+    ) -> None:
+        self.kind, self.schema, self.model = kind, schema, model
+        self.schema_of = schema_of
+        self._writers: dict[str, tuple[Callable[..., Any], Any]] = {}  # by schema version
+
+    def with_model(self, model: Any) -> Payloads:
+        """The same, read as this model."""
+        return Payloads(self.kind, self.schema, model, self.schema_of)
+
+    def __getstate__(self) -> tuple[Any, ...]:
+        return self.kind, self.schema
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        Payloads.__init__(self, *state)
+
+    def prepare(self) -> None:
+        """Raises TypeError when the model is nothing that payloads can be read as."""
+        from pydantic.errors import PydanticUserError
+
+        try:
+            _ = self._adapter if self.model is not None and self.model not in _TEXTS else None
+        except PydanticUserError as problem:
+            first = str(problem).partition("\n")[0]
+            raise TypeError(f"payloads cannot be read as {self.model}: {first}") from None
+
+    # ---- reading
+
+    def json(self, data: bytes, schema: str = "") -> Any:
+        """The payload as plain values, checked against the declared schema; of an Avro topic the record."""
+        if self.kind == "avro":
+            return self._record(data, schema)
+        try:
+            value = json.loads(data)
+        except (ValueError, RecursionError):
+            raise InvalidPayloadError("payload is not JSON") from None
+        self(value)
+        return value
+
+    def value(self, data: bytes, schema: str = "") -> Any:
+        """The payload as the handler's annotation says; without one as declared; bytes where nothing is."""
+        model = self.model
+        if model is None or model in _TEXTS:
+            if self.schema is not None:
+                return self.json(data, schema)
+            return _text(data) if model is str else data
+        if self.kind == "avro":
+            return self._as_model(self._adapter.validate_python, self._record(data, schema))
+        if self.schema is not None:
+            self.json(data)
+        return self._as_model(self._adapter.validate_json, data)
+
+    def __call__(self, value: Any) -> None:
+        """Holds a JSON value against the declared schema."""
+        if self._validator is None:
+            return
+        try:
+            problem = next(iter(self._validator.iter_errors(value)), None)
+        except RecursionError:
+            raise InvalidPayloadError("payload is nested too deeply for its schema") from None
+        if problem is not None:
+            place = problem.json_path[:_MAX_PLACE]
+            raise InvalidPayloadError(f"payload breaks its schema at {place}: {problem.validator}")
+
+    def encode(self, value: Any) -> bytes:
+        """An Avro record as bytes; bytes are looked at and left alone. Raises InvalidPayloadError for what the declared
+        schema does not allow.
+        """
+        if isinstance(value, bytes):
+            self._record(value, "")
+            return value
+        from fastavro import schemaless_writer
+
+        out = BytesIO()
+        try:
+            schemaless_writer(out, self._reader, value, strict=True)
+        except Exception as problem:  # noqa: BLE001  # its errors have no common base
+            raise InvalidPayloadError(f"payload does not fit its Avro schema: {problem}") from None
+        return out.getvalue()
+
+    # ---- JSON
+
+    @cached_property
+    def _validator(self) -> Any:
+        if self.schema is None or self.kind == "avro":
+            return None
+        from jsonschema.validators import validator_for
+
+        return validator_for(self.schema)(self.schema)
+
+    # ---- models
+
+    @cached_property
+    def _adapter(self) -> Any:
+        from pydantic import TypeAdapter
+
+        return TypeAdapter(self.model)
+
+    def _as_model(self, validate: Callable[[Any], Any], data: Any) -> Any:
+        from pydantic import ValidationError
+
+        try:
+            return validate(data)
+        except ValidationError as problem:
+            found = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+            name = getattr(self.model, "__name__", str(self.model))
+            raise InvalidPayloadError(f"payload breaks {name} at {_place(found['loc'])}: {found['type']}") from None
+        except RecursionError:
+            raise InvalidPayloadError("payload is nested too deeply") from None
+
+    # ---- Avro
+
+    @cached_property
+    def _reader(self) -> Any:
+        from fastavro import parse_schema
+
+        return parse_schema(dict(self.schema or {}))
+
+    def _record(self, data: bytes, version: str) -> Any:
+        """Read with the schema it was written with, as the declared one says."""
+        try:
+            read, writer = self._writer(version)
+        except UnsafeSchemaError as problem:
+            raise InvalidPayloadError(str(problem)) from None
+        stream = BytesIO(data)
+        try:
+            record = read(stream, writer, self._reader)
+        except Exception as problem:  # noqa: BLE001  # whatever bytes of an attacker's choice bring about
+            raise InvalidPayloadError(f"payload is not Avro of its schema: {type(problem).__name__}") from None
+        if stream.tell() != len(data):
+            raise InvalidPayloadError("payload is not Avro of its schema: bytes are left over")
+        return record
+
+    def _writer(self, version: str) -> tuple[Callable[..., Any], Any]:
+        """How a schema version is read, and its parsed definition."""
+        found = self._writers.get(version)
+        if found is None:
+            found = self._writers[version] = safe_reader(self.definition(version) or self.schema or {})
+        return found
+
+    def definition(self, version: str) -> Mapping[str, Any] | None:
+        """What a version looks like; None: as declared. Raises Unavailable when the broker cannot say."""
+        if not version or self.schema_of is None:
+            return None
+        try:
+            return self.schema_of(version)
+        except ClusterError:
+            raise Unavailable("schemas of the broker") from None
+
+
+class UnsafeSchemaError(ValueError):
+    """A schema that lets a payload of a few bytes take any amount of memory."""
+
+
+def safe_reader(definition: Mapping[str, Any]) -> tuple[Callable[..., Any], Any]:
+    """A reader of payloads written with this schema, and the schema parsed. Raises UnsafeSchemaError."""
+    from fastavro import parse_schema
+
+    if empty_items(definition):
+        raise UnsafeSchemaError(
+            "its Avro schema has an array whose items take no bytes: ten bytes could claim any number"
+        )
+    return reader_of(definition), parse_schema(dict(definition))
+
+
+def model_of(function: Callable[..., Any]) -> Any:
+    """What a handler's first parameter is annotated with: `Order` of `Message[Order]`, also within a list; else None.
+
+    Raises TypeError when there is such an annotation and it cannot be read.
+    """
+    called = function if inspect.isroutine(function) else type(function).__call__
+    try:
+        parameter = next(iter(inspect.signature(function).parameters.values()), None)
+    except (TypeError, ValueError):
+        return None
+    if parameter is None or parameter.annotation is inspect.Parameter.empty:
+        return None
+    try:
+        annotation = get_type_hints(called).get(parameter.name)
+    except Exception as problem:  # noqa: BLE001  # an annotation may be any expression
+        if "Message[" in str(parameter.annotation):
+            raise TypeError(f"its annotation {parameter.annotation} cannot be read: {problem}") from None
+        return None
+    return _model_in(annotation)
+
+
+def _model_in(annotation: Any) -> Any:
+    if get_origin(annotation) is Message:
+        (model,) = get_args(annotation)
+        return None if model is Any else model
+    found = (_model_in(argument) for argument in get_args(annotation))
+    return next((model for model in found if model is not None), None)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        raise InvalidPayloadError("payload is not UTF-8 text") from None
+
+
+def _place(parts: Iterable[int | str]) -> str:
+    return ("$" + "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts))[:_MAX_PLACE]

@@ -1,0 +1,336 @@
+"""What one subscription's worker goes by, as data: lanes, waits, limits, routes. Made from a topology by kodo_consumer.routes.
+
+Durations and delays are whole milliseconds; a rate is a whole amount per period.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal
+
+from kodo_consumer.core.envelope import Level, State
+from kodoctl.protocol.signing import Signer
+
+MAX_MEMORY_WAIT: Final = 5_000  # ms: longer waits use the broker's delayed delivery
+JITTER: Final = 3_000  # ms: added at random to waits beyond memory, equal delays stall a whole topic
+NOBODY: Final = "(none)"  # tenant of messages without the fair_by property
+HOP_RESERVE: Final = 16  # hops beyond the sum of all attempts before a message counts as running in circles
+_SKEW: Final = 60_000  # ms that the clocks of worker and broker may differ
+MAX_RATE_DUE: Final = 3_600_000  # ms: a rate's refusal is due within this
+# Messages every lane may hold, however full the look-ahead is; together a quarter of it at most.
+LANE_FLOOR: Final = 200
+_QUEUE_SHARE: Final = 5  # a fifth of the look-ahead may sit in receiver queues: fairness works on what is held
+_MAX_QUEUE: Final = 2_000
+
+OnFailure = Literal["park", "block", "leave"]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """Delays (ms) and attempts of a state; the last delay repeats."""
+
+    delays: tuple[int, ...]
+    attempts: int
+
+    def delay(self, attempt: int) -> int:
+        """Delay before attempt number `attempt`, from 1."""
+        return self.delays[min(attempt, len(self.delays)) - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic messages may be moved to."""
+
+    level: Level
+    state: State
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
+    whole number among the lanes. A draining lane is read and never written. `subscription`: named in full, as stores know
+    it: `kodo/trade/orders:billing`.
+    """
+
+    index: int
+    level: Level
+    state: State
+    topic: str
+    weight: int
+    share: float
+    draining: bool = False
+    ordered: bool = False
+    partitions: int = 1
+    subscription: str = ""
+
+    @property
+    def name(self) -> str:
+        """`L1/retrying`."""
+        return f"{self.level}/{self.state}"
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """`amount` per `period` ms, `burst` at once after a pause."""
+
+    amount: int
+    period: int
+    burst: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """A limit on handler starts. `shared`: of all workers together, else of each. `by` None: one limit for all."""
+
+    by: str | None
+    pace: Pace
+    shared: bool
+    overrides: Mapping[str, Pace] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Concurrency:
+    """At most `limit` handlers at once."""
+
+    by: str | None
+    limit: int
+    shared: bool
+    overrides: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """At most `amount` messages in any window of `period` ms."""
+
+    by: str | None
+    amount: int
+    period: int
+    shared: bool
+    overrides: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # value -> (amount, period)
+
+
+Limit = Rate | Concurrency | Quota
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTo:
+    """The topic of audit records. `wait`: a message is acknowledged only after the receipt of its record."""
+
+    topic: str
+    wait: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Isolate:
+    """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages, is moved aside."""
+
+    share: float
+    least: int
+    to: Literal["B1", "pending"]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Messages whose properties match go to the ready lane of a level at their first receipt, unless it is draining."""
+
+    matches: Callable[[Mapping[str, str]], bool]
+    to: Level
+
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers share it
+    by key, so that batches must not mix keys.
+    """
+
+    topic: str
+    schema: Mapping[str, Any] | None
+    properties: Mapping[str, str]
+    by_key: bool
+    ordered: bool
+    payload_type: Literal["json", "avro"] = "json"
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """Everything the decisions of one subscription go by. `waits[None]` are those of backup levels."""
+
+    ground: str
+    subscription: str
+    lanes: tuple[Lane, ...]
+    targets: Mapping[tuple[Level, State], Target]
+    dead_letter: Target | None
+    waits: Mapping[State | None, Waits]
+    delays_by_code: Mapping[str, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # after failures whose reason has a code
+    in_place: tuple[int, ...] = ()
+    horizon: int = 0
+    handler_timeout: int = 30_000
+    concurrency: int = 32
+    adaptive: bool = False  # the concurrency is the most there may be: how many there are is found out
+    limits: tuple[Limit, ...] = ()
+    routes: tuple[Route, ...] = ()
+    fair_by: str | None = None
+    isolate: Isolate | None = None
+    tenant_weights: Mapping[str, int] = field(default_factory=dict)
+    lookahead_messages: int = 50_000
+    lookahead_bytes: int = 128 << 20
+    on_failure: OnFailure = "park"
+    produces: Mapping[str, str] = field(default_factory=dict)  # as the file names it -> full topic
+    outlets: Mapping[str, Outlet] = field(default_factory=dict)  # those of `produces` that are topics of the same file
+    by_key: frozenset[str] = frozenset()  # topics written whose batches must not mix keys
+    expected_workers: int = 1
+    payload_schema: Mapping[str, Any] | None = None
+    payload_type: Literal["json", "avro"] = "json"
+    produced_schemas: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # Avro, by full topic
+    subscription_type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
+    audit: AuditTo | None = None
+    compat: Literal["soften"] | None = None  # whose headers are read where there are no control properties
+    largest: Mapping[str, int] = field(default_factory=dict)  # bytes a message may have, by full topic, where declared
+    signer: Signer | None = None  # signs and verifies control properties; None: they are believed
+
+    @cached_property
+    def max_hops(self) -> int:
+        """Hops after which a message is running in circles."""
+        return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE
+
+    def target(self, level: Level, state: State) -> Target | None:
+        """Where a message of `level` goes for `state`; None: nowhere. A level on its way out uses L1's waiting states."""
+        found = self.targets.get((level, state))
+        if found is None and state is not State.READY and self.is_draining(level):
+            return self.targets.get((Level.L1, state))
+        return found
+
+    @cached_property
+    def ground_lane(self) -> Lane:
+        """The ready lane of the ground topic itself, whose subscription has what concerns all lanes."""
+        return next(lane for lane in self.lanes if (lane.level, lane.state) == (Level.L1, State.READY))
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether nothing can stand between a message without control properties and its tenant's queue."""
+        special = self.routes or self.limits or self.signer or self.compat
+        return not (special or any(lane.ordered for lane in self.lanes))
+
+    def routed(self, lane: Lane, properties: Mapping[str, str]) -> Level | None:
+        """The level that the first matching route names, where it is another one that is not draining; None: the message
+        stays. Later routes do not count then: the first match has won.
+        """
+        if lane.state is not State.READY or lane.ordered:
+            return None
+        to = next((route.to for route in self.routes if route.matches(properties)), lane.level)
+        return None if to is lane.level or self.is_draining(to) else to
+
+    def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
+        """When a message is due that claims `due`: never later than any wait that is declared, and at once on a ready lane
+        above B1, where no worker ever makes one wait. The publish time is the sender's as well, `received` is ours.
+        """
+        if lane.state is State.READY and not lane.level.is_backup:
+            return 0
+        return min(due, self.latest(publish_time, received))
+
+    def latest(self, publish_time: int, received: int) -> int:
+        """When the longest wait that is declared has ended for a message."""
+        return min(publish_time, received) + self.horizon + JITTER + _SKEW
+
+    @property
+    def written(self) -> list[str]:
+        """Every topic its worker publishes to."""
+        dead = [self.dead_letter.topic] if self.dead_letter else []
+        audit = [self.audit.topic] if self.audit else []
+        topics = [*(target.topic for target in self.targets.values()), *self.produces.values(), *dead, *audit]
+        return list(dict.fromkeys(topics))
+
+    def delay_of(self, code: str, attempt: int) -> int | None:
+        """Delay (ms) before attempt number `attempt`, from 1, of a failure with this code; None: as without one."""
+        delays = self.delays_by_code.get(code)
+        return delays[min(attempt, len(delays)) - 1] if delays else None
+
+    def holds_back(self, lane: Lane) -> bool:
+        """Whether the broker keeps a lane's messages until they are due. Where one reader gets all in order it does not."""
+        return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
+
+    def is_draining(self, level: Level) -> bool:
+        """Whether a level is read but no longer written."""
+        return (level, State.READY) not in self.targets
+
+    def isolation_target(self, level: Level) -> Target | None:
+        """Where an isolated tenant's messages of a level's ready lane go; None: they stay."""
+        return self._isolation_targets[level]
+
+    @cached_property
+    def _isolation_targets(self) -> Mapping[Level, Target | None]:
+        return {level: self._isolation_target(level) for level in Level}
+
+    def _isolation_target(self, level: Level) -> Target | None:
+        if self.isolate is None or level.is_backup:
+            return None
+        if self.isolate.to == "pending":
+            return self.target(level, State.PENDING)
+        return self.targets.get((Level.B1, State.READY)) if level.rank < Level.B1.rank else None
+
+    def tenant(self, properties: Mapping[str, str], key: str) -> str:
+        """The party fairness is about."""
+        return value_of(self.fair_by, properties, key) if self.fair_by else NOBODY
+
+    @property
+    def queue(self) -> int:
+        """Messages one lane's receiver queues may hold, over all partitions."""
+        share = self.lookahead_messages // _QUEUE_SHARE // max(1, len(self.lanes))
+        return max(1, min(_MAX_QUEUE, share))
+
+    @property
+    def batch(self) -> int:
+        """Messages taken from a lane at once."""
+        return max(1, min(500, self.queue // 2))
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes taken from a lane at once; a single message may be larger."""
+        return max(1, self.lookahead_bytes // (4 * max(1, len(self.lanes))))
+
+    @property
+    def max_held(self) -> int:
+        """Messages the worker itself may hold: the look-ahead without the receiver queues, and without a batch that each
+        lane may hand over when there is room for one more message.
+        """
+        return max(1, self.lookahead_messages - (self.queue + self.batch) * len(self.lanes))
+
+    @property
+    def max_held_bytes(self) -> int:
+        """Bytes of payload the worker itself may hold: the look-ahead without a batch that each lane may hand over."""
+        return max(1, self.lookahead_bytes - self.batch_bytes * len(self.lanes))
+
+    @property
+    def lane_most(self) -> int:
+        """Messages of one lane that may be unacknowledged: held, being handed over, and in its receiver queues."""
+        return self.max_held + self.batch + self.queue
+
+    @property
+    def max_early(self) -> int:
+        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on ready
+        lanes and on those of waiting states.
+        """
+        return max(1, self.lookahead_messages // 5)
+
+    @property
+    def max_early_bytes(self) -> int:
+        """Bytes of payload that may, but for the last message."""
+        return max(1, self.lookahead_bytes // 5)
+
+    @property
+    def max_in_place(self) -> int:
+        """Messages that may sit out an in-place wait at a time: 20 % of the look-ahead."""
+        return max(1, self.lookahead_messages // 5)
+
+
+def value_of(by: str, properties: Mapping[str, str], key: str) -> str:
+    """The value of a property, or of the message key when `by` is `key`; NOBODY where it is missing."""
+    if by == "key":
+        return key or NOBODY
+    return properties.get(by) or NOBODY

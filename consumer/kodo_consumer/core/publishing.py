@@ -1,0 +1,189 @@
+"""Messages on their way to another topic: published, awaiting the receipt, published again when none comes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Protocol, assert_never
+
+from kodo_consumer.core.audit_recorder import Bundle, Recorder
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.envelope import State, rewritten, signed, transferred
+from kodo_consumer.core.in_flight import Held, Place
+from kodo_consumer.core.parked_messages import Parking
+from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, Policy
+from kodo_consumer.core.send_state import Sending
+from kodo_consumer.core.soften_headers import without
+from kodo_consumer.core.state_machine import Forward, Move, Why
+
+SEND_TIMEOUT: Final = 60.0
+"""Seconds after which the client itself gives a send up. A broker that dies is missed after its session (30 s); another one then
+has its topics, and the client, whose tries come ever later, is back after about 50 s: a send that waited for that is no failure.
+"""
+HANGS: Final = SEND_TIMEOUT + 15.0
+"""Seconds after which a send without a receipt hangs: even the client tells nothing of it."""
+_MOST_PATIENCE: Final = 600.0  # seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class Publication(Sending):
+    """One message and where it is to go. `last_resort`: a refusal leaves nowhere else to go."""
+
+    held: Held
+    why: Why
+    reason: str
+    last_resort: bool
+
+
+class Owner(Protocol):
+    """Who is told what became of a message. Its effects are replaced whenever somebody took them."""
+
+    policy: Policy
+    effects: Effects
+    counts: Counts
+    recorder: Recorder | None
+
+    def published(self, sent: Publication, token: object, now: float) -> None:
+        """The target has it; `token` says where."""
+
+    def refused(self, held: Held, reason: str, now: float) -> None:
+        """The target will never take it; it must go elsewhere."""
+
+
+def jittered(due: int | None, wall: int, rng: Random) -> int | None:
+    """More than 50,000 messages with one delay would pause a topic; short waits are declared without jitter."""
+    return due if due is None or due - wall <= MAX_MEMORY_WAIT else due + int(rng.random() * JITTER)
+
+
+class Publications:
+    """Tickets of sends that are out. A receipt for a ticket that was given up finds nothing, and is nobody's."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        parking: Parking,
+        set_timer: Callable[[float, Sending | Recorder], int],
+        clock: Clock,
+        rng: Random,
+    ) -> None:
+        self._owner, self._parking, self._set_timer, self._clock, self._rng = owner, parking, set_timer, clock, rng
+        self._next = 0
+        self._out: dict[int, Sending] = {}  # oldest first
+        self._patience = HANGS  # doubled by each new client that brings no receipt either
+        self.waiting = 0  # messages with a receipt to come, now or after a backoff
+
+    def recorder(self, acknowledge: Callable[[Held, float], None]) -> Recorder | None:
+        """What writes the subscription's audit records; None where it keeps none."""
+        if self._owner.policy.audit is None:
+            return None
+        return Recorder(self._owner, acknowledge, self._clock, self.send, self._set_timer)
+
+    def begin(self, held: Held, decision: Move | Forward, now: float) -> None:
+        """Publishes a message until it has a receipt."""
+        held.place = Place.PUBLISHING
+        self.waiting += 1
+        if held.delivery.broken:
+            text = f"{held.lane.lane.topic}: a message goes to the dead letters: {held.delivery.broken}"
+            self._owner.effects.alarm("unreadable", text)
+        publication = self._publication(held, decision)
+        if (signer := self._owner.policy.signer) is not None:
+            publication.message = signed(publication.message, signer)
+        self.send(publication, now)
+
+    def _publication(self, held: Held, decision: Move | Forward) -> Publication:
+        no_dead_letter = self._owner.policy.dead_letter is None
+        match decision:
+            case Move(target, control, why):
+                due = jittered(control.due, self._clock.wall(), self._rng)
+                message = rewritten(held.delivery, control, held.lane.lane.topic, target.topic, due)
+                last_resort = no_dead_letter or target.state is State.DEAD
+                reason = control.reason or ""
+                return Publication(message=message, held=held, why=why, reason=reason, last_resort=last_resort)
+            case Forward(topic, asked):
+                payload = held.delivery.payload if asked.payload is None else asked.payload
+                delivery = held.delivery if self._owner.policy.compat is None else without(held.delivery)
+                origin = held.lane.lane.subscription
+                message = transferred(delivery, held.control, origin, topic, payload, asked.changes, asked.key)
+                why = Why.TRANSFERRED
+                return Publication(message=message, held=held, why=why, reason="", last_resort=no_dead_letter)
+            case _:
+                assert_never(decision)
+
+    def send(self, sending: Sending, now: float) -> None:
+        """One try."""
+        self._next += 1
+        sending.tries += 1
+        sending.sent_at = now
+        self._out[self._next] = sending
+        self._owner.effects.send(self._next, sending.message)
+
+    def receipt(self, ticket: int, receipt: Receipt, now: float) -> None:
+        """The broker's word on a send."""
+        sending = self._out.pop(ticket, None)
+        if sending is None:
+            return
+        match receipt:
+            case Stored(token):
+                self._patience = HANGS
+                self._stored(sending, token, now)
+            case NeverTaken(reason) if isinstance(sending, Publication):
+                self.waiting -= 1
+                self._never_taken(sending, reason, now)
+            case Lost(reason) | NeverTaken(reason):  # records are never given up
+                self._again_later(sending, reason, now)
+            case _:
+                assert_never(receipt)
+
+    def _stored(self, sending: Sending, token: object, now: float) -> None:
+        if isinstance(sending, Publication):
+            self.waiting -= 1
+            self._owner.published(sending, token, now)
+        else:
+            assert isinstance(sending, Bundle)
+            assert self._owner.recorder is not None
+            self._owner.recorder.stored(sending, now)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a receipt is awaited, of a message or of audit records."""
+        recorder = self._owner.recorder
+        return self.waiting > 0 or (recorder is not None and recorder.busy)
+
+    @property
+    def hanging_from(self) -> float:
+        """When the oldest send will have been without a receipt for too long; infinite when none is out."""
+        oldest = next(iter(self._out.values()), None)
+        return oldest.sent_at + self._patience if oldest else float("inf")
+
+    def renew(self, now: float) -> None:
+        """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without enough bookies to
+        write, the next one comes later: each may leave a copy of a message with a broker that stores it in the end.
+        """
+        effects = self._owner.effects
+        self._patience = min(_MOST_PATIENCE, 2 * self._patience)
+        effects.alarm("hanging", "sends are without receipts for too long: publishing starts afresh")
+        effects.renew_publishing = True
+        # What nobody has fetched yet is not out at all: with the rest sent again, it would be stored twice.
+        effects.publish = [(ticket, message) for ticket, message in effects.publish if ticket not in self._out]
+        hanging = list(self._out.values())
+        self._out.clear()
+        for publication in hanging:
+            self.send(publication, now)
+
+    def _again_later(self, sending: Sending, reason: str, now: float) -> None:
+        self._owner.counts.republished += 1
+        topic = sending.message.topic
+        self._owner.effects.alarm("publish", f"no receipt from {topic} ({reason}): the message is kept, and sent again")
+        self._set_timer(now + sending.backoff * self._rng.uniform(0.75, 1.25), sending)
+
+    def _never_taken(self, publication: Publication, reason: str, now: float) -> None:
+        topic = publication.message.topic
+        self._owner.effects.alarm("refused", f"{topic} will not take a message: {reason}")
+        if publication.last_resort:
+            self._parking.park(publication.held, f"{topic} will not take it: {reason}", now)
+        else:
+            self._owner.refused(publication.held, reason, now)

@@ -1,0 +1,74 @@
+"""What is asked of a message before its handler, in order: is it for us, is it whole, is it due, does a route take it."""
+
+from __future__ import annotations
+
+from kodo_consumer.core import soften_headers
+from kodo_consumer.core.envelope import BrokenControlError, Control, State, meant_for, read_control
+from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.outcomes import Adopted, Broken, NotForUs, Outcome, Routed, TooEarly
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.signature_checks import believed
+
+
+def on_arrival(held: Held, policy: Policy, wall: int) -> Outcome | None:
+    """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready topic
+    broken ones mean a first delivery. `wall`: ms since the epoch.
+    """
+    broken = ""
+    if policy.signer is not None:
+        held.delivery, broken = believed(held.delivery, held.lane.lane, policy.signer)
+    try:
+        held.control = _control(held, policy, wall)
+    except BrokenControlError as problem:
+        held.control = Control(meant_for=meant_for(held.delivery.properties))
+        broken = broken or ("" if held.lane.lane.state is State.READY else f"broken control property {problem}")
+    if held.control.meant_for is not None and held.control.meant_for != policy.subscription:
+        return NotForUs()
+    if broken:  # kept: it may wait, where there are no dead letters, and must not be handled then
+        held.delivery = held.delivery._replace(broken=broken)
+        return Broken(broken)
+    return None
+
+
+def _control(held: Held, policy: Policy, wall: int) -> Control:
+    """What the message says, as far as it may be believed: anybody who may send to a ready topic may write anything, so there
+    nothing counts that eases a limit or makes it wait unless a worker says that it moved it. Raises BrokenControlError.
+    """
+    delivery, lane = held.delivery, held.lane.lane
+    softens = _is_softens(held, policy)
+    control = soften_headers.read(delivery, lane) if softens else read_control(delivery.properties)
+    if not softens and lane.state is State.READY:
+        control = control.unmoved
+    if control.due is None or _is_adopted(held, policy):
+        return control
+    if softens and not lane.ordered:  # of a lane that drains
+        return control._replace(due=min(control.due, policy.latest(delivery.publish_time, wall)))
+    return control._replace(due=policy.believable(control.due, lane, delivery.publish_time, wall))
+
+
+def _is_softens(held: Held, policy: Policy) -> bool:
+    return policy.compat is not None and soften_headers.speaks(held.delivery.properties)
+
+
+def _is_adopted(held: Held, policy: Policy) -> bool:
+    """Whether what the Go library left here goes to the same lane again, where the broker keeps it until it is due."""
+    lane = held.lane.lane
+    return _is_softens(held, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
+
+
+def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:
+    """What keeps it from being queued, if anything does. `wall`: ms since the epoch."""
+    if held.delivery.broken:
+        return Broken(held.delivery.broken)
+    due = held.control.due
+    if due is not None and due > wall:  # asked only then: it is rare
+        return Adopted(due) if _is_adopted(held, policy) else TooEarly(due)
+    return _route(held, policy)
+
+
+def _route(held: Held, policy: Policy) -> Routed | None:
+    """The first route that matches, at the first receipt from a ready lane."""
+    if not policy.routes or not held.control.first_receipt:
+        return None
+    to = policy.routed(held.lane.lane, held.delivery.properties)
+    return None if to is None else Routed(to)

@@ -1,0 +1,171 @@
+"""When so much fails that trying on does harm: pause, probe, resume. No I/O, the clock is passed in.
+
+Tenants are counted, not messages, and each once: one bad tenant never stops a lane. Counting begins with a failure, so that
+it costs nothing while all is well. The breaker opens, at the earliest half a second later, when more than half of the tenants
+that had a handler end since then mostly failed: at least ten of them; or at least two, when what they said is that a
+dependency is unavailable (without tenants, three such messages). Then nothing starts for a second, twice as long each time up
+to half a minute; three messages are tried, of whose turn it is; when one of them does not fail, a few may start at once, one
+more for each that ends well, until all slots are used again.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final
+
+from kodo_consumer.core.outcomes import DependencyDown, Outcome, in_trouble
+from kodo_consumer.core.policy import NOBODY
+
+_EVIDENCE: Final = 0.5  # seconds of counting before the breaker may open
+_WINDOW: Final = 1.0  # seconds after which counting begins anew, if by then
+_ENOUGH: Final = 40  # so many handlers ended
+_LONGEST_WINDOW: Final = 60.0
+_FAILING_TENANTS: Final = 10
+_DOWN_TENANTS: Final = 2
+_DOWN_MESSAGES: Final = 3
+_FIRST_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 30.0
+PROBES: Final = 3
+_FIRST_STARTS: Final = 2  # at once, after a probe that ended well
+
+
+class BreakerState(StrEnum):
+    """What the breaker lets start. Public: metrics show it."""
+
+    CLOSED = "closed"  # everything
+    OPEN = "open"  # nothing
+    PROBING = "probing"  # a few, to see
+    RESUMING = "resuming"  # more with each that ends well
+
+
+class _Tally:
+    """How one tenant's handlers ended."""
+
+    __slots__ = ("all", "down", "failed")
+
+    def __init__(self) -> None:
+        self.all = self.failed = self.down = 0
+
+
+class Breaker:
+    """One for all handlers of a worker. Times in seconds."""
+
+    __slots__ = (
+        "_began", "_ended", "_pause", "_probes", "_since", "_slots", "_tallies", "_well", "cause", "listens", "opened",
+        "starts", "state", "until",
+    )  # fmt: skip
+
+    def __init__(self, slots: int) -> None:
+        self.state = BreakerState.CLOSED
+        self.listens = False  # whether every end of a handler is to be told, not failures alone
+        self.opened = 0  # times
+        self.cause = ""  # why it opened last, for people
+        self.until = float("inf")  # when probing begins
+        self.starts = slots  # handlers that may be at work at a time, while it is not closed
+        self._slots = slots
+        self._pause = _FIRST_PAUSE
+        self._since = float("inf")  # starts from then on are probes
+        self._probes = self._well = 0
+        self._clear()
+
+    def may_start(self, running: int, now: float) -> bool:
+        """Whether a handler may start beside those that run."""
+        if self.state is BreakerState.OPEN and now >= self.until:
+            self.state, self.until = BreakerState.PROBING, float("inf")
+            self._since, self._probes, self._ended = now, 0, 0
+        match self.state:
+            case BreakerState.PROBING:
+                return self._probes < PROBES
+            case BreakerState.RESUMING:
+                return running < self.starts
+            case _:
+                return self.state is BreakerState.CLOSED
+
+    def started(self) -> None:
+        """A handler starts."""
+        self._probes += self.state is BreakerState.PROBING
+
+    def ended(self, tenant: str, outcome: Outcome, started: float, now: float) -> bool:
+        """A handler ended. True: the breaker just opened or closed, or more may start."""
+        down = isinstance(outcome, DependencyDown)
+        bad = in_trouble(outcome)
+        match self.state:
+            case BreakerState.CLOSED:
+                return self._count(tenant, outcome, now, bad=bad, down=down)
+            case BreakerState.OPEN:
+                return False
+            case BreakerState.PROBING:
+                return started >= self._since and self._probed(now, bad=bad)
+            case _:
+                return started >= self._since and self._resumed(now, bad=bad)
+
+    # ---- closed
+
+    def _count(self, tenant: str, outcome: Outcome, now: float, *, bad: bool, down: bool) -> bool:
+        if not self.listens:
+            if not bad:
+                return False
+            self.listens, self._began = True, now
+        tally = self._tallies.setdefault(tenant, _Tally())
+        tally.all += 1
+        tally.failed += bad
+        tally.down += down
+        self._ended += 1
+        age = now - self._began
+        if bad and age >= _EVIDENCE and (cause := self._verdict(outcome)):
+            self.cause, self._pause = cause, _FIRST_PAUSE
+            self._open(now)
+            return True
+        if age >= _LONGEST_WINDOW or (age >= _WINDOW and self._ended >= _ENOUGH):
+            self._clear()
+        return False
+
+    def _verdict(self, outcome: Outcome) -> str:
+        """Why it should open; empty: it should not."""
+        tallies = self._tallies
+        of = len(tallies)
+        down = sum(1 for tally in tallies.values() if 2 * tally.down > tally.all)
+        alone = tallies.get(NOBODY) if of == 1 else None
+        enough = alone.down >= _DOWN_MESSAGES if alone is not None else down >= _DOWN_TENANTS
+        if isinstance(outcome, DependencyDown) and enough and 2 * down > of:
+            return f"{outcome.dependency} is unavailable"
+        failing = sum(1 for tally in tallies.values() if 2 * tally.failed > tally.all)
+        if of >= _FAILING_TENANTS and 2 * failing > of:
+            return f"handlers of {failing} of {of} tenants fail"
+        return ""
+
+    def _clear(self) -> None:
+        self._tallies: dict[str, _Tally] = {}
+        self._ended = 0
+        self._began = float("inf")
+        self.listens = self.state is not BreakerState.CLOSED
+
+    # ---- not closed
+
+    def _open(self, now: float) -> None:
+        self.state = BreakerState.OPEN
+        self.opened += 1
+        self.until = now + self._pause
+        self._pause = min(_LONGEST_PAUSE, 2 * self._pause)
+        self._clear()
+
+    def _probed(self, now: float, *, bad: bool) -> bool:
+        self._ended += 1
+        if not bad:
+            self.state, self.starts, self._well = BreakerState.RESUMING, _FIRST_STARTS, 0
+            return True
+        if self._ended == PROBES:
+            self._open(now)
+            return True
+        return False
+
+    def _resumed(self, now: float, *, bad: bool) -> bool:
+        self._well += -1 if bad else 1
+        if self._well < -PROBES:
+            self._open(now)
+        elif not bad:
+            self.starts += 1
+            if self.starts >= self._slots:
+                self.state = BreakerState.CLOSED
+                self._clear()
+        return True

@@ -1,0 +1,210 @@
+"""Which partitions of a failover topic this worker may handle: those whose active consumer it is, and has been for a while.
+
+The broker names another active consumer as soon as one joins or leaves, and sends it what the one before has not acknowledged.
+The one before still holds all of that, and the client library does not tell it. So every worker asks the broker, and:
+
+- it starts messages of a partition only while an answer that tells of it is valid, for VALID seconds after it was asked for;
+- of a partition that an answer gives to another it starts nothing more: what has not started is let go;
+- of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer names it.
+
+HAND_OVER is longer than VALID: whoever was active before starts nothing any more by then, also when it hears of nothing. What
+it started before may still run: one handler run a key.
+
+While no answer was valid another may have been active, and have handled what this worker holds: the broker would send that to
+nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged comes again. That is so
+for each partition: an answer leaves out those of a broker that is away, and the others go on. No I/O, the clock is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.policy import Policy
+
+ASK_EVERY: Final = 0.5  # seconds: less than a broker waits (1 s, if not set otherwise) before it sends to a new one
+VALID: Final = 2.0  # seconds
+HAND_OVER: Final = VALID + ASK_EVERY
+_ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also into a queue that is full
+
+
+class Change(NamedTuple):
+    """What an answer brings about. `lost`: partitions that are another's now. `gained`: those that may be handled from now on.
+    `ready`: messages of these, in order. `anew`: partitions that are to be read anew. `untold`: those that were this worker's and
+    that no valid answer tells of.
+    """
+
+    lost: Sequence[str]
+    gained: Sequence[str]
+    ready: Sequence[Delivery]
+    anew: Sequence[str] = ()
+    untold: Sequence[str] = ()
+
+
+class _Partition:
+    """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`: when the last one
+    that tells of it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be read anew since then, and is not yet.
+    `kept`: messages that came while it may not be handled, each with the moment, in order.
+    """
+
+    __slots__ = ("anew", "is_ours", "kept", "lapsed", "since", "until")
+
+    def __init__(self) -> None:
+        self.is_ours = self.lapsed = self.anew = False
+        self.until = float("-inf")
+        self.since: float | None = None
+        self.kept: list[tuple[float, Delivery]] = []
+
+    def keep(self, delivery: Delivery, now: float) -> None:
+        """One more. A step back: the broker begins anew, and what came before comes again."""
+        if self.kept and _place(delivery) <= _place(self.kept[-1][1]):
+            self.kept.clear()
+        self.kept.append((now, delivery))
+
+
+class ActivePartitions:
+    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when something is to lapse; infinite: nothing is
+    this worker's.
+
+    Messages of partitions that may not be handled are kept here, for the next answer to tell whether they are this worker's.
+    """
+
+    def __init__(self, policy: Policy, name: str) -> None:
+        self.starts_until = float("inf")
+        self._name = name
+        self._first_asked = float("inf")
+        self._last_until = float("-inf")
+        self._partitions: dict[str, _Partition] = {}
+        self._in_client = 2 * policy.queue + _ENTRY  # messages at most that the client may hold, on their way included
+        self._old = 0  # messages still to come that the client may have had when a partition was lost
+        self._offered = False  # there was room when last asked, and nothing came since
+        self._most, self._most_bytes = policy.max_held, policy.max_held_bytes // 2
+        self._count = self._bytes = 0  # kept
+
+    # ---- messages
+
+    def handled(self, deliveries: Sequence[Delivery], now: float) -> Sequence[Delivery]:
+        """Those that may be handled; others are kept, but for those that come again in any case."""
+        self._offered = False
+        self._old = max(0, self._old - len(deliveries))
+        ours: list[Delivery] = []
+        for delivery in deliveries:
+            partition = self._partition(delivery.partition)
+            if partition.is_ours:
+                ours.append(delivery)
+            elif not (partition.lapsed or partition.anew):
+                partition.keep(delivery, now)
+        if len(ours) < len(deliveries):
+            self._recount()
+        return ours
+
+    def room(self, room: int, held: int) -> int:
+        """How many more messages may come where there would be `room` with `held` of the topic at work.
+
+        What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what the
+        broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
+        """
+        if self._offered:
+            self._old = 0
+        room = 0 if self._bytes > self._most_bytes else max(0, room - self._count)
+        if self._old and held < 2 * self._most + self._in_client:
+            room = max(1, room)
+        self._offered = room > 0
+        return room
+
+    # ---- answers
+
+    def lapse(self, now: float) -> list[str]:
+        """Partitions of this worker's of which no answer is valid any more, each told once: nothing of them counts from now on."""
+        lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
+        for number in lapsed:
+            partition = self._partitions[number]
+            partition.since, partition.is_ours, partition.lapsed = None, False, True
+            partition.kept.clear()
+        self._recount()
+        return lapsed
+
+    def answered(self, named: Mapping[str, str], asked: float, now: float) -> Change:
+        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An answer that is not
+        late; what had to lapse has.
+        """
+        self._last_until = asked + VALID
+        lost, gained, anew = list[str](), list[str](), list[str]()
+        for number, name in named.items():
+            partition = self._partition(number)
+            partition.until = self._last_until
+            if name != self._name:
+                if partition.since is not None:
+                    lost.append(number)
+                partition.since, partition.is_ours = None, False
+                # It came when this worker was the active one before: it comes again to whoever is.
+                partition.kept = [(came, delivery) for came, delivery in partition.kept if came >= asked]
+            elif partition.since is None:
+                partition.since = now
+                if partition.lapsed:
+                    partition.lapsed, partition.anew = False, True
+                    anew.append(number)
+        if lost:
+            self._old, self._offered = self._in_client, False
+        ready = self._ready(gained, now)
+        self._recount()
+        untold = [number for number, one in self._partitions.items() if one.lapsed and number not in named]
+        return Change(lost, gained, ready, anew, untold)
+
+    def disconnected(self, partition: str | None) -> None:
+        """One partition is read anew from now on, or all are: all that comes is new, and what is kept comes again."""
+        if partition is None:
+            self._old = 0
+        for number, one in self._partitions.items():
+            if partition in (None, number):
+                one.anew = one.lapsed = False
+                one.kept.clear()
+        self._recount()
+
+    def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
+        """What came at about the time when its partition was lost, and may have been sent after that: the next answer will tell."""
+        for delivery in sorted(deliveries, key=_place):
+            self._partition(delivery.partition).keep(delivery, came)
+        self._recount()
+
+    def unknown(self, asked: float, now: float) -> bool:
+        """There was no answer, or not in time, to what was asked then: whether there has been no valid one for so long that nothing
+        may start.
+        """
+        self._first_asked = min(self._first_asked, asked)
+        return max(self._last_until, self._first_asked + VALID) <= now
+
+    def may_start(self, now: float) -> bool:
+        """Whether what is at work of the topic may start. It may again when what has to lapse has."""
+        return now < self.starts_until
+
+    def _ready(self, gained: list[str], now: float) -> list[Delivery]:
+        ready: list[Delivery] = []
+        for number, partition in self._partitions.items():
+            if partition.is_ours or partition.since is None or now < partition.since + HAND_OVER:
+                continue
+            if self._old or partition.anew:
+                continue
+            partition.is_ours = True
+            gained.append(number)
+            ready += [delivery for _, delivery in partition.kept]
+            partition.kept = []
+        return ready
+
+    def _partition(self, number: str) -> _Partition:
+        found = self._partitions.get(number)
+        if found is None:
+            found = self._partitions[number] = _Partition()
+        return found
+
+    def _recount(self) -> None:
+        kept = [delivery for partition in self._partitions.values() for _, delivery in partition.kept]
+        self._count, self._bytes = len(kept), sum(len(delivery.payload or b"") for delivery in kept)
+        ours = (one.until for one in self._partitions.values() if one.since is not None)
+        self.starts_until = min(ours, default=float("inf"))
+
+
+def _place(delivery: Delivery) -> tuple[Any, int]:
+    """Where a message stands in its partition."""
+    return delivery.entry, delivery.batch_index

@@ -1,0 +1,299 @@
+"""Who may start next: lanes by weight, tenants by turns, limits by their gates, and no tenant on every slot. No I/O."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+from typing import Final
+
+from kodo_consumer.core.clock import Clock
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.in_flight import UNSTARTED, Held, LaneState, Place
+from kodo_consumer.core.limits.limiter_set import Leave, Limits, Over, Slot
+from kodo_consumer.core.limits.limiters import EMPTY, CapGate, Gate, QuotaGate, queued
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, Policy
+from kodo_consumer.core.scheduling.concurrency_control import Throttle
+from kodo_consumer.core.scheduling.fairness import LaneShares
+from kodo_consumer.core.scheduling.slot_reservation import NOBODY_BARRED, Slots
+
+_MAX_TRIES: Final = 64  # messages turned back in one call before others get a word in
+_GATE_RECHECK: Final = 0.01  # seconds before a gate is looked at again whose waiter was turned back by another
+
+OnRefused = Callable[[Held, Slot, float], None]
+SetTimer = Callable[[float, Gate], int]
+
+
+class Scheduler:
+    """The queues of all lanes. `refused` is told of messages that a limit makes wait elsewhere or for a known moment."""
+
+    def __init__(
+        self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
+    ) -> None:
+        self.limits = Limits(policy.limits, policy.expected_workers)
+        self.throttle: Throttle | None = None
+        self.running = 0
+        self.starts: deque[str] | None = None  # tenants of the last starts, where somebody wants to know
+        self.version = 0  # grows whenever there may be more to take
+        self._policy, self._lanes, self._clock = policy, lanes, clock
+        self._set_timer, self._refused = set_timer, refused
+        self._shares = LaneShares([lane.lane.weight for lane in lanes])
+        self._shut: dict[Gate, None] = {}  # gates with waiters, first come first
+        self.slots = Slots(policy.concurrency) if policy.fair_by else None
+        self._kept_back = False  # a slot stayed empty though somebody had work
+        self._is_limited = bool(policy.limits)
+        self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
+
+    def adopt(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
+        """Weights and limits of a policy with the same lanes count from now on; lanes that rest and paused tenants get no
+        turns.
+        """
+        limits_differ = policy.limits != self._policy.limits
+        self._policy, self._paused = policy, paused
+        self._is_limited = bool(policy.limits)
+        self._shares = LaneShares([lane.weight for lane in policy.lanes], resting)
+        for lane in self._lanes:
+            lane.lane = policy.lanes[lane.lane.index]
+            lane.ring.reweigh(policy.tenant_weights)
+            if lane.ring:
+                self._shares.activate(lane.lane.index)
+        if limits_differ:
+            self.limits.adopt(policy.limits, now)
+            self._ask_again()
+        self.version += 1
+
+    def paused_messages(self) -> int:
+        """Messages of paused tenants that wait for their turn."""
+        if not self._paused:
+            return 0
+        return sum(count for lane in self._lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
+
+    def _ask_again(self) -> None:
+        """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its turn comes."""
+        for gate in self._shut:
+            gate.waiters = EMPTY
+        self._shut.clear()
+        for held in [held for lane in self._lanes for held in lane if held.place in UNSTARTED]:
+            if held.place is Place.GATED or (held.place is Place.WAITING and held.entitled):
+                self.enqueue(held)
+            held.gates, held.entitled = None, False
+
+    # ---- in
+
+    def admit(self, held: Held, now: float, *, in_turn: bool) -> None:
+        """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go elsewhere
+        is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the queues short.
+        """
+        if self.limits and not (in_turn and held.gates is None):
+            if not self._has_moment(held, now):
+                return
+            for gate in held.gates or ():  # no overtaking of those who wait there, and no walk through a long queue
+                if gate.waiters and not gate.free(now):
+                    self._wait_at(gate, held, now)
+                    return
+        self.enqueue(held)
+
+    def enqueue(self, held: Held, *, first: bool = False) -> None:
+        """Into its tenant's queue."""
+        held.place = Place.QUEUED
+        lane = held.lane
+        weights = self._policy.tenant_weights
+        lane.ring.push(held.tenant, held, weights.get(held.tenant, 1) if weights else 1, first=first)
+        self._shares.activate(lane.lane.index)
+        self.version += 1
+
+    def drop(self, lane: LaneState) -> None:
+        """Takes out of the lane's queue what was let go."""
+        left = [held for held in lane.ring if held.place is Place.QUEUED]
+        lane.ring = type(lane.ring)()
+        self._shares.deactivate(lane.lane.index)
+        for held in left:
+            self.enqueue(held)
+
+    def _has_moment(self, held: Held, now: float) -> bool:
+        """Sets a moment aside in the limits. False: `refused` was told of the later one that the message has to wait for."""
+        if held.gates is None or any(gate.forgotten for gate in held.gates):
+            held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
+        if not self._is_entitled(held) and self._refuse(held, now):
+            return False
+        held.entitled = True
+        return True
+
+    def _is_entitled(self, held: Held) -> bool:
+        """Whether its moment was set aside before, here or (a message that comes back in time) by whoever moved it."""
+        reserved = held.control.reserved
+        return held.entitled or (reserved is not None and self._clock.wall() >= reserved)
+
+    # ---- out
+
+    def take(self, now: float) -> Held | None:
+        """The next message, its tokens taken and its slot counted; None when nobody may start."""
+        throttle = self.throttle
+        if throttle is None or not throttle.tight:
+            held = self._take(now)
+        elif not throttle.may_start(self.running, now):
+            return None
+        elif (held := self._take(now)) is not None:
+            throttle.started()
+        self.running += held is not None
+        return held
+
+    def _take(self, now: float) -> Held | None:
+        slots = self.slots
+        if slots is None:
+            return self._next(NOBODY_BARRED, now)
+        barred = slots.barred(now) | self._paused if self._paused else slots.barred(now)
+        held = self._next(barred | slots.full if barred else slots.full, now)
+        if held is None and not slots.full <= barred:
+            held = self._next(barred, now)  # nobody else has work
+        if held is not None:
+            slots.took(held, now)
+            if self.starts is not None:
+                self.starts.append(held.tenant)
+        self._kept_back = held is None and bool(barred)
+        return held
+
+    def freed(self, held: Held, now: float) -> None:
+        """A message that was taken has ended."""
+        self.running -= 1
+        if held.gates is not None:
+            held.entitled = False
+            for gate in held.gates:
+                gate.finish()
+                if gate.waiters and isinstance(gate, CapGate):
+                    self.let_through(gate, now)
+        if self.slots is not None:
+            self.slots.freed(held, now)
+
+    def _next(self, passing_over: AbstractSet[str], now: float) -> Held | None:
+        tries = _MAX_TRIES
+        skipped: list[int] = []
+        shares = self._shares
+        for index in shares.order():
+            lane = self._lanes[index]
+            ring = lane.ring
+            if lane.active is not None and not lane.active.may_start(now):
+                skipped.append(index)
+                continue
+            while (held := ring.take(passing_over)) is not None:
+                if not self._is_limited or self._pass(held, now):
+                    lane.started += 1
+                    shares.charge(index)
+                    if not ring:
+                        shares.deactivate(index)
+                    for other in skipped:
+                        shares.rejoin(other)
+                    return held
+                tries -= 1
+                if not tries:
+                    self.version += 1  # there may be more: whoever asked should ask again
+                    return None
+            if ring:
+                skipped.append(index)
+            else:
+                shares.deactivate(index)
+        return None
+
+    # ---- gates
+
+    def let_through(self, gate: Gate, now: float) -> None:
+        """One waiter of a gate goes to the front of its tenant's queue, or as many as there is room for."""
+        found: list[Held] = []
+        room = gate.room(now)
+        while gate.waiters and len(found) < room:
+            held = gate.waiters.popleft()
+            if held.place is Place.GATED:
+                found.append(held)
+        for held in reversed(found):
+            self.enqueue(held, first=True)
+        if gate.waiters:
+            self._set_gate_timer(gate, now)
+        else:
+            gate.waiters = EMPTY
+            self._shut.pop(gate, None)
+
+    def lent(self, gate: Gate, now: float) -> None:
+        """A store has answered, or answers no more: waiters look again. At a quota that is full those who may leave do."""
+        gate.timer_set = False
+        if not isinstance(gate, QuotaGate) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
+            self.let_through(gate, now)
+            return
+        waiters = [held for held in gate.waiters if held.place is Place.GATED]
+        gate.waiters = EMPTY
+        for held in waiters:
+            if self._leave(held).quota:
+                self.enqueue(held)
+            else:
+                gate.waiters = queued(gate.waiters, held)
+        self._set_gate_timer(gate, now)
+
+    @property
+    def any_shut(self) -> bool:
+        """Whether messages wait at a gate, or for a slot that is kept for others."""
+        return bool(self._shut) or self._kept_back
+
+    @property
+    def gated(self) -> int:
+        """Messages that wait at a gate."""
+        return sum(1 for gate in self._shut for held in gate.waiters if held.place is Place.GATED)
+
+    def recheck(self, now: float) -> None:
+        """Lets waiters through whose signal never came: the one that had it was let go. To be called each second."""
+        self.version += self._kept_back  # the reserve is not for ever
+        for gate in [gate for gate in self._shut if gate.free(now)]:
+            self.let_through(gate, now)
+
+    def _pass(self, held: Held, now: float) -> bool:
+        """Takes the tokens of all limits, or leaves the message at the gate that is shut."""
+        if not self._has_moment(held, now):
+            return False
+        assert held.gates is not None
+        control = held.control
+        shut = self.limits.start(held.gates, now, quota_taken=control.quota_taken)
+        if shut is None:
+            if not control.quota_taken and any(isinstance(gate, QuotaGate) for gate in held.gates):
+                held.control = control._replace(quota_taken=True)
+            return True
+        for gate in held.gates:  # another gate may have let it through for nothing: the next one's turn
+            if gate is not shut and gate.waiters and gate.free(now):
+                self.let_through(gate, now)
+        late = not isinstance(shut, CapGate) and shut.wait(now) * 1000 > MAX_MEMORY_WAIT
+        if not (late and self._leave(held) and self._refuse(held, now)):
+            self._wait_at(shut, held, now)
+        return False
+
+    def _refuse(self, held: Held, now: float) -> bool:
+        """Whether the limits set a later moment aside; then somebody else decides where the message waits for it."""
+        assert held.gates is not None
+        slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
+        if slot.over is Over.NOTHING:
+            return False
+        self._refused(held, slot, now)
+        return True
+
+    def _leave(self, held: Held) -> Leave:
+        """For which kinds of limit the message may leave its lane."""
+        lane, policy = held.lane.lane, self._policy
+        if lane.level.is_backup or lane.ordered:
+            return Leave()
+        pending = policy.target(lane.level, State.PENDING) is not None
+        after = policy.waits[State.PENDING].delay(held.control.pending + 1) / 1000
+        blocking = policy.target(lane.level, State.BLOCKING) is not None
+        horizon = policy.horizon / 1000
+        return Leave(rate_after=after if pending else None, quota=pending or blocking, horizon=horizon)
+
+    def _wait_at(self, gate: Gate, held: Held, now: float) -> None:
+        held.place = Place.GATED
+        held.lane.count("over", gate.kind)
+        gate.waiters = queued(gate.waiters, held)
+        self._shut[gate] = None
+        gate.awaited(now)
+        self._set_gate_timer(gate, now)
+
+    def _set_gate_timer(self, gate: Gate, now: float) -> None:
+        if gate.timer_set or isinstance(gate, CapGate):
+            return
+        at = gate.free_at(now)
+        if at < float("inf"):  # else a store will tell
+            gate.timer_set = True
+            self._set_timer(now + _GATE_RECHECK if gate.free(now) else at, gate)

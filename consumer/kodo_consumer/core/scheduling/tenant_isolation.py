@@ -1,0 +1,272 @@
+"""Tenants that fill the look-ahead are moved aside: what is read of them beyond a part is published elsewhere, without a
+handler, so that reading goes on and reaches whoever comes behind them. No I/O, the clock is passed in.
+
+Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages can be
+moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least` messages (no
+more than `share` of what may be held: else nobody ever had so many), is isolated. It keeps the first half of what made it noisy (all isolated tenants together), which goes on being handled by
+turns; the rest leaves, oldest first, each message due when its turn would have come at the pace its tenant is served.
+Isolation ends when the tenant holds less than half of what it may keep and nothing of it has left for a while.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import chain
+from random import Random
+from typing import Final, Protocol
+
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.effects import Effects
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.in_flight import Held, LaneState, Place, Stock
+from kodo_consumer.core.policy import Isolate, Policy
+from kodo_consumer.core.state_machine import ISOLATED_MOST
+
+IN_FLIGHT: Final = 4_000  # receipts awaited before more is sent: moves for other reasons do not queue behind a flood
+_LOOK: Final = 0.25  # seconds between two searches for noisy tenants while the look-ahead is full
+_LOOK_IN_VAIN: Final = 1.0  # seconds after a search that found none
+_CALM: Final = 5.0  # seconds without a message leaving before a tenant counts as calm
+_STARTS: Final = 1_024  # last handler starts from which the tenants' parts are estimated
+_SAMPLED: Final = 100  # messages of a tenant and lane that its messages' size is estimated from
+_SAMPLES: Final = 10  # seconds of handler starts their pace is estimated from
+_LEAST_RATE: Final = 1e-3  # starts a second
+_LATEST: Final = ISOLATED_MOST / 1000
+
+
+class Owner(Protocol):
+    """Who moves the messages. Its effects are replaced whenever somebody took them."""
+
+    policy: Policy
+    lanes: list[LaneState]
+    effects: Effects
+    counts: Counts
+    starved: dict[LaneState, None]  # told that there is no room
+
+    def move_aside(self, held: Held, wait: float, now: float) -> None:
+        """Publishes a message elsewhere, due in `wait` seconds."""
+
+
+class Publishing(Protocol):
+    """What is on its way to other topics."""
+
+    waiting: int  # messages whose receipts are awaited
+
+
+class _Noisy:
+    """One isolated tenant. Times in seconds."""
+
+    __slots__ = ("next_turn", "pace", "size", "stirred")
+
+    def __init__(self, size: float, now: float) -> None:
+        self.size = size  # bytes of a message, on average
+        self.pace = _LEAST_RATE  # handler starts a second
+        self.next_turn = now  # of the next message that leaves, if it stayed
+        self.stirred = now  # when one left last
+
+
+class Isolation:
+    """Who is isolated, and what of them is to leave. Nobody ever is where the subscription does not isolate.
+
+    `starts`: tenants of the last handler starts, to be kept by the scheduler; None where nobody needs them.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        stock: Stock,
+        publishing: Publishing,
+        set_timer: Callable[[float, Callable[[float], None]], int],
+        rng: Random,
+    ) -> None:
+        policy = owner.policy
+        self._owner, self._publishing, self._set_timer = owner, publishing, set_timer
+        self.tenants: dict[str, _Noisy] = {}
+        self.leaving: deque[Held] = deque()
+        self.starts: deque[str] | None = None if policy.isolate is None else deque(maxlen=_STARTS)
+        self._isolate, self._stock, self._rng = _reachable(policy), stock, rng
+        self._lanes = [lane for lane in owner.lanes if _has_way_out(policy, lane)]
+        for lane in owner.lanes:
+            lane.stays = bool(self._lanes) and lane not in self._lanes
+        self.paused: Callable[[], int] = int  # messages that wait because their tenants are paused
+        self._budget = policy.max_held, policy.lookahead_bytes
+        self._is_full = False
+        self._not_before = float("-inf")
+        self._samples: deque[tuple[float, int]] = deque()
+
+    def __len__(self) -> int:
+        return sum(1 for held in self.leaving if held.place is Place.LEAVING)
+
+    # ---- when
+
+    def full(self, now: float) -> None:
+        """The look-ahead is full: a timer asks for a look."""
+        if self._lanes and not self._is_full and now >= self._not_before:
+            self._is_full = True
+            self._set_timer(now, self.look)
+
+    def look(self, now: float) -> None:
+        """Who is noisy now, and who is no longer. To be called each second, and when the timer says so."""
+        if self._owner.starved and 2 * self.paused() > self._stock.messages:
+            text = "paused tenants fill the look-ahead: where they cannot be moved aside nothing else is read"
+            self._owner.effects.alarm("paused", text)
+        if not self._lanes:
+            return
+        self._learn(now)
+        if self._is_full:
+            for tenant, size in list(self._noisy()):
+                self._begin(tenant, size, now)
+            self._not_before = now + (_LOOK if self.tenants else _LOOK_IN_VAIN)
+        self._is_full = False
+        for tenant, noisy in self.tenants.items():
+            noisy.pace = self._pace(tenant)
+        if self._owner.policy.limits:
+            self._sift_gates(now)
+        self.sift(now)
+        self._let_calm_return(now)
+
+    def _begin(self, tenant: str, size: float, now: float) -> None:
+        self.tenants[tenant] = _Noisy(size, now)
+        self._owner.counts.isolated += 1
+        text = f"tenant {tenant!r} fills the look-ahead: what it has beyond its part waits elsewhere"
+        self._owner.effects.alarm("isolated", text, severe=False)
+
+    def _noisy(self) -> Iterator[tuple[str, float]]:
+        """Tenants beyond their part that are not isolated yet, with their messages' average size."""
+        holdings = self._holdings()
+        suspects = [
+            name for name, count in holdings.items() if count >= self._isolate.least and name not in self.tenants
+        ]
+        for tenant, size in self._sizes(suspects).items():
+            count = holdings[tenant]
+            if self._stock.part(count, round(count * size)) > self._isolate.share:
+                yield tenant, size
+
+    def _holdings(self) -> Counter[str]:
+        """Messages that wait for their turn, by tenant."""
+        holdings: Counter[str] = Counter()
+        for lane in self._lanes:
+            if self._owner.policy.limits:
+                holdings.update(held.tenant for held in lane if held.place in _WAITS_FOR_TURN)
+            else:
+                for tenant, count in lane.ring.sizes():
+                    holdings[tenant] += count
+        return holdings
+
+    def _sizes(self, tenants: list[str]) -> dict[str, float]:
+        """The size of a message of each tenant, on average: of its newest, because to count all would hold up everybody."""
+        sizes: dict[str, list[int]] = {tenant: [] for tenant in tenants}
+        if self._owner.policy.limits and tenants:
+            for held in chain.from_iterable(self._lanes):
+                if held.tenant in sizes and held.place in _WAITS_FOR_TURN:
+                    sizes[held.tenant].append(held.size)
+        else:
+            for tenant, known in sizes.items():
+                for lane in self._lanes:
+                    known.extend(held.size for held in lane.ring.newest(tenant, _SAMPLED))
+        return {tenant: sum(known) / len(known) for tenant, known in sizes.items()}
+
+    def _let_calm_return(self, now: float) -> None:
+        calm = [name for name, noisy in self.tenants.items() if now - noisy.stirred > _CALM]
+        if self.leaving or not calm:
+            return
+        holdings = self._holdings()
+        for tenant in calm:
+            if 2 * holdings[tenant] < self._keep(self.tenants[tenant]) * len(self._lanes):
+                del self.tenants[tenant]
+
+    # ---- how fast
+
+    def _learn(self, now: float) -> None:
+        if not self._samples or now - self._samples[-1][0] >= _LOOK:
+            self._samples.append((now, self._owner.counts.started))
+        while self._samples[0][0] < now - _SAMPLES:
+            self._samples.popleft()
+
+    def _pace(self, tenant: str) -> float:
+        """Handler starts of the tenant a second: its part of the last starts, of the pace of all."""
+        (begin, before), (end, after) = self._samples[0], self._samples[-1]
+        total = (after - before) / (end - begin) if end > begin else 0.0
+        starts = self.starts or ()
+        part = max(1, starts.count(tenant)) / max(1, len(starts))
+        return max(_LEAST_RATE, total * part)
+
+    # ---- what
+
+    def _keep(self, noisy: _Noisy) -> int:
+        """Messages that an isolated tenant may hold in each lane."""
+        messages, size = self._budget
+        threshold = max(self._isolate.least, self._isolate.share * messages)
+        if noisy.size:
+            threshold = min(threshold, self._isolate.share * size / noisy.size)
+        return max(1, int(threshold / 2 / len(self.tenants) / len(self._lanes)))
+
+    def sift(self, now: float) -> None:
+        """Takes out of the queues what isolated tenants hold beyond their part, and moves what may be on its way at once."""
+        if not self._stock.ample:
+            for tenant, noisy in self.tenants.items():
+                for lane in self._lanes:
+                    self._part_with(lane.ring.cut(tenant, self._keep(noisy)), noisy, now)
+        self.move(now)
+
+    def move(self, now: float) -> None:
+        """Moves what may be on its way at once."""
+        while self.leaving and self._publishing.waiting < IN_FLIGHT:
+            held = self.leaving.popleft()
+            if held.place is Place.LEAVING:  # else it was let go
+                self._owner.move_aside(held, self._wait(held, now), now)
+
+    def _sift_gates(self, now: float) -> None:
+        """The same for those who wait at limits: they would fill the look-ahead just so."""
+        if self._stock.ample:
+            return
+        for lane in self._lanes:
+            waiting: dict[str, list[Held]] = {tenant: [] for tenant in self.tenants}
+            for held in lane:
+                if held.place is Place.GATED and held.tenant in waiting:
+                    waiting[held.tenant].append(held)
+            for tenant, at_gates in waiting.items():
+                noisy = self.tenants[tenant]
+                gone = at_gates[self._keep(noisy) :]
+                self._part_with(gone, noisy, now)
+                for gate in {gate for held in gone for gate in held.gates or ()}:
+                    gate.waiters = deque(held for held in gate.waiters if held.place is Place.GATED)
+
+    def _part_with(self, gone: list[Held], noisy: _Noisy, now: float) -> None:
+        for held in gone:
+            held.place = Place.LEAVING
+        if gone:
+            noisy.stirred = now
+            noisy.next_turn = max(noisy.next_turn, now + self._keep(noisy) * len(self._lanes) / noisy.pace)
+            self.leaving.extend(gone)
+
+    def _wait(self, held: Held, now: float) -> float:
+        """Seconds until the turn of a message would come.
+
+        What cannot be handled within the longest wait comes back spread over the second half of it, not in a heap.
+        """
+        noisy = self.tenants[held.tenant]
+        noisy.stirred = now
+        wait = noisy.next_turn - now
+        if wait >= _LATEST:
+            return self._rng.uniform(0.5, 1.0) * _LATEST
+        noisy.next_turn += 1 / noisy.pace
+        return wait
+
+
+_NEVER: Final = Isolate(1.0, 1, "pending")
+_WAITS_FOR_TURN: Final = frozenset({Place.QUEUED, Place.GATED})
+
+
+def _reachable(policy: Policy) -> Isolate:
+    """What is declared, with a least number of messages that a tenant can have."""
+    isolate = policy.isolate or _NEVER
+    return replace(isolate, least=min(isolate.least, max(1, int(isolate.share * policy.max_held))))
+
+
+def _has_way_out(policy: Policy, lane: LaneState) -> bool:
+    place = lane.lane
+    if place.state is not State.READY or place.ordered:
+        return False
+    return policy.isolation_target(place.level) is not None

@@ -1,0 +1,148 @@
+"""Whether messages are missing or doubled, as a reader sees it that gets all of them: by the producers' numbers.
+
+For exclusive and failover subscriptions with one worker; one of several Shared workers sees holes everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, NamedTuple, assert_never
+
+from kodo_consumer.core.sequences.intervals import Intervals
+from kodoctl.protocol.sequence_numbers import BrokenNumberError, Mark, Number, begun, read_number
+
+GRACE: Final = 30.0  # seconds a hole may stay open: a batch on its way again may fill it
+_SKEW: Final = 60_000  # ms that clocks of producers and readers may differ
+_MAX_RUNS: Final = 10_000  # runs and partitions that are remembered
+_MAX_HOLES: Final = 50_000  # of all runs: a producer that leaves out numbers makes one with each message
+_MAX_HOLES_OF_ONE: Final = 1_000
+
+
+class Seen(StrEnum):
+    """What a number says of its message."""
+
+    NEW = "new"
+    DOUBLED = "doubled"
+    MARK = "mark"
+    BROKEN = "broken"
+
+
+class Hole(NamedTuple):
+    """Numbers from `first` to `last` that never came."""
+
+    run: str
+    partition: int
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """How many."""
+        return self.last - self.first + 1
+
+
+@dataclass(slots=True)
+class _Count:
+    """`base`: the first number that is due. `known`: numbers that came or are void, from there on. `came`: the highest of them."""
+
+    base: int
+    high: int
+    ended: bool = False
+    came: Intervals = field(default_factory=Intervals)
+    known: Intervals = field(default_factory=Intervals)
+    open_since: dict[int, float] = field(default_factory=dict)  # first number of a hole -> seconds
+
+    def holes(self) -> Iterator[tuple[int, int]]:
+        return self.known.holes(self.base, self.high)
+
+
+class Gaps:
+    """Judges numbers. `since`: when the reader became the only one, ms since the epoch: of runs that began later everything
+    is due, of others what follows the first number seen.
+    """
+
+    def __init__(self, since: int) -> None:
+        self._since = since
+        self._counts: dict[tuple[str, int], _Count] = {}
+        self.doubled = 0
+        self.voided = 0
+        self.lost = 0  # numbers of holes that stayed open for longer than GRACE
+
+    def see(self, text: str) -> Seen:
+        """A message with this `kodo-seq` came for the first time (a broker's repeat of one message is none)."""
+        try:
+            read = read_number(text)
+        except BrokenNumberError:
+            return Seen.BROKEN
+        count = self._count(read)
+        match read:
+            case Number():
+                if read.number in count.came:
+                    self.doubled += 1
+                    return Seen.DOUBLED
+                count.came.add(read.number, read.number)
+                count.high = max(count.high, read.number)
+                if read.number >= count.base:
+                    count.known.add(read.number, read.number)
+                return Seen.NEW
+            case Mark():
+                count.high = max(count.high, read.high)
+                for low, high in read.void:
+                    first, last = max(low, count.base), min(high, count.high)
+                    if first <= last:
+                        self.voided += sum(end - start + 1 for start, end in count.known.holes(first, last))
+                        count.known.add(first, last)
+                count.ended = count.ended or read.end
+                return Seen.MARK
+            case _:
+                assert_never(read)
+
+    def holes(self) -> list[Hole]:
+        """What is missing now; perhaps it is still on its way."""
+        return [Hole(*key, *hole) for key, count in self._counts.items() for hole in count.holes()]
+
+    @property
+    def missing(self) -> int:
+        """How many numbers are missing now."""
+        return sum(hole.size for hole in self.holes())
+
+    def look(self, now: float) -> list[Hole]:
+        """Holes that have been open for longer than GRACE (seconds), each told once, and those that are too many. Runs that
+        are over and complete are forgotten.
+        """
+        lost = []
+        most = min(_MAX_HOLES_OF_ONE, max(1, _MAX_HOLES // max(1, len(self._counts))))
+        for key, count in list(self._counts.items()):
+            holes = list(count.holes())
+            if excess := holes[:-most]:
+                lost += [Hole(*key, *hole) for hole in excess]
+                count.known.add(excess[0][0], excess[-1][1])
+            count.came.keep(most)
+            open_now = dict(holes[-most:])
+            count.open_since = {first: count.open_since.get(first, now) for first in open_now}
+            for first, began in count.open_since.items():
+                if now - began >= GRACE:
+                    lost.append(Hole(*key, first, open_now[first]))
+                    count.known.add(first, open_now[first])  # told, and done with
+            if count.ended and not any(count.holes()):
+                del self._counts[key]
+        self.lost += sum(hole.size for hole in lost)
+        return lost
+
+    def restart(self, since: int) -> None:
+        """Messages may have gone to somebody else meanwhile, and come again: all is begun anew."""
+        self._since = since
+        self._counts.clear()
+
+    def _count(self, read: Number | Mark) -> _Count:
+        key = (read.run, read.partition)
+        count = self._counts.get(key)
+        if count is None:
+            if len(self._counts) >= _MAX_RUNS:
+                del self._counts[next(iter(self._counts))]
+            at = read.number if isinstance(read, Number) else read.high + 1
+            base = 1 if begun(read.run) > self._since + _SKEW else at
+            count = self._counts[key] = _Count(base, at - 1)
+        return count

@@ -1,0 +1,57 @@
+"""A subscription's only reader watches the producers' numbers: what it misses, nobody else got.
+
+Only first hops on ready topics count, and only while nobody else reads: exclusive subscriptions, failover ones with one
+expected worker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.envelope import Delivery, State
+from kodo_consumer.core.policy import Lane, Policy
+from kodo_consumer.core.sequences.gap_detector import Gaps
+from kodoctl.protocol.properties import HOP, RECALL, SEQ
+
+_TOLD: Final = 10  # holes that are told one by one
+
+
+class SoleReader:
+    """Feeds the numbers of one worker to Gaps, and tells what is lost."""
+
+    def __init__(self, since: int, counts: Counts) -> None:
+        self.gaps = Gaps(since)
+        self._counts = counts
+
+    @classmethod
+    def of(cls, policy: Policy, since: int, counts: Counts) -> SoleReader | None:
+        """None for a subscription that has several readers. `since`: now, ms since the epoch."""
+        kind = policy.subscription_type
+        alone = kind == "exclusive" or (kind == "failover" and policy.expected_workers == 1)
+        return cls(since, counts) if alone else None
+
+    def received(self, delivery: Delivery, lane: Lane) -> None:
+        """A message, as far as it is believed, that is no repeat of one that is held."""
+        if lane.state is not State.READY:
+            return
+        text = delivery.properties.get(SEQ)
+        if text is not None and HOP not in delivery.properties and RECALL not in delivery.properties:
+            self.gaps.see(text)
+
+    def disconnected(self, wall: int) -> None:
+        """What was delivered comes again, and another may have read meanwhile."""
+        self.gaps.restart(wall)
+
+    def look(self, now: float) -> list[str]:
+        """Alarms for what has been missing for too long (seconds)."""
+        lost = self.gaps.look(now)
+        self._counts.missing, self._counts.doubled = self.gaps.lost, self.gaps.doubled
+        texts = [
+            f"{hole.size} messages of producer run {hole.run}, partition {hole.partition}, never came: "
+            f"numbers {hole.first} to {hole.last}"
+            for hole in lost[:_TOLD]
+        ]
+        if more := lost[_TOLD:]:
+            texts.append(f"{sum(hole.size for hole in more)} other messages never came, in {len(more)} places")
+        return texts

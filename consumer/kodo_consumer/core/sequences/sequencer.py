@@ -1,0 +1,89 @@
+"""A producer's numbers: which partition a message goes to, the next number there, and what marks have to say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from kodo_consumer.core.sequences.intervals import Intervals
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, Mark, Number
+
+_TURN: Final = 0.01  # seconds that messages without a key stay with a partition: batches form
+_IN_A_ROW: Final = 100  # and how many, at most
+
+
+class Router:
+    """Chooses partitions as Pulsar's Java clients do: by key, else in turns."""
+
+    def __init__(self, partitions: int) -> None:
+        self.partitions = partitions
+        self._at, self._since, self._row = 0, 0.0, 0
+
+    def choose(self, key: str, now: float) -> int:
+        """A partition, from 0 on. `now`: seconds."""
+        if self.partitions == 1:
+            return 0
+        if key:
+            return key_hash(key) % self.partitions
+        if self._row >= _IN_A_ROW or now - self._since >= _TURN:
+            self._at, self._since, self._row = (self._at + 1) % self.partitions, now, 0
+        self._row += 1
+        return self._at
+
+
+@lru_cache(maxsize=10_000)
+def key_hash(key: str) -> int:
+    """Java's `hashCode`, the hash that Pulsar's Java clients place keys by: a key stays on its partition whether they or we
+    send it. (The C++ and Python clients have one of their own, which depends on the library they were built with.)
+    """
+    units = key.encode("utf-16-be", "surrogatepass")
+    found = 0
+    for at in range(0, len(units), 2):
+        found = (31 * found + (units[at] << 8 | units[at + 1])) & 0xFFFFFFFF
+    return found & 0x7FFFFFFF
+
+
+@dataclass(slots=True)
+class _Count:
+    high: int = 0
+    marked: int = 0  # what the last mark said that was stored
+    void: Intervals = field(default_factory=Intervals)  # given up, and not yet told by a stored mark
+
+
+class Numbering:
+    """Counts of one run."""
+
+    def __init__(self, run: str) -> None:
+        self.run = run
+        self._counts: dict[int, _Count] = {}
+
+    def next(self, partition: int) -> Number:
+        """The number of the next message there."""
+        count = self._counts.setdefault(partition, _Count())
+        count.high += 1
+        return Number(self.run, partition, count.high)
+
+    def give_up(self, number: Number) -> None:
+        """Its message may never be stored."""
+        self._counts[number.partition].void.add(number.number, number.number)
+
+    def marks(self, *, end: bool = False) -> list[Mark]:
+        """What readers do not know yet, by partition; at the end of a run they are told in any case."""
+        found = []
+        for partition, count in self._counts.items():
+            if end or count.void or count.high > count.marked:
+                ranges = list(count.void)
+                parts = [ranges[at : at + MAX_RANGES] for at in range(0, len(ranges), MAX_RANGES)] or [[]]
+                found += [
+                    Mark(self.run, partition, count.high, tuple(part), end and place == len(parts) - 1)
+                    for place, part in enumerate(parts)
+                ]
+        return found
+
+    def told(self, mark: Mark) -> None:
+        """A mark was stored."""
+        count = self._counts[mark.partition]
+        count.marked = max(count.marked, mark.high)
+        for first, last in mark.void:
+            count.void.take(first, last)

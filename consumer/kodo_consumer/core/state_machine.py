@@ -1,0 +1,345 @@
+"""The state machine: an envelope and an outcome make one decision. Pure and total: every state, every outcome.
+
+Each chain goes to the first place that is declared, not draining, and has attempts left; the last place is always the
+lane the message is in, in memory, with a growing backoff. Nothing is ever dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, assert_never
+
+from kodo_consumer.core.envelope import Control, Envelope, Level, State
+from kodo_consumer.core.outcomes import (
+    Adopted,
+    Broken,
+    DependencyDown,
+    Died,
+    Discarded,
+    Done,
+    Failed,
+    Isolated,
+    MoveAsked,
+    NotForUs,
+    Outcome,
+    OverQuota,
+    OverRate,
+    Postponed,
+    Refused,
+    Repeated,
+    RetryAsked,
+    Routed,
+    StateAsked,
+    TooEarly,
+    TransferAsked,
+)
+from kodo_consumer.core.policy import MAX_MEMORY_WAIT, MAX_RATE_DUE, Policy, Target
+
+STUCK_FIRST: Final = 5_000  # ms: first backoff of a message that has nowhere to go
+STUCK_MOST: Final = 300_000
+UNAVAILABLE_FIRST: Final = 1_000  # ms: first backoff while a dependency is down
+UNAVAILABLE_MOST: Final = 30_000
+ISOLATED_LEAST: Final = 60_000  # ms: an isolated message stays away at least so long
+ISOLATED_MOST: Final = 3_600_000
+POSTPONED: Final = 1_000  # ms: until a message that could not be started is tried again
+
+
+class Why(StrEnum):
+    """The rule that decided: names of counters and of records. Public: dashboards and reports use them."""
+
+    DONE = "done"
+    DISCARDED = "discarded"
+    REPEATED = "repeated"
+    NOT_FOR_US = "not_for_me"
+    IN_PLACE = "in_place"
+    PARKED = "parked"
+    BACKUP = "backup"
+    STUCK = "stuck"
+    UNAVAILABLE = "unavailable"
+    POSTPONED = "postponed"
+    OVER_LIMIT = "over_limit"
+    EARLY = "early"
+    RETRYING = "retrying"
+    PENDING = "pending"
+    BLOCKING = "blocking"
+    ESCALATED = "escalated"
+    DEAD = "dead"
+    ISOLATED = "isolated"
+    ADOPTED = "adopted"
+    ROUTED = "routed"
+    MOVED = "moved"
+    TRANSFERRED = "transferred"
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """The message is finished with."""
+
+    why: Why
+    reason: str = ""
+
+
+class Wait(NamedTuple):
+    """The message stays in its lane, in memory, for `delay` ms. `control` replaces what it carries while it is held."""
+
+    delay: int
+    why: Why
+    control: Control
+
+
+class Move(NamedTuple):
+    """Publish to `target`, await the receipt, acknowledge. Due time and counters are in `control`."""
+
+    target: Target
+    control: Control
+    why: Why
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Publish the new message that the handler asked for to `topic`, await the receipt, acknowledge."""
+
+    topic: str
+    asked: TransferAsked
+
+
+Decision = Acknowledge | Wait | Move | Forward
+_STATE_WHY: Final = {State.RETRYING: Why.RETRYING, State.PENDING: Why.PENDING, State.BLOCKING: Why.BLOCKING}
+
+
+def decide(envelope: Envelope, outcome: Outcome, policy: Policy, now: int) -> Decision:
+    """What becomes of a message. `now`: ms since the epoch. Due times come without jitter."""
+    match outcome:
+        case Done():
+            return Acknowledge(Why.DONE)
+        case Discarded(reason):
+            return Acknowledge(Why.DISCARDED, reason)
+        case NotForUs():
+            return Acknowledge(Why.NOT_FOR_US)
+        case Repeated():
+            return Acknowledge(Why.REPEATED)
+        case Failed(reason):
+            return _failed(envelope, reason, policy, now)
+        case RetryAsked(after, reason, code):
+            if after is None and code:
+                used = envelope.control.backup if envelope.level.is_backup else envelope.control.retrying
+                after = policy.delay_of(code, used + 1)
+            return _failed(envelope, reason, policy, now, in_place=False, after=after)
+        case StateAsked(state, reason):
+            return _state_asked(envelope, state, reason, policy, now)
+        case OverRate(slot):
+            return _refused_by_limit(envelope, (State.PENDING,), slot, policy, now, most=MAX_RATE_DUE)
+        case OverQuota(slot):
+            return _refused_by_limit(envelope, (State.BLOCKING, State.PENDING), slot, policy, now, most=policy.horizon)
+        case Isolated(due):
+            return _isolated(envelope, due, policy, now)
+        case Died(reason) | Broken(reason) | Refused(reason):
+            return _die(envelope, reason, policy)
+        case Routed(level):
+            return _to_level(envelope, level, Why.ROUTED, policy, now)
+        case MoveAsked(level):
+            return _to_level(envelope, level, Why.MOVED, policy, now)
+        case TransferAsked(topic=topic):
+            if topic not in policy.produces:
+                return _failed(envelope, f"Transfer: {topic} is not in produces", policy, now)
+            return Forward(policy.produces[topic], outcome)
+        case DependencyDown():
+            delay = min(UNAVAILABLE_MOST, UNAVAILABLE_FIRST << min(envelope.unavailable, 16))
+            return Wait(delay, Why.UNAVAILABLE, envelope.control)
+        case Postponed():
+            return Wait(POSTPONED, Why.POSTPONED, envelope.control)
+        case TooEarly(due):
+            return Wait(max(0, min(due - now, policy.horizon)), Why.EARLY, envelope.control)
+        case Adopted(due):
+            return _adopted(envelope, due, policy, now)
+        case _:
+            assert_never(outcome)
+
+
+def _failed(
+    envelope: Envelope, reason: str, policy: Policy, now: int, *, in_place: bool = True, after: int | None = None
+) -> Decision:
+    if envelope.level.is_backup:
+        return _failed_in_backup(envelope, reason, policy, now, after)
+    if _in_order(envelope, policy):
+        return _failed_in_order(envelope, reason, policy, in_place=in_place, after=after)
+    ready = envelope.state is State.READY
+    if in_place and ready and envelope.may_wait and envelope.in_place < len(policy.in_place):
+        return Wait(policy.in_place[envelope.in_place], Why.IN_PLACE, envelope.control)
+    due = None if after is None else now + _clamped(after, policy)  # what a handler asks for holds wherever it goes
+    return _retry(envelope, reason, policy, now, after) or _escalate(envelope, reason, policy, due)
+
+
+def _retry(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision | None:
+    """RETRYING of its level while attempts are left."""
+    target = policy.target(envelope.level, State.RETRYING)
+    waits = policy.waits[State.RETRYING]
+    used = envelope.control.retrying
+    if target is None or used >= waits.attempts:
+        return None
+    delay = waits.delay(used + 1) if after is None else after
+    due = now + _clamped(delay, policy)
+    return _move(envelope, target, envelope.control, policy, retrying=used + 1, due=due, reason=reason)
+
+
+def _failed_in_backup(envelope: Envelope, reason: str, policy: Policy, now: int, after: int | None) -> Decision:
+    """Short waits in memory, longer ones by the same topic again; then dead."""
+    waits = policy.waits[None]
+    used = envelope.control.backup
+    if used >= waits.attempts:
+        return _die(envelope, reason, policy)
+    delay = _clamped(waits.delay(used + 1) if after is None else after, policy)
+    control = envelope.control._replace(backup=used + 1, reason=reason)
+    if delay <= MAX_MEMORY_WAIT:
+        return Wait(delay, Why.BACKUP, control)
+    target = policy.targets.get((envelope.level, State.READY))
+    if target is None:
+        return _die(envelope, reason, policy)
+    return _move(envelope, target, control, policy, Why.BACKUP, due=now + delay)
+
+
+def _failed_in_order(envelope: Envelope, reason: str, policy: Policy, *, in_place: bool, after: int | None) -> Decision:
+    """The key waits in memory, so that its messages stay in order; `block` never gives up."""
+    if in_place and envelope.in_place < len(policy.in_place):
+        return Wait(policy.in_place[envelope.in_place], Why.IN_PLACE, envelope.control)
+    waits = policy.waits[State.RETRYING]
+    used = envelope.control.retrying
+    if used >= waits.attempts and policy.on_failure == "park":
+        return _die(envelope, reason, policy)
+    delay = waits.delay(used + 1) if after is None else _clamped(after, policy)
+    why = Why.PARKED if used < waits.attempts else Why.STUCK
+    return Wait(delay, why, envelope.control.counted(State.RETRYING))
+
+
+def _state_asked(envelope: Envelope, state: State, reason: str, policy: Policy, now: int) -> Decision:
+    target = None if envelope.level.is_backup or _in_order(envelope, policy) else policy.target(envelope.level, state)
+    if target is None:
+        return _failed(envelope, reason, policy, now)
+    waits = policy.waits[state]
+    used = envelope.control.attempts(state)
+    if used >= waits.attempts:
+        return _retry(envelope, reason, policy, now, None) or _escalate(envelope, reason, policy)
+    control = envelope.control.counted(state, due=now + waits.delay(used + 1), reason=reason)
+    return _move(envelope, target, control, policy)
+
+
+def _refused_by_limit(
+    envelope: Envelope, states: tuple[State, ...], slot: int, policy: Policy, now: int, *, most: int
+) -> Decision:
+    """To the waiting state of the limit, due when it has room; short waits, ordered lanes and backup levels stay queued."""
+    stay = Wait(max(0, slot - now), Why.OVER_LIMIT, envelope.control)
+    if slot - now <= MAX_MEMORY_WAIT or envelope.ordered or envelope.level.is_backup:
+        return stay
+    declared = {state: target for state in states if (target := policy.target(envelope.level, state)) is not None}
+    if not declared:
+        return stay
+    reserved = envelope.control.reserved
+    counts = 1 if reserved is not None and now >= reserved else 0
+    due = now + min(slot - now, most, policy.horizon)
+    hop = envelope.control.hop
+    if due < slot and not counts:
+        hop = max(0, hop - 1)  # back before its moment, to ask anew: a long queue is no running in circles
+    control = envelope.control._replace(reserved=slot, due=due, reason="over its limit", hop=hop)
+    for state, target in declared.items():
+        if control.attempts(state) + counts <= policy.waits[state].attempts:
+            return _move(envelope, target, control.counted(state, counts), policy, limited=True)
+    used = control.retrying + (counts if envelope.state is State.RETRYING else 1)
+    retrying = policy.target(envelope.level, State.RETRYING)
+    if retrying is not None and used <= policy.waits[State.RETRYING].attempts:
+        return _move(envelope, retrying, control, policy, limited=True, retrying=used)
+    escalated = _escalate(envelope, "over its limit for too long", policy)
+    return stay if isinstance(escalated, Wait) else escalated
+
+
+def _isolated(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
+    """Out of a ready lane that keeps no order, counting nothing; where there is no place for it, it stays."""
+    aside = not envelope.ordered and envelope.state is State.READY
+    target = policy.isolation_target(envelope.level) if aside else None
+    if target is None:
+        return Wait(0, Why.ISOLATED, envelope.control)
+    away = _clamped(min(max(due - now, ISOLATED_LEAST), ISOLATED_MOST), policy)
+    return _move(envelope, target, envelope.control, policy, Why.ISOLATED, due=now + away, reason="isolated")
+
+
+def _adopted(envelope: Envelope, due: int, policy: Policy, now: int) -> Decision:
+    """Into the same lane once more, where the broker keeps it until it is due; what is due soon waits in memory."""
+    delay = _clamped(due - now, policy)
+    target = policy.targets.get((envelope.level, envelope.state))
+    if delay <= MAX_MEMORY_WAIT or target is None:
+        return Wait(delay, Why.EARLY, envelope.control)
+    return _move(envelope, target, envelope.control, policy, Why.ADOPTED, due=now + delay)
+
+
+def _to_level(envelope: Envelope, level: Level, why: Why, policy: Policy, now: int) -> Decision:
+    target = policy.targets.get((level, State.READY))
+    problem = obstacle(envelope, level, policy)
+    if target is None or problem:
+        return _failed(envelope, f"MoveTo: {problem}", policy, now)
+    return _move(envelope, target, envelope.control, policy, why, due=None)
+
+
+def obstacle(envelope: Envelope, level: Level, policy: Policy) -> str:
+    """What keeps a message from going to a level's ready lane; empty: nothing."""
+    if (level, State.READY) not in policy.targets:
+        return f"{level} takes no messages"
+    if level is envelope.level and envelope.state is State.READY:
+        return f"it is on {level}"
+    return "its lane keeps an order" if _in_order(envelope, policy) else ""
+
+
+def _escalate(envelope: Envelope, reason: str, policy: Policy, due: int | None = None) -> Decision:
+    """B1 if it is below this level, else dead."""
+    target = policy.targets.get((Level.B1, State.READY))
+    if target is not None and envelope.level.rank < Level.B1.rank:
+        return _move(envelope, target, envelope.control, policy, Why.ESCALATED, due=due, reason=reason)
+    return _die(envelope, reason, policy)
+
+
+def _die(envelope: Envelope, reason: str, policy: Policy) -> Decision:
+    if policy.dead_letter is None:
+        delay = min(STUCK_MOST, STUCK_FIRST << min(envelope.stuck, 16))
+        return Wait(delay, Why.STUCK, envelope.control)
+    control = envelope.control._replace(
+        due=None,
+        reserved=None,
+        meant_for=None,
+        reason=reason,
+        hop=envelope.control.hop + 1,
+        died_in=envelope.level.value,
+    )
+    return Move(policy.dead_letter, control, Why.DEAD)
+
+
+def _move(
+    envelope: Envelope,
+    target: Target,
+    control: Control,
+    policy: Policy,
+    why: Why | None = None,
+    *,
+    limited: bool = False,
+    **changes: Any,
+) -> Decision:
+    """A move with its hop counted and its control changed, in one copy; one hop too many is a message running in circles.
+
+    On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a limiter's
+    reservation outlives the move.
+    """
+    hop = control.hop + 1
+    if hop > policy.max_hops:
+        return _die(envelope, "too many moves", policy)
+    meant_for = policy.subscription if target.state is State.READY else None
+    reserved = control.reserved if limited else None
+    moved = control._replace(hop=hop, meant_for=meant_for, reserved=reserved, **changes)
+    return Move(target, moved, why or _STATE_WHY[target.state])
+
+
+def _in_order(envelope: Envelope, policy: Policy) -> bool:
+    """Whether the message must not leave its lane unless it dies."""
+    return envelope.ordered and policy.on_failure != "leave"
+
+
+def _clamped(delay: int, policy: Policy) -> int:
+    """Not in the past, and not beyond the horizon: the broker's maximum delay is made for that."""
+    return max(0, min(delay, policy.horizon))

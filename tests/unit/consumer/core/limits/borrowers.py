@@ -1,0 +1,162 @@
+"""Several workers that share one limit through one account, in virtual time: answers take a while, clocks differ, some die."""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import count
+from random import Random
+
+from kodo_consumer.core.limits.lease_allocator import Account
+from kodo_consumer.core.limits.lease_client import NEVER, LeasedGate
+from kodo_consumer.core.limits.lease_protocol import Ask, Loan
+from kodo_consumer.core.limits.limiter_set import Limits
+from kodo_consumer.core.policy import Limit
+
+_BREATH = 0.01
+
+
+class World:
+    """Time, what happens at which moment, and the store's accounts."""
+
+    def __init__(self, limit: Limit, workers: int, seed: int = 0, delay: float = 0.005) -> None:
+        self.now = 0.0
+        self.rng, self.delay = Random(seed), delay
+        self.passed: list[float] = []
+        self.accounts: dict[str, Account] = {}
+        self.clock = 1_000_000.0  # what the store's clock shows at the start
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self.workers = [Borrowing(self, limit, number, workers) for number in range(workers)]
+
+    def at(self, moment: float, event: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (moment, next(self._numbers), event))
+
+    def trip(self) -> float:
+        return self.rng.uniform(0.2, 1.0) * self.delay
+
+    def run(self, seconds: float) -> None:
+        end = self.now + seconds
+        while self._events and self._events[0][0] <= end:
+            self.now, _, event = heapq.heappop(self._events)
+            event()
+        self.now = end
+
+    def lend(self, run: str, asks: list[Ask]) -> list[Loan]:
+        """As a store does: accounts go through their text."""
+        loans = []
+        for ask in asks:
+            account = Account.from_json(self.accounts[ask.gate].to_json() if ask.gate in self.accounts else "")
+            loans.append(account.lend(run, ask, self.clock + self.now))
+            self.accounts[ask.gate] = account
+        return loans
+
+
+class Borrowing:
+    """One worker with one gate. Its clock shows something else than anybody's."""
+
+    def __init__(self, world: World, limit: Limit, number: int, workers: int) -> None:
+        self.world, self.run = world, f"w{number}"
+        self.skew = world.rng.uniform(-1e5, 1e5)
+        self.limits = Limits((limit,), workers)
+        self.borrower = self.limits.borrow(self.ring)
+        (gate,) = self.limits.gates_of({}, "")
+        assert isinstance(gate, LeasedGate)
+        self.gate = gate
+        self.queue: deque[float] = deque()  # how long each handler will take
+        self.running = 0
+        self.alive = True
+        self.started = 0
+        self._asking = self._rung = False
+        self._set = NEVER
+
+    def now(self) -> float:
+        return self.world.now + self.skew
+
+    def give(self, messages: int, takes: float = 0.0) -> None:
+        self.queue.extend([takes] * messages)
+        self.look()
+
+    def look(self) -> None:
+        """Starts what may start, and comes again when the gate says so."""
+        gate, now = self.gate, self.now()
+        if not self.alive:
+            return
+        gate.waiters = self.queue
+        while self.queue and gate.free(now):
+            takes = self.queue.popleft()
+            assert self.limits.start((gate,), now, quota_taken=False) is None
+            self.started += 1
+            self.running += 1
+            self.world.passed.append(self.world.now)
+            self.world.at(self.world.now + takes, self._finish)
+        if self.queue:
+            gate.awaited(now)
+            if (free := gate.free_at(now)) < NEVER and free != self._set:
+                self._set = free
+                self.world.at(max(free - self.skew, self.world.now) + 0.001, self._woken)
+
+    def _woken(self) -> None:
+        self._set = NEVER
+        self.look()
+
+    def _finish(self) -> None:
+        self.running -= 1
+        if self.alive:
+            self.gate.finish()
+            self.look()
+
+    def ring(self) -> None:
+        if not self._asking:
+            self._asking = True
+            self.world.at(self.world.now, self._ask)
+        else:
+            self._rung = True
+
+    def _ask(self) -> None:
+        if not self.alive:
+            return
+        self._asking, self._rung = True, False
+        asked = self.now()
+        asks = self.borrower.collect(asked)
+        if not asks:
+            self._rest()
+            return
+
+        def at_store() -> None:
+            loans = self.world.lend(self.run, asks)
+            self.world.at(self.world.now + self.world.trip(), lambda: arrive(loans))
+
+        def arrive(loans: list[Loan]) -> None:
+            if self.alive:
+                self.borrower.accept(loans, asked, self.now())
+                self.look()
+                self._rest()
+
+        self.world.at(self.world.now + self.world.trip(), at_store)
+
+    def _rest(self) -> None:
+        """The next exchange: at once when somebody rang, else when the gate wants one."""
+        self._asking = False
+        if self._rung:
+            self._asking = True
+            self.world.at(self.world.now + _BREATH, self._ask)
+        elif self.borrower.due < NEVER:
+            due = max(self.borrower.due - self.skew, self.world.now + _BREATH)
+            self.world.at(due, lambda: None if self._asking else self._ask())
+
+    def die(self) -> None:
+        self.alive = False
+
+
+def windows(passed: list[float]) -> Iterator[tuple[int, float]]:
+    """Every window between two passes: how many passed in it, and its seconds."""
+    for first in range(len(passed)):
+        for last in range(first, len(passed)):
+            yield last - first + 1, passed[last] - passed[first]
+
+
+def most_over(passed: list[float], interval: float, burst: int) -> float:
+    """The law, at its worst window: passed ÷ (burst + rate·w)."""
+    return max((number / (burst + window / interval) for number, window in windows(passed)), default=0.0)

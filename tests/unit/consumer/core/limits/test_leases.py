@@ -1,0 +1,272 @@
+"""Limits that workers share through a store: the law holds wherever they are, and what there is is used."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kodo_consumer.core.limits.lease_allocator import AHEAD, PARTS, Account, keeps
+from kodo_consumer.core.limits.lease_protocol import HOLD, Ask, CapTerms, QuotaTerms, RateTerms
+from kodo_consumer.core.policy import Concurrency, Pace, Quota, Rate
+
+from tests.unit.consumer.core.limits.borrowers import World, most_over
+
+CAP = CapTerms(4)
+
+
+def _rate(amount: int, burst: int, period: int = 1_000) -> Rate:
+    return Rate(None, Pace(amount, period, burst), shared=True)
+
+
+def _most_at_once(starts: list[float], takes: float) -> int:
+    events = sorted([(at, 1) for at in starts] + [(at + takes, -1) for at in starts])
+    most = now = 0
+    for _, change in events:
+        now += change
+        most = max(most, now)
+    return most
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    workers=st.integers(1, 6),
+    amount=st.integers(1, 60),
+    burst=st.integers(1, 60),
+    delay=st.floats(0.001, 0.2),
+    seed=st.integers(0, 1_000),
+    gifts=st.lists(st.tuples(st.floats(0, 1.5), st.integers(0, 5), st.integers(1, 40)), max_size=12),
+    deaths=st.lists(st.integers(0, 5), max_size=2),
+)
+def test_a_shared_rate_is_never_exceeded_in_any_window(
+    workers: int,
+    amount: int,
+    burst: int,
+    delay: float,
+    seed: int,
+    gifts: list[tuple[float, int, int]],
+    deaths: list[int],
+) -> None:
+    world = World(_rate(amount, burst), workers, seed, delay)
+    for gap, who, messages in gifts:
+        world.run(gap)
+        world.workers[who % workers].give(messages)
+    for who in deaths:
+        world.run(0.3)
+        world.workers[who % workers].die()
+    world.run(3.0)
+    assert most_over(world.passed, 1 / amount, burst) <= 1.02 + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("limit", "busy", "seconds"),
+    [
+        (_rate(100, 100), 8, 30),
+        (_rate(100, 200), 1, 30),
+        (_rate(30, 1, 60_000), 8, 200),
+        (_rate(5, 5), 3, 60),
+    ],
+)
+def test_a_shared_rate_is_used_to_98_percent_by_those_who_want_it(limit: Rate, busy: int, seconds: int) -> None:
+    world = World(limit, 8)
+    for worker in world.workers[:busy]:
+        worker.give(10_000)
+    world.run(seconds)
+    pace = limit.pace
+    assert len(world.passed) >= 0.98 * seconds * 1000 * pace.amount / pace.period
+    started = sorted(worker.started for worker in world.workers[:busy])
+    lent_at_once = pace.burst + AHEAD * 1000 * pace.amount / pace.period  # to whoever asks first
+    assert started[0] >= 0.9 * (started[-1] - lent_at_once), "nobody goes without"
+
+
+def test_a_dead_workers_slots_are_lost_and_no_others() -> None:
+    world = World(_rate(100, 100), 4)
+    for worker in world.workers:
+        worker.give(10_000)
+    world.run(10)
+    world.workers[0].die()
+    before = len(world.passed)
+    world.run(10)
+    assert len(world.passed) - before >= 0.98 * 1_000
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    workers=st.integers(1, 5),
+    amount=st.integers(1, 30),
+    period=st.integers(5, 60),
+    seed=st.integers(0, 1_000),
+    gifts=st.lists(st.tuples(st.floats(0, 20), st.integers(0, 4), st.integers(1, 30)), max_size=12),
+)
+def test_a_shared_quota_is_never_exceeded_in_any_window(
+    workers: int, amount: int, period: int, seed: int, gifts: list[tuple[float, int, int]]
+) -> None:
+    world = World(Quota(None, amount, period * 1_000, shared=True), workers, seed)
+    for gap, who, messages in gifts:
+        world.run(gap)
+        world.workers[who % workers].give(messages)
+    world.run(2.0 * period)
+    passed = world.passed
+    for first in range(len(passed) - amount):
+        assert passed[first + amount] - passed[first] >= period - 1e-6
+
+
+@pytest.mark.parametrize(("amount", "minutes"), [(300, 1), (10, 1), (100, 5)])
+def test_a_shared_quota_is_used_to_98_percent(amount: int, minutes: int) -> None:
+    world = World(Quota(None, amount, minutes * 60_000, shared=True), 8)
+    for worker in world.workers:
+        worker.give(10 * amount)
+    world.run(5 * minutes * 60)
+    assert len(world.passed) >= 0.98 * 5 * amount
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    workers=st.integers(1, 5),
+    limit=st.integers(1, 8),
+    takes=st.floats(0.005, 2),
+    seed=st.integers(0, 1_000),
+    gifts=st.lists(st.tuples(st.floats(0, 3), st.integers(0, 4), st.integers(1, 30)), max_size=10),
+)
+def test_never_more_run_at_once_than_a_shared_cap_allows(
+    workers: int, limit: int, takes: float, seed: int, gifts: list[tuple[float, int, int]]
+) -> None:
+    world = World(Concurrency(None, limit, shared=True), workers, seed)
+    for gap, who, messages in gifts:
+        world.run(gap)
+        world.workers[who % workers].give(messages, takes)
+    world.run(10.0)
+    assert _most_at_once(world.passed, takes) <= limit
+
+
+@pytest.mark.parametrize(("limit", "workers", "takes"), [(4, 8, 0.05), (1, 8, 0.05), (3, 2, 0.5), (16, 1, 0.05)])
+def test_a_shared_cap_is_used_and_goes_round(limit: int, workers: int, takes: float) -> None:
+    world = World(Concurrency(None, limit, shared=True), workers)
+    for worker in world.workers:
+        worker.give(20_000, takes)
+    world.run(20)
+    assert len(world.passed) * takes >= 0.98 * limit * 20
+    assert _most_at_once(world.passed, takes) <= limit
+    started = [worker.started for worker in world.workers]
+    assert min(started) >= 0.3 * max(started)
+
+
+def test_a_dead_workers_permits_are_free_after_a_while() -> None:
+    world = World(Concurrency(None, 2, shared=True), 2)
+    world.workers[0].give(100, takes=60.0)
+    world.run(1)
+    world.workers[0].die()
+    world.workers[1].give(100, takes=60.0)
+    world.run(HOLD - 0.5)
+    assert world.workers[1].started == 0
+    world.run(2)
+    assert world.workers[1].started == 2
+
+
+def test_what_is_not_used_comes_back() -> None:
+    world = World(_rate(10, 100), 2)
+    world.workers[0].give(5)
+    world.run(2)
+    assert not world.workers[0].borrower.active
+    world.workers[1].give(100)
+    world.run(0.5)
+    assert world.workers[1].started >= 90
+    account = Account()
+    (run,) = account.lend("a", _ask(RateTerms(0.01, 10), 30), 100.0).runs
+    account.lend("a", Ask("g", RateTerms(0.01, 10), 0, back=(run.mark + 0.2, run.mark + 0.21)), 100.0)
+    runs = account.lend("b", _ask(RateTerms(0.01, 10), 3), 100.0).runs
+    assert [run.mark for run in runs[:2]] == pytest.approx([runs[0].mark, runs[0].mark + 0.01])
+    assert [run.count for run in runs] == [1, 1, 1]
+
+
+# ---- accounts
+
+
+def _ask(terms: RateTerms | QuotaTerms | CapTerms, wanted: int, held: int = 0, spent: int = 0) -> Ask:
+    return Ask("g", terms, wanted, held, spent)
+
+
+def test_a_burst_too_small_for_answers_that_take_a_while_costs_pace_not_the_law() -> None:
+    world = World(_rate(100, 1), 4)
+    for worker in world.workers:
+        worker.give(1_000)
+    world.run(10)
+    assert 100 < len(world.passed) < 1_000
+    assert most_over(world.passed, 0.01, 1) <= 1.02
+
+
+def test_what_was_started_without_a_token_is_charged_but_not_for_ever() -> None:
+    terms = RateTerms(0.1, 10)
+    account = Account()
+    account.lend("a", _ask(terms, 9), 100.0)
+    (run,) = account.lend("a", _ask(terms, 1, spent=30), 102.0).runs
+    assert run.after == pytest.approx(100.05 + 3.0 - 102.0)
+    (run,) = account.lend("b", _ask(terms, 1, spent=10_000), 102.0).runs
+    assert run.after == pytest.approx(5.0)
+    (run,) = Account().lend("b", _ask(terms, 1, spent=30), 102.0).runs
+    assert run.after == pytest.approx(-0.85), "it did not know of them, and they are over"
+    quota = Account()
+    assert quota.lend("a", _ask(QuotaTerms(10, 60.0), 5, spent=10), 0.0).runs == ()
+
+
+def test_a_clock_that_was_set_back_takes_the_account_along() -> None:
+    rate, quota, cap = Account(), Account(), Account()
+    rate.lend("a", _ask(RateTerms(1.0, 1), 3), 10_000.0)
+    rate.back = [9_999.9]
+    (run,) = rate.lend("b", _ask(RateTerms(1.0, 1), 1), 5_000.0).runs
+    assert run.after <= 3.0
+    terms = QuotaTerms(4, 60.0)
+    quota.lend("a", _ask(terms, 8, held=1), 10_000.0)
+    assert not quota.lend("a", _ask(terms, 8, held=1), 5_000.0).leaving
+    while quota.lend("a", _ask(terms, 8, held=1), 5_000.0).runs:
+        pass
+    full = quota.lend("a", _ask(terms, 8, held=1), 5_000.0)
+    assert 60.0 <= full.leaving[0][0] <= 61.0
+    assert sum(count for _, count in full.leaving) == 4
+    cap.lend("a", _ask(CAP, 4), 10_000.0)
+    assert cap.lend("b", _ask(CAP, 4), 5_000.0).permits == 0, "the first still has them all"
+
+
+def test_a_clock_that_wavers_stands_still() -> None:
+    account = Account()
+    account.lend("a", _ask(RateTerms(1.0, 1), 1), 100.0)
+    assert account.lend("b", _ask(RateTerms(1.0, 1), 1), 99.5).runs[0].after == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_quota_with_another_window_keeps_what_it_counted() -> None:
+    account = Account()
+    account.lend("a", _ask(QuotaTerms(10, 60.0), 5), 1_000.0)
+    loan = account.lend("a", _ask(QuotaTerms(5, 600.0), 5), 1_001.0)
+    assert loan.runs == ()
+    assert 600.0 <= loan.leaving[0][0] <= 605.0
+
+
+def test_marks_nobody_lent_give_nothing_back() -> None:
+    account = Account()
+    account.lend("a", Ask("g", QuotaTerms(2, 60.0), 0, back=(7.0,)), 1_000.0)
+    assert account.parts == {}
+
+
+def test_accounts_go_through_text_unchanged() -> None:
+    account, rng = Account(), Random(1)
+    for number in range(20):
+        account.lend(f"w{number % 3}", _ask(QuotaTerms(50, 60.0), rng.randint(1, 3)), 1_000.0 + number)
+        account.lend(f"w{number % 3}", _ask(CAP, rng.randint(0, 3)), 1_000.0 + number)
+    assert Account.from_json(account.to_json()) == account
+    assert Account.from_json("") == Account()
+
+
+def test_an_account_is_kept_until_it_is_as_good_as_new() -> None:
+    assert keeps(RateTerms(1.0, 100)) > 100
+    assert keeps(QuotaTerms(1, 3_600.0)) > 3_600 + 3_600 / PARTS
+    assert keeps(CAP) > HOLD
+
+
+def test_a_quotas_tokens_that_come_back_are_lent_again() -> None:
+    account, terms = Account(), QuotaTerms(2, 3_600.0)
+    (run,) = account.lend("a", _ask(terms, 1), 1_000.0).runs
+    account.lend("b", _ask(terms, 1), 1_000.0)
+    assert account.lend("c", _ask(terms, 1), 1_000.0).runs == ()
+    account.lend("a", Ask("g", terms, 0, back=(run.mark,)), 1_001.0)
+    assert account.lend("c", _ask(terms, 1), 1_001.0).runs[0].count == 1

@@ -1,0 +1,158 @@
+"""Laws of the lanes' weights and of the tenants' turns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+from kodo_consumer.core.scheduling.fairness import LaneShares, TenantRing
+
+WEIGHTS = st.lists(st.integers(0, 200), min_size=1, max_size=8).filter(any)
+
+
+def _next(shares: LaneShares) -> int:
+    lane = shares.order()[0]
+    shares.charge(lane)
+    return lane
+
+
+@given(WEIGHTS, st.lists(st.tuples(st.integers(0, 7), st.booleans()), max_size=60), st.data())
+def test_lanes_with_work_get_exactly_their_weight_in_any_full_cycle(
+    weights: list[int], past: list[tuple[int, bool]], data: st.DataObject
+) -> None:
+    """Whatever happened before: lanes came and went, and were served."""
+    shares = LaneShares(weights)
+    for lane, leaves in past:
+        if lane < len(weights):
+            shares.activate(lane)
+            _next(shares)
+            if leaves:
+                shares.deactivate(lane)
+    weighted = [lane for lane, weight in enumerate(weights) if weight]
+    busy = data.draw(st.lists(st.sampled_from(weighted), min_size=1, unique=True))
+    for lane in range(len(weights)):
+        shares.activate(lane) if lane in busy else shares.deactivate(lane)
+    cycle = sum(weights[lane] for lane in busy)
+    for _ in range(data.draw(st.integers(0, cycle))):
+        _next(shares)
+    assert Counter(_next(shares) for _ in range(cycle)) == {lane: weights[lane] for lane in busy}
+
+
+@given(WEIGHTS)
+def test_an_empty_lanes_share_is_used_at_once_and_never_caught_up(weights: list[int]) -> None:
+    shares = LaneShares(weights)
+    first = next(lane for lane, weight in enumerate(weights) if weight)
+    shares.activate(first)
+    assert {_next(shares) for _ in range(500)} == {first}
+    for lane in range(len(weights)):
+        shares.activate(lane)
+    served = Counter(_next(shares) for _ in range(sum(weights)))
+    assert all(served[lane] <= weight for lane, weight in enumerate(weights))
+
+
+def test_turns_are_spread_over_the_cycle() -> None:
+    shares = LaneShares([3, 1])
+    shares.activate(0)
+    shares.activate(1)
+    assert [_next(shares) for _ in range(8)] == [0, 1, 0, 0, 0, 1, 0, 0]
+
+
+def test_a_lane_of_weight_0_is_served_when_no_other_has_work() -> None:
+    shares = LaneShares([0, 1, 0])
+    for lane in range(3):
+        shares.activate(lane)
+    assert {_next(shares) for _ in range(10)} == {1}
+    shares.deactivate(1)
+    assert Counter(_next(shares) for _ in range(10)) == {0: 5, 2: 5}
+    shares.activate(1)
+    assert _next(shares) == 1
+
+
+def test_with_no_weight_at_all_lanes_take_turns() -> None:
+    shares = LaneShares([0, 0])
+    assert shares.order() == ()
+    shares.activate(0)
+    shares.activate(0)
+    shares.activate(1)
+    assert [_next(shares) for _ in range(4)] == [0, 1, 0, 1]
+    shares.deactivate(0)
+    shares.deactivate(0)
+    assert shares.order() == (1,)
+
+
+def test_a_flooding_tenant_delays_others_by_one_turn() -> None:
+    ring: TenantRing[str] = TenantRing()
+    for _ in range(100_000):
+        ring.push("noisy", "noisy")
+    ring.take()
+    ring.push("quiet", "quiet")
+    assert [ring.take() for _ in range(2)] == ["noisy", "quiet"]
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.tuples(st.integers(1, 5), st.integers(1, 40)), min_size=1),
+)
+def test_every_tenant_is_served_its_weight_a_turn_in_its_own_order(tenants: dict[str, tuple[int, int]]) -> None:
+    ring: TenantRing[tuple[str, int]] = TenantRing()
+    for tenant, (weight, count) in tenants.items():
+        for number in range(count):
+            ring.push(tenant, (tenant, number), weight)
+    assert len(ring) == len(list(ring)) == sum(count for _, count in tenants.values())
+    taken = []
+    while (item := ring.take()) is not None:
+        taken.append(item)
+    assert len(ring) == 0
+    for tenant, (weight, count) in tenants.items():
+        assert [number for name, number in taken if name == tenant] == list(range(count))
+        at = [index for index, (name, _) in enumerate(taken) if name == tenant]
+        others = sum(other for name, (other, _) in tenants.items() if name != tenant)
+        assert all(later - earlier - 1 <= others for earlier, later in pairwise(at))
+        assert all(at[i + weight] - at[i] >= weight for i in range(count - weight))
+
+
+def test_one_tenant_may_be_passed_over() -> None:
+    ring: TenantRing[int] = TenantRing()
+    ring.push("a", 1)
+    ring.push("a", 2)
+    assert ring.take(passing_over={"a"}) is None
+    ring.push("b", 3)
+    assert ring.take(passing_over={"a"}) == 3
+    assert ring.take(passing_over={"a"}) is None
+    assert ring.take() == 1
+    assert ring.take(passing_over={"b"}) == 2
+    assert ring.take() is None
+
+
+def test_a_turn_that_was_passed_over_is_gone_with_what_was_left_of_it() -> None:
+    ring: TenantRing[str] = TenantRing()
+    for _ in range(6):
+        ring.push("a", "a", 3)
+        ring.push("b", "b")
+    assert ring.take() == "a"
+    assert ring.take(passing_over={"a"}) == "b"
+    assert [ring.take() for _ in range(4)] == ["a", "a", "a", "b"]
+
+
+def test_an_item_may_come_first() -> None:
+    ring: TenantRing[int] = TenantRing()
+    ring.push("a", 1)
+    ring.push("a", 0, first=True)
+    assert [ring.take(), ring.take()] == [0, 1]
+
+
+def test_tenants_without_items_are_forgotten_when_there_are_many() -> None:
+    ring: TenantRing[int] = TenantRing()
+    for number in range(5_000):
+        ring.push(f"t{number}", number)
+        assert ring.take() == number
+    assert len(ring._queues) <= 1_100
+
+
+def test_the_newest_of_a_tenant_are_seen_without_taking_them() -> None:
+    ring = TenantRing[int]()
+    for number in range(5):
+        ring.push("a", number)
+    assert (ring.newest("a", 3), ring.newest("a", 9), ring.newest("b", 3)) == ([4, 3, 2], [4, 3, 2, 1, 0], [])
+    assert len(ring) == 5

@@ -1,0 +1,141 @@
+"""What a handler may raise, as values."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from kodo_consumer.core.envelope import Control, Envelope, Level, State
+from kodo_consumer.core.outcomes import (
+    Blocking,
+    Dead,
+    DependencyDown,
+    Died,
+    Discard,
+    Discarded,
+    Failed,
+    InvalidPayloadError,
+    MoveAsked,
+    MoveTo,
+    Outcome,
+    Pending,
+    Repeat,
+    Repeated,
+    Retry,
+    RetryAsked,
+    StateAsked,
+    Transfer,
+    TransferAsked,
+    Unavailable,
+    Verdict,
+)
+from kodo_consumer.core.state_machine import Move, decide
+from kodo_consumer.handling.complaints import Complaints
+from kodo_consumer.message import payload_check
+
+from kodoctl.topology.units import UnitError
+from tests.unit.consumer.making import policy
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome"),
+    [
+        (Retry(), RetryAsked(None, "asked to retry")),
+        (Retry("1.5m", "busy"), RetryAsked(90_000, "busy")),
+        (Retry(after=timedelta(seconds=2)), RetryAsked(2_000, "asked to retry")),
+        (Retry(after=timedelta(seconds=-2)), RetryAsked(0, "asked to retry")),
+        (Pending(), StateAsked(State.PENDING, "asked for pending")),
+        (Pending("slow down"), StateAsked(State.PENDING, "slow down")),
+        (Blocking(), StateAsked(State.BLOCKING, "asked for blocking")),
+        (Dead("bad"), Died("bad")),
+        (Dead(), Died("dead")),
+        (InvalidPayloadError("not JSON"), Died("not JSON")),
+        (Discard(), Discarded("discarded")),
+        (MoveTo("L2"), MoveAsked(Level.L2)),
+        (MoveTo("L99"), Failed("MoveTo: no level L99")),
+        (Transfer("t"), TransferAsked("t")),
+        (Transfer("t", b"p", key="k", properties={"a": "b"}), TransferAsked("t", b"p", {"a": "b"}, "k")),
+        (Unavailable("psp"), DependencyDown("psp")),
+    ],
+)
+def test_a_verdict_is_an_outcome(verdict: Verdict, outcome: Outcome) -> None:
+    assert verdict.outcome == outcome
+
+
+def test_a_wait_needs_a_unit() -> None:
+    with pytest.raises(UnitError, match="no unit"):
+        Retry("30")
+
+
+def test_the_base_of_verdicts_says_nothing() -> None:
+    with pytest.raises(NotImplementedError):
+        _ = Verdict().outcome
+
+
+def test_a_payload_check_names_the_place_and_never_the_value() -> None:
+    check = payload_check({"type": "object", "properties": {"card": {"type": "integer"}}})
+    assert check is not None
+    check({"card": 1})
+    with pytest.raises(InvalidPayloadError) as problem:
+        check({"card": "4711-secret"})
+    assert str(problem.value) == "payload breaks its schema at $.card: type"
+    assert payload_check(None) is None
+
+
+def test_a_repeat_says_nothing_but_that_it_is_one() -> None:
+    assert Repeat().outcome == Repeated()
+
+
+def test_a_retry_with_a_code_waits_as_the_topology_says_for_it() -> None:
+    of = policy(delays_by_code={"busy": (7_000, 70_000)})
+    here = Envelope(Level.L1, State.READY, may_wait=False)
+
+    def due(envelope: Envelope, retry: Retry) -> int | None:
+        decision = decide(envelope, retry.outcome, of, 0)
+        assert isinstance(decision, Move)
+        assert decision.control.reason == (retry.why or "asked to retry")
+        return decision.control.due
+
+    assert due(here, Retry(code="busy")) == 7_000
+    assert due(here._replace(control=Control(retrying=1)), Retry(code="busy", why="bank")) == 70_000
+    assert due(here, Retry(code="unknown")) == due(here, Retry()) == 10_000
+    assert due(here, Retry("3s", code="busy")) == 3_000
+    assert due(Envelope(Level.B1, State.READY, Control(backup=1)), Retry(code="busy")) == 70_000
+
+
+def test_what_a_verdict_says_travels_as_text_whatever_it_was() -> None:
+    cause = ValueError("bank is closed")
+    assert Retry("30s", why=cause).outcome == RetryAsked(30_000, "bank is closed")  # type: ignore[arg-type]
+    assert Retry("30s", why=5).outcome == RetryAsked(30_000, "5")  # type: ignore[arg-type]
+    assert Dead("order \ud800, caf\xe9").outcome == Died("order ?, caf\xe9")
+    assert Unavailable("ps\udfffp").outcome == DependencyDown("ps?p")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: Retry(code=["busy"]), "code is a word"),
+        (lambda: MoveTo(2), "level is a name"),
+        (lambda: Transfer(["x"]), "topic and key are text"),
+        (lambda: Transfer("x", key=5), "topic and key are text"),
+        (lambda: Transfer("x", "text"), "payload is bytes, not str: encode it"),
+        (lambda: Transfer("x", {"a": 1}), "payload is bytes, not dict"),
+        (lambda: Transfer("x", properties={"a": 1}), "1 is not"),
+        (lambda: Transfer("x", properties={1: "a"}), "1 is not"),
+    ],
+)
+def test_a_verdict_of_the_wrong_kind_fails_in_the_handler_that_made_it(make: Any, told: str) -> None:
+    with pytest.raises(TypeError, match=told):
+        make()
+
+
+def test_a_verdict_of_the_users_own_making_that_asks_for_nothing_known_is_a_failed_run() -> None:
+    class Odd(Verdict):
+        @property
+        def outcome(self) -> Outcome:
+            return "later"  # type: ignore[return-value]
+
+    told: list[BaseException] = []
+    assert Complaints(told.append).outcome(Odd()) == Failed("TypeError")
+    assert "Odd.outcome is no outcome, but 'later'" in str(told[0])

@@ -1,0 +1,405 @@
+"""Failover: a worker handles a partition only while the broker names it the active consumer, and for a while did so before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.core.outcomes import DONE
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY, HAND_OVER, VALID, ActivePartitions
+from kodo_consumer.testing.clock import START_WALL
+
+from kodoctl.protocol.properties import SEQ
+from kodoctl.protocol.sequence_numbers import Number, new_run
+from tests.unit.consumer.making import L1, Bench, delivery, policy
+
+WE, OTHER = "we", "other"
+FAILOVER = policy((L1,), (), ordered=True, partitions=2, subscription_type="failover")
+
+
+def at(partition: int, number: int, key: str = "") -> Delivery:
+    """A message of a partition, with its partition's key unless one is given."""
+    one = delivery(number, key=key or f"k{partition}")
+    return one._replace(entry=(7, number, partition), token=f"(7,{number},{partition},-1)")
+
+
+class Failover(Bench):
+    """A worker's engine on a failover topic; the broker's answers are given by hand."""
+
+    def __init__(self, of: Policy = FAILOVER) -> None:
+        super().__init__(of)
+        self.lane = self.engine.lanes[0]
+        self.lane.active = self.active = ActivePartitions(of, WE)
+
+    def answer(self, named: Mapping[str, str] | None, *, ago: float = 0.0) -> None:
+        """What the broker says, asked for some seconds ago."""
+        self.engine.handover.answered(self.lane, named, self.clock.now() - ago)
+
+    def answers(self, named: Mapping[str, str], seconds: float) -> None:
+        """The same answer again and again."""
+        end = self.clock.now() + seconds
+        self.answer(named)
+        while self.clock.now() < end:
+            self.later(ASK_EVERY)
+            self.answer(named)
+
+    def handled(self) -> list[str]:
+        """Handles everything that may start, and names it."""
+        ids = []
+        while (message := self.engine.take()) is not None:
+            ids.append(message.id)
+            self.engine.finish(message, DONE)
+        assert not self.engine.misplaced()
+        return ids
+
+
+BOTH = {"0": WE, "1": WE}
+
+
+def test_nothing_starts_before_the_broker_has_named_the_worker_for_the_time_of_a_hand_over() -> None:
+    bench = Failover()
+    bench.give(at(0, 1), at(1, 2))
+    assert bench.take_all() == []
+    bench.answers(BOTH, HAND_OVER - ASK_EVERY)
+    assert bench.take_all() == []
+    assert bench.engine.counts.received == 0
+    bench.later(ASK_EVERY)
+    bench.answer(BOTH)
+    assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
+    bench.engine.disconnected(0)  # from one of the partitions, for less than a moment
+    bench.give(at(0, 3))
+    assert bench.handled() == ["7:3:0:-1"], "what comes later starts at once"
+
+
+def test_whoever_was_active_before_starts_nothing_more_when_the_next_one_begins_even_if_it_hears_of_nothing() -> None:
+    """Both on one clock: the first one's last answer was on its way when the broker named the second."""
+    first, second = Failover(), Failover()
+    first.answers({"0": WE}, HAND_OVER)
+    first.give(*(at(0, number) for number in range(100)))
+    second.clock.advance(first.clock.now() - second.clock.now())
+    second.give(*(at(0, number) for number in range(100)))
+    last_start, first_start = float("inf"), None
+    for tick in range(60):
+        if (message := first.engine.take()) is not None:  # asked for nothing since
+            last_start = first.clock.now()
+            first.engine.finish(message, DONE)
+        if tick % 5 == 0:
+            second.answer({"0": WE})
+        if first_start is None and second.engine.take() is not None:
+            first_start = second.clock.now()
+        for bench in (first, second):
+            bench.clock.advance(0.1)
+    assert first_start is not None
+    assert last_start < first_start
+
+
+def test_of_a_partition_that_is_anothers_now_nothing_more_starts_and_the_others_go_on() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(at(number % 2, number) for number in range(8)))
+    running = bench.engine.take()
+    assert running is not None
+    assert running.id == "7:0:0:-1"
+    bench.later(ASK_EVERY)
+    bench.answer({"0": OTHER, "1": WE})
+    assert bench.handled() == ["7:1:1:-1", "7:3:1:-1", "7:5:1:-1", "7:7:1:-1"]
+    assert bench.engine.counts.let_go == 3
+    bench.engine.finish(running, DONE)
+    assert 0 in bench.acknowledged(), "what ran is acknowledged by whoever ran it"
+    assert not bench.engine.misplaced()
+
+
+def test_what_was_let_go_is_handled_in_order_when_the_partition_is_regained_and_comes_again() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(at(0, number) for number in range(4)))
+    bench.later(ASK_EVERY)
+    bench.answer({"0": OTHER, "1": WE})
+    bench.give(*(at(0, number) for number in range(4, 8)))  # was in the client's queue all the time
+    bench.give(
+        *(at(0, number) for number in range(2, 8))
+    )  # regained: the broker begins anew with what is not acknowledged
+    assert bench.take_all() == []
+    bench.engine.room(0)
+    bench.engine.room(0)  # nothing came in between: the client holds nothing more
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == [f"7:{number}:0:-1" for number in range(2, 8)]
+
+
+def test_what_came_before_an_answer_that_names_another_is_let_go_and_what_came_after_may_be_ours() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.answer({"0": OTHER, "1": WE})
+    bench.give(at(0, 5))
+    bench.later(0.2)
+    bench.give(at(0, 7))
+    bench.answer({"0": OTHER, "1": WE}, ago=0.1)
+    bench.engine.room(0)
+    bench.engine.room(0)
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:7:0:-1"]
+
+
+def test_what_comes_while_the_answer_is_on_its_way_may_have_been_sent_after_the_partition_was_regained() -> None:
+    """It is kept for the next answer: whatever was sent once and let go would come to nobody."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(0, 2))
+    bench.later(0.2)
+    bench.give(at(0, 2), at(0, 3))  # the broker sends 2 again: acknowledged was up to 1
+    bench.answer({"0": OTHER, "1": WE}, ago=0.1)
+    assert bench.take_all() == []
+    bench.engine.room(0)
+    bench.engine.room(0)
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:2:0:-1", "7:3:0:-1"]
+
+
+def test_without_a_valid_answer_nothing_starts_with_an_alarm_and_then_a_hand_over_has_to_pass_again() -> None:
+    bench = Failover()
+    bench.answer(None)
+    assert bench.alarms() == [], "not asked long enough"
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(at(0, number) for number in range(3)))
+    first = bench.engine.take()
+    assert first is not None
+    bench.engine.finish(first, DONE)
+    bench.later(VALID - 0.1)
+    bench.answer(None)
+    assert bench.alarms() == []
+    bench.later(0.1)
+    bench.answer(None)
+    assert bench.alarms() == ["active"]
+    assert bench.take_all() == []
+    bench.answer(BOTH)
+    bench.engine.disconnected(0)
+    bench.give(*(at(0, number) for number in range(1, 3)))
+    bench.answers(BOTH, HAND_OVER - ASK_EVERY)
+    assert bench.take_all() == []
+    bench.later(ASK_EVERY)
+    bench.answer(BOTH)
+    assert bench.handled() == ["7:1:0:-1", "7:2:0:-1"]
+
+
+def test_a_worker_that_is_never_told_who_is_active_says_so() -> None:
+    """The role may not ask, or each answer comes too late to be valid."""
+    bench = Failover()
+    bench.answer(None)
+    bench.later(VALID)
+    assert bench.alarms() == []
+    bench.answer(None)
+    assert bench.alarms() == ["active"]
+    late = Failover()
+    late.answer(BOTH, ago=VALID)
+    assert late.alarms() == ["active"]
+    assert late.engine.effects.anew == [], "nothing is read anew for an answer that is not valid"
+
+
+def test_what_a_worker_holds_after_a_time_without_answers_counts_no_more_and_all_of_it_comes_again() -> None:
+    """Another one may have been active meanwhile and have handled it, which nobody is told."""
+    bench = Failover()
+    bench.answers({"0": WE}, HAND_OVER)
+    bench.give(*(at(0, number) for number in range(10)))
+    running = bench.engine.take()
+    assert running is not None
+    bench.later(VALID)
+    assert bench.take_all() == []
+    assert bench.engine.counts.let_go == 9
+    bench.answer({"0": WE})
+    assert bench.engine.effects.anew == [(0, "0")]
+    bench.give(*(at(0, number) for number in range(10, 20)))  # was in the client's queue: another may have had it
+    bench.answers({"0": WE}, HAND_OVER + ASK_EVERY)
+    assert bench.take_all() == []
+    assert bench.engine.effects.anew == [(0, "0")], "once"
+    bench.engine.disconnected(0, "0")
+    bench.give(at(0, 0), *(at(0, number) for number in range(15, 20)))  # what the other one left
+    bench.engine.finish(running, DONE)
+    bench.answers({"0": WE}, ASK_EVERY)
+    assert bench.handled() == [f"7:{number}:0:-1" for number in range(15, 20)]
+    assert bench.acknowledged().count(0) == 2, (
+        "what ran all the time is acknowledged when it ends and when it comes again"
+    )
+
+
+def test_what_comes_between_the_end_of_an_answer_and_the_next_one_comes_again() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.later(VALID)
+    bench.engine.advance(bench.clock.now())
+    bench.give(at(0, 1))
+    assert bench.engine.counts.received == 0
+    bench.answer({"0": OTHER, "1": WE})
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.engine.effects.anew == [(0, "1"), (0, "0")]
+    assert bench.take_all() == []
+
+
+def test_while_a_broker_is_away_its_partitions_stop_and_the_others_go_on() -> None:
+    """Answers leave out what the broker that is away has."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    bench.engine.disconnected(0, "0")
+    assert bench.handled() == ["7:2:1:-1"]
+    for number in range(3, 60):
+        bench.later(ASK_EVERY)
+        bench.answer({"1": WE})
+        bench.give(at(1, number))
+        assert bench.handled() == [f"7:{number}:1:-1"], "at each moment"
+    assert bench.alarms() == ["active"] * 54, "told while it lasts"
+    bench.engine.disconnected(0, "0")  # its consumer is a new one
+    bench.give(at(0, 1))
+    bench.answers({"0": WE, "1": WE}, HAND_OVER)
+    assert bench.handled() == ["7:1:0:-1"]
+    assert bench.engine.effects.anew == []
+
+
+def test_an_answer_counts_from_when_it_was_asked_for() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1))
+    bench.answer(BOTH, ago=VALID - 0.1)
+    bench.later(0.2)
+    assert bench.take_all() == []
+
+
+def test_a_key_of_two_partitions_goes_on_where_one_of_them_is_lost() -> None:
+    """Keys change their partitions when a topic gets more of them."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1, "k"), at(1, 2, "k"), at(0, 3, "k"))
+    bench.later(ASK_EVERY)
+    bench.answer({"0": OTHER, "1": WE})
+    assert bench.handled() == ["7:2:1:-1"]
+
+
+def test_a_partition_without_an_active_consumer_is_nobodys() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    bench.later(ASK_EVERY)
+    bench.answer({"0": "", "1": ""})
+    assert bench.take_all() == []
+    assert bench.engine.counts.let_go == 2
+
+
+def test_a_partition_that_an_answer_leaves_out_is_not_anothers_and_what_is_held_of_it_is_kept() -> None:
+    """Its broker was away for a moment, and its consumer is who it was: what was let go of would never come again."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    bench.later(ASK_EVERY)
+    bench.answer({"1": WE})
+    bench.later(ASK_EVERY)
+    bench.answer(BOTH)
+    assert bench.engine.counts.let_go == 0
+    assert bench.handled() == ["7:1:0:-1", "7:2:1:-1"]
+
+
+def test_a_partition_that_is_left_out_for_good_is_read_anew_should_it_come_back() -> None:
+    """Somebody deleted it."""
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1), at(1, 2))
+    assert bench.handled()[1:] == ["7:2:1:-1"]
+    bench.give(at(0, 3), at(1, 4))
+    bench.answers({"1": WE}, VALID)
+    assert bench.handled() == ["7:4:1:-1"]
+    assert bench.engine.effects.anew == []
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.engine.effects.anew == [(0, "0")]
+    bench.engine.disconnected(0, "0")
+    bench.give(at(0, 3))
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.handled() == ["7:3:0:-1"]
+    assert bench.engine.effects.anew == [(0, "0")], "once"
+
+
+def test_what_is_kept_takes_of_the_room_and_is_handed_over_once() -> None:
+    bench = Failover(policy((L1,), (), ordered=True, subscription_type="failover", lookahead_messages=1_000))
+    room = bench.engine.room(0)
+    bench.give(*(at(0, number) for number in range(50)))
+    assert bench.engine.room(0) == room - 50
+    bench.give(*(at(0, number) for number in range(50, 1_000)))
+    assert bench.engine.room(0) == 0
+    bench.answers(BOTH, HAND_OVER)
+    assert bench.engine.effects.resume, "it is asked for more"
+    assert len(bench.handled()) == 1_000
+    assert bench.engine.room(0) == room
+
+
+def test_few_large_messages_are_kept() -> None:
+    bench = Failover(policy((L1,), (), ordered=True, subscription_type="failover", lookahead_bytes=1_000))
+    bench.give(*(at(0, number)._replace(payload=b"x" * 300) for number in range(2)))
+    assert bench.engine.room(0) == 0
+
+
+def test_what_the_client_holds_comes_out_before_a_partition_is_regained_however_full_the_look_ahead_is() -> None:
+    of = policy((L1,), (), ordered=True, subscription_type="failover", lookahead_messages=100)
+    bench = Failover(of)
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(at(1, number) for number in range(of.max_held)))
+    assert bench.engine.room(0) == 0
+    bench.answer({"0": OTHER, "1": WE})
+    bench.answers(BOTH, HAND_OVER + ASK_EVERY)
+    number = 1_000
+    while bench.engine.room(0):  # the other partition has a backlog: the client is never empty
+        bench.give(*(at(1, number + more) for more in range(10)), at(0, number))
+        number += 10
+    assert number == 1_000 + 10 * -(-(2 * of.queue + 1_000) // 11)
+    bench.answer(BOTH)
+    assert "7:1000:0:-1" in bench.handled()
+
+
+def test_the_only_reader_misses_nothing_of_what_another_read_while_it_was_active() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(*(_numbered(number) for number in (1, 2)))
+    bench.answers({"0": OTHER, "1": WE}, ASK_EVERY)  # which reads number 3
+    bench.engine.room(0)
+    bench.engine.room(0)
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(_numbered(4))
+    bench.later(1)
+    bench.later(600)
+    assert "missing" not in bench.alarms()
+
+
+def _numbered(number: int) -> Delivery:
+    run = new_run(START_WALL - 3_600_000, "abcd")  # older than the reader
+    return at(0, number)._replace(properties={SEQ: str(Number(run, 0, number))})
+
+
+def test_where_several_workers_are_expected_nobody_counts() -> None:
+    bench = Failover(replace(FAILOVER, expected_workers=2))
+    bench.answers(BOTH, HAND_OVER)
+    bench.give(at(0, 1))
+    bench.answer({"0": OTHER, "1": WE})
+    assert bench.engine.counts.let_go == 1
+
+
+@pytest.mark.parametrize("text", ["partition 0", "partitions 0, 1, 10"])
+def test_hand_overs_are_told(caplog: pytest.LogCaptureFixture, text: str) -> None:
+    caplog.set_level("INFO", "kodo.consumer")
+    numbers = text.partition(" ")[2].split(", ")
+    bench = Failover()
+    bench.answers(dict.fromkeys(numbers, WE), HAND_OVER)
+    assert f"active for {text}" in caplog.text
+    bench.answer(dict.fromkeys(numbers, OTHER))
+    assert f"another worker is active for {text}: what has not started is let go" in caplog.text
+
+
+def test_a_partition_whose_answer_ends_after_another_one_lapsed_starts_nothing_either() -> None:
+    bench = Failover()
+    bench.answers(BOTH, HAND_OVER)
+    bench.later(ASK_EVERY)
+    bench.answer({"1": WE})
+    bench.later(VALID - ASK_EVERY)
+    bench.give(at(1, 1))
+    bench.clock.advance(ASK_EVERY)
+    assert bench.take_all() == []
+    bench.answer(None)
+    assert bench.engine.counts.let_go == 1

@@ -1,0 +1,372 @@
+"""The state machine: the table of design/consumer.md row by row."""
+
+from __future__ import annotations
+
+import pytest
+from kodo_consumer.core.envelope import Control, Envelope, Level, State
+from kodo_consumer.core.outcomes import (
+    DONE,
+    Adopted,
+    Broken,
+    DependencyDown,
+    Died,
+    Discarded,
+    Failed,
+    Isolated,
+    MoveAsked,
+    NotForUs,
+    Outcome,
+    OverQuota,
+    OverRate,
+    Postponed,
+    Refused,
+    Repeated,
+    RetryAsked,
+    Routed,
+    StateAsked,
+    TooEarly,
+    TransferAsked,
+)
+from kodo_consumer.core.policy import Isolate, Policy
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Forward, Move, Wait, Why, decide
+
+from tests.unit.consumer.making import policy
+
+NOW = 1_800_000_000_000
+READY = Envelope(Level.L1, State.READY, in_place=3)
+FAILED = Failed("ValueError")
+
+
+def _move(decision: Decision) -> Move:
+    assert isinstance(decision, Move)
+    return decision
+
+
+def _wait(decision: Decision) -> Wait:
+    assert isinstance(decision, Wait)
+    return decision
+
+
+def _place(decision: Decision) -> tuple[Level, State]:
+    return _move(decision).target.level, _move(decision).target.state
+
+
+@pytest.mark.parametrize(
+    ("outcome", "why"),
+    [
+        (DONE, Why.DONE),
+        (Discarded("old"), Why.DISCARDED),
+        (NotForUs(), Why.NOT_FOR_US),
+        (Repeated(), Why.REPEATED),
+    ],
+)
+def test_what_is_finished_is_acknowledged(outcome: Outcome, why: Why) -> None:
+    decision = decide(READY, outcome, policy(), NOW)
+    assert isinstance(decision, Acknowledge)
+    assert decision.why is why
+
+
+def test_a_failure_first_waits_in_place() -> None:
+    waits = [_wait(decide(READY._replace(in_place=used), FAILED, policy(), NOW)).delay for used in range(3)]
+    assert waits == [2_000, 3_000, 5_000]
+
+
+def test_without_room_in_memory_a_failure_leaves_at_once() -> None:
+    assert _place(decide(Envelope(Level.L1, State.READY, may_wait=False), FAILED, policy(), NOW)) == ("L1", "retrying")
+
+
+def test_state_lanes_have_no_in_place_waits() -> None:
+    assert _place(decide(Envelope(Level.L1, State.RETRYING), FAILED, policy(), NOW)) == ("L1", "retrying")
+
+
+def test_failures_go_to_retrying_of_their_level_with_growing_delays() -> None:
+    for used, delay in enumerate((10_000, 60_000, 300_000)):
+        decision = _move(decide(READY._replace(level=Level.L2, control=Control(retrying=used)), FAILED, policy(), NOW))
+        assert (decision.target.level, decision.target.state) == ("L2", "retrying")
+        assert decision.control.due == NOW + delay
+        assert decision.control.retrying == used + 1
+        assert decision.control.reason == "ValueError"
+
+
+def test_after_the_last_attempt_a_failure_goes_to_backup_then_to_the_dead_letters() -> None:
+    spent = Control(retrying=3)
+    escalated = _move(decide(READY._replace(control=spent), FAILED, policy(), NOW))
+    assert (_place(escalated), escalated.control.due, escalated.why) == (("B1", "ready"), None, Why.ESCALATED)
+    assert escalated.control.meant_for == "s"
+    alone = policy(levels=(Level.L1,))
+    assert _place(decide(READY._replace(control=spent), FAILED, alone, NOW)) == ("L1", "dead")
+
+
+def test_a_level_below_backup_is_not_escalated_upwards() -> None:
+    below = READY._replace(level=Level.D1, control=Control(retrying=3))
+    assert _place(decide(below, FAILED, policy(levels=(Level.L1, Level.B1, Level.D1)), NOW)) == ("L1", "dead")
+
+
+def test_with_nowhere_to_go_a_message_stays_with_growing_backoff() -> None:
+    nowhere = policy(levels=(Level.L1,), states=(), dead=False)
+    delays = [_wait(decide(READY._replace(stuck=n), FAILED, nowhere, NOW)).delay for n in (0, 1, 2, 50)]
+    assert delays == [5_000, 10_000, 20_000, 300_000]
+
+
+def test_short_backup_waits_are_in_memory_and_long_ones_on_the_same_topic() -> None:
+    in_backup = Envelope(Level.B1, State.READY)
+    first = _wait(decide(in_backup, FAILED, policy(), NOW))
+    assert (first.delay, first.control.backup) == (1_000, 1)
+    second = _move(decide(in_backup._replace(control=first.control), FAILED, policy(), NOW))
+    assert (_place(second), second.control.due, second.control.backup) == (("B1", "ready"), NOW + 60_000, 2)
+    assert second.control.meant_for == "s"
+    spent = in_backup._replace(control=Control(backup=3))
+    assert _place(decide(spent, FAILED, policy(), NOW)) == ("L1", "dead")
+
+
+def test_a_wait_in_backup_of_up_to_five_seconds_is_in_memory() -> None:
+    in_backup = Envelope(Level.B1, State.READY)
+    assert _wait(decide(in_backup, RetryAsked(5_000, "later"), policy(), NOW)).delay == 5_000
+    assert _move(decide(in_backup, RetryAsked(5_001, "later"), policy(), NOW)).control.due == NOW + 5_001
+
+
+def test_a_draining_backup_cannot_be_written_again() -> None:
+    draining = policy(draining=(Level.B1,))
+    message = Envelope(Level.B1, State.READY, control=Control(backup=1))
+    assert _place(decide(message, FAILED, draining, NOW)) == ("L1", "dead")
+
+
+def test_retry_after_leaves_memory_out_and_is_clamped_to_the_horizon() -> None:
+    decision = _move(decide(Envelope(Level.L1, State.READY), RetryAsked(7_000, "later"), policy(), NOW))
+    assert (decision.control.due, decision.control.retrying) == (NOW + 7_000, 1)
+    late = _move(decide(READY, RetryAsked(10**12, "later"), policy(), NOW))
+    assert late.control.due == NOW + 3_600_000
+    in_backup = decide(Envelope(Level.B1, State.READY), RetryAsked(9_000, "later"), policy(), NOW)
+    assert _move(in_backup).control.due == NOW + 9_000
+
+
+@pytest.mark.parametrize(("state", "delay"), [(State.PENDING, 60_000), (State.BLOCKING, 3_600_000)])
+def test_pending_and_blocking_may_be_asked_for(state: State, delay: int) -> None:
+    decision = _move(decide(READY, StateAsked(state, "wait"), policy(), NOW))
+    assert _place(decision) == ("L1", state)
+    assert decision.control.due == NOW + delay
+    assert decision.control.attempts(state) == 1
+    spent = READY._replace(control=Control(pending=2, blocking=2))
+    assert _place(decide(spent, StateAsked(state, "wait"), policy(), NOW)) == ("L1", "retrying")
+    exhausted = READY._replace(control=Control(pending=2, blocking=2, retrying=3))
+    assert _place(decide(exhausted, StateAsked(state, "wait"), policy(), NOW)) == ("B1", "ready")
+
+
+def test_an_undeclared_state_or_one_asked_for_in_backup_counts_as_failed() -> None:
+    asked = StateAsked(State.PENDING, "wait")
+    assert _place(decide(READY, asked, policy(states=(State.RETRYING,)), NOW)) == ("L1", "retrying")
+    assert _wait(decide(Envelope(Level.B1, State.READY), asked, policy(), NOW)).why is Why.BACKUP
+
+
+def test_over_a_rate_a_message_waits_in_memory_up_to_5_s_and_in_pending_beyond() -> None:
+    assert _wait(decide(READY, OverRate(NOW + 5_000), policy(), NOW)).delay == 5_000
+    decision = _move(decide(READY, OverRate(NOW + 61_000), policy(), NOW))
+    assert _place(decision) == ("L1", "pending")
+    assert (decision.control.due, decision.control.reserved) == (NOW + 61_000, NOW + 61_000)
+    assert decision.control.pending == 0
+    far = _move(decide(READY, OverRate(NOW + 10**9), policy(horizon=10**10), NOW))
+    assert (far.control.due, far.control.reserved) == (NOW + 3_600_000, NOW + 10**9)
+
+
+def test_a_refusal_counts_only_after_the_reserved_moment() -> None:
+    back = Envelope(Level.L1, State.PENDING, control=Control(reserved=NOW))
+    assert _move(decide(back, OverRate(NOW + 60_000), policy(), NOW)).control.pending == 1
+    early = Envelope(Level.L1, State.PENDING, control=Control(reserved=NOW + 1))
+    assert _move(decide(early, OverRate(NOW + 60_000), policy(), NOW)).control.pending == 0
+
+
+def test_over_a_limit_exhausted_states_go_on_to_retrying_then_backup_then_dead() -> None:
+    spent = Control(pending=2, blocking=2, reserved=NOW)
+    first = _move(decide(READY._replace(control=spent), OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(first), first.control.retrying) == (("L1", "retrying"), 1)
+    there = Envelope(Level.L1, State.RETRYING, control=first.control._replace(reserved=NOW))
+    again = _move(decide(there, OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(again), again.control.retrying) == (("L1", "retrying"), 2)
+    uncounted = Envelope(
+        Level.L1, State.RETRYING, control=first.control._replace(pending=3, blocking=3, reserved=NOW + 1)
+    )
+    assert _move(decide(uncounted, OverQuota(NOW + 60_000), policy(), NOW)).control.retrying == 1
+    last = _move(decide(READY._replace(control=spent._replace(retrying=2)), OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(last), last.control.retrying) == (("L1", "retrying"), 3)
+    exhausted = READY._replace(control=spent._replace(retrying=3))
+    assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(), NOW)) == ("B1", "ready")
+    assert _place(decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,)), NOW)) == ("L1", "dead")
+    stays = decide(exhausted, OverQuota(NOW + 60_000), policy(levels=(Level.L1,), dead=False), NOW)
+    assert _wait(stays) == Wait(60_000, Why.OVER_LIMIT, exhausted.control)
+
+
+def test_over_a_limit_with_no_retrying_a_message_that_used_up_its_state_goes_to_backup() -> None:
+    spent = READY._replace(control=Control(pending=2, reserved=NOW))
+    assert _place(decide(spent, OverRate(NOW + 60_000), policy(states=(State.PENDING,)), NOW)) == ("B1", "ready")
+
+
+def test_isolation_takes_out_of_ready_lanes_without_order_only_and_counts_nothing() -> None:
+    of = policy(isolate=Isolate(0.5, 10, "pending"))
+    for due, away in ((NOW, 60_000), (NOW + 90_000, 90_000), (NOW + 10**9, 3_600_000)):
+        moved = _move(decide(READY, Isolated(due), of, NOW))
+        assert (_place(moved), moved.why, moved.control.due) == (("L1", "pending"), Why.ISOLATED, NOW + away)
+        assert moved.control.attempts(State.PENDING) == 0
+    assert _place(decide(READY, Isolated(NOW), policy(isolate=Isolate(0.5, 10, "B1")), NOW)) == ("B1", "ready")
+    for stays, by in (
+        (READY._replace(ordered=True), of),
+        (READY._replace(state=State.RETRYING), of),
+        (READY._replace(level=Level.B1), of),
+        (READY, policy(states=(), isolate=Isolate(0.5, 10, "pending"))),
+        (READY, policy()),
+    ):
+        assert decide(stays, Isolated(NOW), by, NOW) == Wait(0, Why.ISOLATED, stays.control)
+
+
+def test_over_a_quota_blocking_comes_before_pending() -> None:
+    assert _place(decide(READY, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
+    attempts = policy().waits[State.BLOCKING].attempts
+    last = READY._replace(control=Control(blocking=attempts - 1, reserved=NOW))
+    found = _move(decide(last, OverQuota(NOW + 60_000), policy(), NOW))
+    assert (_place(found), found.control.blocking) == (("L1", "blocking"), attempts)
+    spent = READY._replace(control=Control(blocking=attempts, reserved=NOW))
+    assert _place(decide(spent, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
+    early = READY._replace(
+        control=Control(blocking=attempts, reserved=NOW + 1)
+    )  # counts nothing: it may wait there again
+    assert _place(decide(early, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "blocking")
+    beyond = READY._replace(control=Control(blocking=attempts + 1))
+    assert _place(decide(beyond, OverQuota(NOW + 60_000), policy(), NOW)) == ("L1", "pending")
+    no_blocking = policy(states=(State.PENDING,))
+    assert _place(decide(READY, OverQuota(NOW + 60_000), no_blocking, NOW)) == ("L1", "pending")
+
+
+def test_a_message_that_comes_back_before_its_moment_at_a_limit_counts_nothing_not_even_a_move() -> None:
+    """A backlog of many windows would otherwise die of its moves."""
+    of = policy(horizon=60_000)
+    bounced = Envelope(Level.L1, State.BLOCKING, control=Control(hop=7, reserved=NOW + 1))
+    again = _move(decide(bounced, OverQuota(NOW + 10**7), of, NOW))
+    assert (again.control.hop, again.control.due, again.control.blocking) == (7, NOW + 60_000, 0)
+    assert _move(decide(READY, OverQuota(NOW + 10**7), of, NOW)).control.hop == 1
+    assert _move(decide(bounced, OverQuota(NOW + 60_000), of, NOW)).control.hop == 8
+    counted = bounced._replace(control=Control(hop=7, reserved=NOW))
+    assert _move(decide(counted, OverQuota(NOW + 10**7), of, NOW)).control.hop == 8
+
+
+def test_where_no_state_is_declared_or_in_backup_a_message_over_its_limit_stays_queued() -> None:
+    assert _wait(decide(READY, OverRate(NOW + 60_000), policy(states=()), NOW)).delay == 60_000
+    in_backup = Envelope(Level.B1, State.READY, control=Control(reserved=NOW))
+    assert _wait(decide(in_backup, OverRate(NOW + 60_000), policy(), NOW)).control == in_backup.control
+
+
+@pytest.mark.parametrize("outcome", [Died("no"), Broken("no"), Refused("no")])
+def test_what_no_try_can_help_dies_with_its_reason(outcome: Outcome) -> None:
+    decision = _move(decide(READY._replace(level=Level.L2, control=Control(meant_for="s")), outcome, policy(), NOW))
+    assert (decision.target.state, decision.why) == ("dead", Why.DEAD)
+    assert (decision.control.reason, decision.control.died_in, decision.control.meant_for) == ("no", "L2", None)
+    assert _wait(decide(READY, outcome, policy(dead=False), NOW)).why is Why.STUCK
+
+
+def test_routes_and_moves_go_to_the_ready_lane_of_a_level() -> None:
+    for outcome, why in ((Routed(Level.B1), Why.ROUTED), (MoveAsked(Level.B1), Why.MOVED)):
+        decision = _move(decide(READY, outcome, policy(), NOW))
+        assert (_place(decision), decision.why, decision.control.meant_for) == (("B1", "ready"), why, "s")
+        assert decision.control.hop == 1
+    assert _place(decide(READY, MoveAsked(Level.S1), policy(), NOW)) == ("L1", "retrying")
+    assert _place(decide(READY, MoveAsked(Level.L1), policy(), NOW)) == ("L1", "retrying")
+    assert _place(decide(READY._replace(state=State.PENDING), MoveAsked(Level.L1), policy(), NOW)) == ("L1", "ready")
+
+
+def test_a_transfer_needs_a_declared_topic() -> None:
+    asked = TransferAsked("other", b"new")
+    assert decide(READY, asked, policy(), NOW) == Forward("persistent://p/n/other", asked)
+    assert _place(decide(READY, TransferAsked("elsewhere"), policy(), NOW)) == ("L1", "retrying")
+
+
+def test_what_cannot_be_is_told_in_the_reason() -> None:
+    def reason(envelope: Envelope, outcome: Outcome, of: Policy) -> str | None:
+        return _move(decide(envelope, outcome, of, NOW)).control.reason
+
+    assert reason(READY, MoveAsked(Level.S1), policy()) == "MoveTo: S1 takes no messages"
+    assert reason(READY, MoveAsked(Level.L1), policy()) == "MoveTo: it is on L1"
+    assert reason(READY, TransferAsked("elsewhere"), policy()) == "Transfer: elsewhere is not in produces"
+
+
+def test_a_missing_dependency_counts_nothing_and_backs_off() -> None:
+    delays = [
+        _wait(decide(READY._replace(unavailable=n), DependencyDown("psp"), policy(), NOW)).delay for n in (0, 1, 4, 60)
+    ]
+    assert delays == [1_000, 2_000, 16_000, 30_000]
+    assert _wait(decide(READY, DependencyDown("psp"), policy(), NOW)).control == READY.control
+
+
+def test_a_message_that_could_not_be_started_waits_a_second_and_counts_nothing() -> None:
+    for envelope in (READY, Envelope(Level.B1, State.READY), READY._replace(ordered=True)):
+        assert decide(envelope, Postponed("elsewhere"), policy(), NOW) == Wait(1_000, Why.POSTPONED, envelope.control)
+
+
+def test_an_early_message_is_held_until_due_within_the_horizon() -> None:
+    assert _wait(decide(READY, TooEarly(NOW + 3_000), policy(), NOW)).delay == 3_000
+    assert _wait(decide(READY, TooEarly(NOW + 10**12), policy(), NOW)).delay == 3_600_000
+    assert _wait(decide(READY, TooEarly(NOW - 1), policy(), NOW)).delay == 0
+
+
+def test_a_message_running_in_circles_dies() -> None:
+    hops = policy().max_hops
+    assert hops == 3 + 2 + 2 + 3 + 16
+    last = _move(decide(READY._replace(control=Control(hop=hops - 1)), MoveAsked(Level.L2), policy(), NOW))
+    assert (last.target.state, last.control.hop) == ("ready", hops)
+    decision = _move(decide(READY._replace(control=Control(hop=hops)), MoveAsked(Level.L2), policy(), NOW))
+    assert (decision.target.state, decision.control.reason) == ("dead", "too many moves")
+
+
+def test_a_draining_state_is_no_target_and_a_draining_level_uses_the_waits_of_l1() -> None:
+    assert _place(decide(READY, FAILED, policy(draining=(State.RETRYING,)), NOW)) == ("B1", "ready")
+    leaving = READY._replace(level=Level.L2)
+    assert _place(decide(leaving, FAILED, policy(draining=(Level.L2,)), NOW)) == ("L1", "retrying")
+    assert _place(decide(READY, MoveAsked(Level.L2), policy(draining=(Level.L2,)), NOW)) == ("L1", "retrying")
+
+
+def test_on_an_ordered_lane_the_key_waits_in_memory() -> None:
+    ordered = policy(ordered=True)
+    first = Envelope(Level.L1, State.READY, ordered=True, may_wait=False)
+    assert _wait(decide(first, FAILED, ordered, NOW)).why is Why.IN_PLACE
+    spent = first._replace(in_place=3)
+    parked = _wait(decide(spent, FAILED, ordered, NOW))
+    assert (parked.why, parked.delay, parked.control.retrying) == (Why.PARKED, 10_000, 1)
+    over = spent._replace(control=Control(retrying=3))
+    assert _place(decide(over, FAILED, ordered, NOW)) == ("L1", "dead")
+    assert _wait(decide(over, FAILED, policy(ordered=True, on_failure="block"), NOW)).why is Why.STUCK
+    assert _place(decide(over, FAILED, policy(ordered=True, on_failure="leave"), NOW)) == ("B1", "ready")
+
+
+def test_on_an_ordered_lane_nothing_moves_but_the_dead() -> None:
+    ordered, message = policy(ordered=True), Envelope(Level.L1, State.READY, ordered=True, in_place=3)
+    for outcome in (
+        StateAsked(State.PENDING, "x"),
+        MoveAsked(Level.L2),
+        RetryAsked(9_000, "x"),
+        OverRate(NOW + 60_000),
+    ):
+        assert isinstance(decide(message, outcome, ordered, NOW), Wait)
+    assert _wait(decide(message, RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
+    assert _wait(decide(message._replace(in_place=0), RetryAsked(9_000, "x"), ordered, NOW)).delay == 9_000
+    assert _wait(decide(message, RetryAsked(400 * 86_400_000, "x"), ordered, NOW)).delay == ordered.horizon
+    assert _wait(decide(message, RetryAsked(-1, "x"), ordered, NOW)).delay == 0
+    leave = policy(ordered=True, on_failure="leave")
+    assert _place(decide(message, StateAsked(State.PENDING, "x"), leave, NOW)) == ("L1", "pending")
+    assert isinstance(decide(message, OverRate(NOW + 60_000), leave, NOW), Wait)
+
+
+def test_what_the_go_library_left_early_goes_to_the_same_lane_with_a_due_time_and_counts_nothing() -> None:
+    control = Control(retrying=2, hop=1)
+    found = decide(Envelope(Level.L1, State.RETRYING, control), Adopted(NOW + 60_000), policy(), NOW)
+    assert isinstance(found, Move)
+    assert (found.target.state, found.why) == (State.RETRYING, Why.ADOPTED)
+    assert found.control == control._replace(hop=2, due=NOW + 60_000)
+    assert _wait(decide(READY, Adopted(NOW + 4_000), policy(), NOW)).delay == 4_000
+    draining = policy(draining=(State.RETRYING,))
+    assert _wait(decide(Envelope(Level.L1, State.RETRYING), Adopted(NOW + 60_000), draining, NOW)).why is Why.EARLY
+
+
+def test_a_wait_that_a_handler_asks_for_holds_in_b1_too() -> None:
+    of = policy((Level.L1, Level.B1), states=())
+    here = Envelope(Level.L1, State.READY)
+    for asked, due in ((7_000, 8_000), (None, None)):
+        decision = decide(here, RetryAsked(asked, "later"), of, 1_000)
+        assert isinstance(decision, Move)
+        assert (decision.why, decision.control.due) == (Why.ESCALATED, due)

@@ -1,0 +1,109 @@
+"""The state machine: what must hold for every state and outcome."""
+
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+from kodo_consumer.core.envelope import FRESH, Control, Envelope, Level, State
+from kodo_consumer.core.outcomes import (
+    DONE,
+    Adopted,
+    Broken,
+    DependencyDown,
+    Died,
+    Discarded,
+    Failed,
+    Isolated,
+    MoveAsked,
+    NotForUs,
+    Outcome,
+    OverQuota,
+    OverRate,
+    Postponed,
+    Refused,
+    Repeated,
+    RetryAsked,
+    Routed,
+    StateAsked,
+    TooEarly,
+    TransferAsked,
+)
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.state_machine import Acknowledge, Forward, Move, Wait, Why, decide
+
+from tests.unit.consumer.making import policy
+
+NOW = 1_800_000_000_000
+OUTCOMES: tuple[Outcome, ...] = (
+    DONE, Failed("ValueError"), RetryAsked(None, "r"), RetryAsked(10**12, "r"), StateAsked(State.PENDING, "r"),
+    StateAsked(State.BLOCKING, "r"), Died("r"), Discarded("r"), MoveAsked(Level.B1), MoveAsked(Level.S3),
+    TransferAsked("other"), TransferAsked("unknown"), DependencyDown("d"), NotForUs(), TooEarly(NOW + 10_000),
+    Isolated(NOW), Isolated(NOW + 10**9), Routed(Level.B1), OverRate(NOW + 1), OverRate(NOW + 10**7), OverQuota(NOW + 10**9), Broken("r"), Refused("r"),
+    Repeated(), Postponed("r"), Adopted(NOW), Adopted(NOW + 60_000), Adopted(NOW + 10**12),
+)  # fmt: skip
+POLICIES = tuple(
+    policy(levels, states, draining, dead=dead, in_place=in_place, on_failure=on_failure)
+    for levels in ((Level.L1,), (Level.S1, Level.L2, Level.L1, Level.B1, Level.B2, Level.D1))
+    for states in ((), (State.RETRYING,), (State.PENDING,), (State.BLOCKING, State.RETRYING, State.PENDING))
+    for draining in ((), (Level.B1, State.RETRYING), (Level.S1, Level.L2))
+    for dead in (True, False)
+    for in_place, on_failure in (((), "park"), ((1_000,), "block"), ((), "leave"))
+)
+CONTROLS = (
+    FRESH,
+    Control(retrying=99, pending=99, blocking=99, backup=99, hop=1, reserved=NOW - 1),
+    Control(hop=10_000),
+)
+
+
+def test_every_state_and_outcome_has_a_decision_within_the_policy() -> None:
+    for of, outcome, control, ordered in itertools.product(POLICIES, OUTCOMES, CONTROLS, (False, True)):
+        for lane in of.lanes:
+            envelope = Envelope(lane.level, lane.state, control, ordered=ordered and lane.state is State.READY)
+            _check(envelope, outcome, of)
+
+
+def _check(envelope: Envelope, outcome: Outcome, of: Policy) -> None:
+    decision = decide(envelope, outcome, of, NOW)
+    match decision:
+        case Acknowledge():
+            assert outcome in (DONE, NotForUs(), Repeated()) or isinstance(outcome, Discarded)
+        case Wait(delay=delay):
+            assert delay >= 0
+        case Move(target=target, control=control):
+            assert target in of.targets.values() or target == of.dead_letter
+            assert control.hop == envelope.control.hop + 1
+            assert control.due is None or NOW <= control.due <= NOW + of.horizon
+            assert (control.meant_for == "s") == (target.state is State.READY)
+            if target.state in of.waits and not isinstance(
+                outcome, Adopted
+            ):  # that counts nothing, and is where it was
+                assert control.attempts(target.state) <= of.waits[target.state].attempts
+        case Forward(topic=topic):
+            assert topic in of.produces.values()
+
+
+@given(st.lists(st.sampled_from(OUTCOMES[1:]), min_size=1, max_size=5), st.sampled_from(POLICIES))
+def test_a_message_that_never_succeeds_dies_or_stays_in_sight(outcomes: list[Outcome], of: Policy) -> None:
+    """Whatever the handler says, in whatever order: within the hop limit the message is dead, done, or waits in memory."""
+    envelope = Envelope(of.lanes[0].level, State.READY)
+    now = NOW
+    for turn in range(of.max_hops + 3_000):  # a limit may promise a moment hundreds of horizons away
+        decision = decide(envelope, outcomes[turn % len(outcomes)], of, now)
+        match decision:
+            case Acknowledge() | Forward():
+                return
+            case Wait(control=control, why=why):
+                envelope = envelope._replace(
+                    control=control,
+                    in_place=envelope.in_place + (why is Why.IN_PLACE),
+                    stuck=envelope.stuck + 1,
+                )
+            case Move(target=target, control=control):
+                if target.state is State.DEAD:
+                    return
+                envelope = Envelope(target.level, target.state, control)
+                now = max(now, control.due or now)
+    assert isinstance(decision, Wait)
