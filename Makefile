@@ -20,7 +20,7 @@ PURE := $(PURE),kodoctl/pipeline/source/coverage.py,kodoctl/pipeline/source/offs
 PURE := $(PURE),kodoctl/pipeline/source/options.py,kodoctl/pipeline/source/ranges.py
 PURE := $(PURE),consumer/kodo_consumer/core/counters.py,consumer/kodo_consumer/core/state_machine.py,consumer/kodo_consumer/core/effects.py,consumer/kodo_consumer/core/envelope.py,consumer/kodo_consumer/core/message_validation.py
 PURE := $(PURE),consumer/kodo_consumer/message.py,consumer/kodo_consumer/core/outcomes.py,consumer/kodo_consumer/core/policy.py,consumer/kodo_consumer/routes.py,consumer/kodo_consumer/core/soften_headers.py
-PURE := $(PURE),consumer/engine/*,consumer/kodo_consumer/handling/guard.py,consumer/kodo_consumer/core/limits/live_workers.py
+PURE := $(PURE),consumer/engine/*,consumer/kodo_consumer/runtime/idempotency_guard.py,consumer/kodo_consumer/core/limits/live_workers.py
 PURE := $(PURE),consumer/kodo_consumer/core/limits/lease_protocol.py,consumer/kodo_consumer/core/limits/lease_allocator.py,consumer/kodo_consumer/core/poison.py
 PURE := $(PURE),consumer/kodo_consumer/pulsar_broker/send_breakers.py
 PURE := $(PURE),consumer/kodo_consumer/core/due_times.py,consumer/kodo_consumer/core/stalled_delivery.py,consumer/kodo_consumer/core/override_state.py,consumer/numbers/*,consumer/scheduling/*
@@ -30,7 +30,7 @@ PURE := $(PURE),kodoctl/pipeline/advice.py,kodoctl/pipeline/report.py,kodoctl/re
 PURE := $(PURE),kodoctl/pipeline/begun.py,kodoctl/pipeline/lanes.py,kodoctl/pipeline/told.py,kodoctl/pipeline/verdict.py,kodoctl/pipeline/typed.py
 PURE := $(PURE),kodoctl/pipeline/advising.py,kodoctl/pipeline/counting.py,kodoctl/pipeline/harm.py,kodoctl/pipeline/patching.py
 PURE := $(PURE),kodoctl/pipeline/continuing.py,kodoctl/pipeline/trial.py
-THREADED := consumer/kodo_consumer/engine/service.py,consumer/kodo_consumer/engine/worker.py
+THREADED := consumer/kodo_consumer/runtime/supervisor.py,consumer/kodo_consumer/runtime/worker.py
 
 SEEDS ?= 20000
 KILLS ?= 1000

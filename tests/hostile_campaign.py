@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kodo_consumer import Consumer, Message
-from kodo_consumer.engine.worker import Worker
+from kodo_consumer.runtime.worker import Worker
 
 from tests.conftest import Broker
 from tests.hostile import Fate, Hostile, hostile

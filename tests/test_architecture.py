@@ -29,7 +29,7 @@ def _speaks(path: Path) -> bool:
         "consumer/kodo_consumer/wiring.py",
         "consumer/kodo_consumer/application.py",
         "consumer/kodo_consumer/together.py",
-        "consumer/kodo_consumer/processes/child.py",  # a process of its own
+        "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
         "kodoctl/pulsar/carried.py",  # in tasks of Spark's, which have no command line of ours
     )
 
@@ -67,7 +67,7 @@ def test_files_and_functions_stay_short(path: Path) -> None:
 
 @pytest.mark.parametrize("path", [path for path in SOURCES if _name(path).startswith("consumer/")], ids=_name)
 def test_threads_are_begun_where_each_end_is_told(path: Path) -> None:
-    """A thread that ends without a word leaves a worker that looks well and does nothing: kodo_consumer.threads."""
+    """A thread that ends without a word leaves a worker that looks well and does nothing: kodo_consumer.runtime.threads."""
     by_itself = ("Thread", "Timer", "start_new_thread", "ThreadPoolExecutor")
     found = {
         ast.unparse(node)
@@ -75,8 +75,8 @@ def test_threads_are_begun_where_each_end_is_told(path: Path) -> None:
         if (isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in by_itself)
         or (isinstance(node, ast.ClassDef) and any(ast.unparse(base).endswith("Thread") for base in node.bases))
     }
-    assert _name(path) == "consumer/kodo_consumer/threads.py" or not found, (
-        f"{_name(path)}: use kodo_consumer.threads.begin"
+    assert _name(path) == "consumer/kodo_consumer/runtime/threads.py" or not found, (
+        f"{_name(path)}: use kodo_consumer.runtime.threads.begin"
     )
 
 

@@ -19,16 +19,16 @@ from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.engine.service import Service, summary
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.batches import Batching
-from kodo_consumer.handling.declared import Handling, processes_of, seconds_of
-from kodo_consumer.handling.guarded import guarded
-from kodo_consumer.handling.leasing import Lessee, lessee_of
-from kodo_consumer.handling.middleware import AROUND, Around, Hooks
-from kodo_consumer.live.reload import Reloader, contents
 from kodo_consumer.message import Check
 from kodo_consumer.routes import judged, policy_of
+from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.handler_spec import Handling, processes_of, seconds_of
+from kodo_consumer.runtime.idempotent_executor import guarded
+from kodo_consumer.runtime.lease_refresher import Lessee, lessee_of
+from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
+from kodo_consumer.runtime.supervisor import Service, summary
+from kodo_consumer.runtime.topology_reload import Reloader, contents
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.together import run_all
 from kodo_consumer.traces.opening import runs_of

@@ -24,9 +24,9 @@ from kodo_consumer.core.envelope import Outgoing, State
 from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome
 from kodo_consumer.core.policy import Concurrency, Limit, Pace, Policy, Quota, Rate
-from kodo_consumer.engine.worker import Worker
 from kodo_consumer.message import Message
 from kodo_consumer.routes import policy_of
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker
 from kodoctl.errors import InvalidFileError, KodoctlError

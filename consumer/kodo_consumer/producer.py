@@ -23,8 +23,8 @@ from kodo_consumer.core.policy import Outlet
 from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.core.sequences.sequencer import Numbering, Router
 from kodo_consumer.routes import outlet_of
+from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.settings import read_settings
-from kodo_consumer.threads import begin, log_end
 from kodo_consumer.traces.opening import Wanted, sends_of
 from kodo_consumer.unsent import OnStored, Sent, Unsent, not_stored
 from kodo_consumer.wiring import Place, Surroundings, reach_outlet

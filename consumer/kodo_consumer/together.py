@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, Final, Protocol
 
-from kodo_consumer.threads import begin, log_end
+from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ExitCode
 
 log = logging.getLogger("kodo.consumer")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Consumer, Message
-from kodo_consumer.engine.worker import Worker
+from kodo_consumer.runtime.worker import Worker
 
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer import Message
-from kodo_consumer.engine.worker import Worker
+from kodo_consumer.runtime.worker import Worker
 
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker

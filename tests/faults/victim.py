@@ -17,9 +17,9 @@ from typing import Any
 from kodo_consumer import Dead, Message
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.dedup import create_tables
-from kodo_consumer.engine.worker import Worker
 from kodo_consumer.message import parts_of
 from kodo_consumer.pulsar_broker import lanes, producers
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session

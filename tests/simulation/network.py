@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.broker import LaneRequest, LaneSink, Lost, NeverTaken, OnReceipts, Receipt, Stored
 from kodo_consumer.core.envelope import Delivery, Outgoing
-from kodo_consumer.threads import log_end
+from kodo_consumer.runtime.threads import log_end
 
 if TYPE_CHECKING:
     from tests.simulation.process import Process

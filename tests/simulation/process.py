@@ -1,4 +1,4 @@
-"""One process: a worker, its slots, its timekeeper and its clock, as kodo_consumer.core.service and kodo_consumer.handling drive them."""
+"""One process: a worker, its slots, its timekeeper and its clock, as kodo_consumer.core.service and kodo_consumer.runtime drive them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import Outcome
-from kodo_consumer.engine.worker import Worker
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.clock import START_WALL
 
 from tests.simulation.network import Connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from kodo_consumer.cli import dashboard_commands, outbox_commands, steer_commands, why_command, worker_commands
-from kodo_consumer.threads import any_left_behind
+from kodo_consumer.runtime.threads import any_left_behind
 from kodoctl.cli.console import end_process, run_application
 
 app = typer.Typer(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from kodo_consumer.cli.wiring import Port, Topology, connects
-from kodo_consumer.handling.importing import load_handler
+from kodo_consumer.runtime.handler_import import load_handler
 from kodo_consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
@@ -117,9 +117,9 @@ def check(
     """
     from kodo_consumer.core.broker_limits import allowance, beyond
     from kodo_consumer.core.broker_window import starved, unacked_limits
-    from kodo_consumer.engine.service import missing
     from kodo_consumer.pulsar_broker import AdminCluster
     from kodo_consumer.routes import policy_of
+    from kodo_consumer.runtime.supervisor import missing
 
     surroundings = Surroundings.of(**place)
     loaded = surroundings.topology(topology)

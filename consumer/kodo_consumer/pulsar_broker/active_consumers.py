@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from kodo_consumer.threads import begin, log_end
+from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.topology.names import TopicName

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pulsar
 
-from kodo_consumer.threads import leave
+from kodo_consumer.runtime.threads import leave
 
 log = logging.getLogger("kodo.consumer")
 _ORDERLY_WITHIN: Final = 2.0  # seconds

@@ -18,7 +18,7 @@ from kodo_consumer.pulsar_broker.producers import ProducerOptions
 from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 from kodo_consumer.pulsar_broker.schemas import Outlets
 from kodo_consumer.pulsar_broker.spread import SpreadLane, may_need_several
-from kodo_consumer.threads import begin, log_end
+from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client

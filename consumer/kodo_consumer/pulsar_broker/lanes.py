@@ -16,7 +16,7 @@ import pulsar
 from kodo_consumer.core.broker import LaneRequest, LaneSink
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.pulsar_broker.partitions import Arrival, PartitionConsumer
-from kodo_consumer.threads import begin, leave
+from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import SCHEMA
 from kodoctl.pulsar.decoding import content, schema_version, unreturned

@@ -16,7 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import pulsar
 
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.threads import Broke, begin
+from kodo_consumer.runtime.threads import Broke, begin
 from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S
 
 log = logging.getLogger("kodo.consumer")

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pulsar
 
 from kodo_consumer.core.broker import LaneRequest, LaneSink
-from kodo_consumer.threads import begin, leave
+from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.pulsar.decoding import as_they_are
 
 log = logging.getLogger("kodo.consumer")

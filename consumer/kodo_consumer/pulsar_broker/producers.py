@@ -26,7 +26,7 @@ from kodo_consumer.pulsar_broker.openings import TRY_WITHIN, Openings, close
 from kodo_consumer.pulsar_broker.pending import Pending
 from kodo_consumer.pulsar_broker.receipts import BROKEN, NEVER, Position, raised
 from kodo_consumer.pulsar_broker.schemas import Key, Outlets
-from kodo_consumer.threads import Broke, begin, log_end
+from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")

@@ -13,7 +13,7 @@ import pulsar
 from kodo_consumer.core.broker import OnReceipts, Receipt
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.pulsar_broker.producers import ProducerOptions, Producers
-from kodo_consumer.threads import Broke, begin, log_end
+from kodo_consumer.runtime.threads import Broke, begin, log_end
 from kodoctl.errors import ClusterError, error
 
 _GATHER: Final = 0.003  # seconds a receipt waits for others

@@ -18,7 +18,7 @@ from typing import Any, Final
 from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
 from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.pulsar_broker.lanes import Patience, PulsarLane, partition_of
-from kodo_consumer.threads import begin
+from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError
 
 log = logging.getLogger("kodo.consumer")

@@ -9,7 +9,7 @@ from contextlib import suppress
 from threading import Event, get_native_id
 from typing import Final, NamedTuple
 
-from kodo_consumer.engine.worker import Worker
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.seeing.cores import Spent, load, spent
 from kodo_consumer.seeing.stalls import TOO_LATE, Late, Stalls
 from kodo_consumer.seeing.tenants import TenantWatch

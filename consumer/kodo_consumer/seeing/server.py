@@ -12,10 +12,10 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import REGISTRY, make_wsgi_app
 
+from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.seeing.metrics import COLLECTOR
 from kodo_consumer.seeing.relays import RELAYS, RelaySight
 from kodo_consumer.seeing.sight import Sight
-from kodo_consumer.threads import begin, log_end
 from kodoctl.errors import UsageError, error
 
 _PATHS: Final = "/metrics, /healthz, /readyz"

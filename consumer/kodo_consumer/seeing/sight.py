@@ -11,8 +11,8 @@ from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.in_flight import LaneState
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.core.worker_metrics import Meter
-from kodo_consumer.engine.service import Service
-from kodo_consumer.engine.worker import Worker
+from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.seeing.pulse import Pulse
 from kodo_consumer.seeing.tenants import TenantWatch
 
@@ -90,7 +90,7 @@ class Sight:
 
     @property
     def _broken(self) -> list[str]:
-        """What ended the worker, be it one thread of it: kodo_consumer.threads."""
+        """What ended the worker, be it one thread of it: kodo_consumer.runtime.threads."""
         return [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
 
     @property

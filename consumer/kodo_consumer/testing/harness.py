@@ -15,10 +15,10 @@ from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import DONE, Outcome
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.batches import Batching, Gatherer
-from kodo_consumer.handling.complaints import Complaints
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.batch_executor import Batching, Gatherer
+from kodo_consumer.runtime.handler_errors import Complaints
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing.clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 

@@ -14,8 +14,8 @@ from types import FrameType
 from typing import Any, Final
 
 from kodo_consumer.application import Consumer
-from kodo_consumer.handling.batches import Batch
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.batch_executor import Batch
 from kodo_consumer.testing.clock import ManualClock
 from kodo_consumer.testing.harness import Harness
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage

@@ -15,8 +15,8 @@ from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.policy import Policy
+from kodo_consumer.runtime.threads import log_end
 from kodo_consumer.testing.memory_topics import MemoryLane, StoredMessage, Subscription, Topic, hand_over
-from kodo_consumer.threads import log_end
 from kodoctl.errors import ClusterError, error
 
 _ANY_SIZE: Final = 1 << 62

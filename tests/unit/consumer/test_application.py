@@ -10,9 +10,9 @@ import kodo_consumer
 import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.core.handler_executor import Runner
-from kodo_consumer.handling.importing import load_handler
-from kodo_consumer.handling.middleware import Hooks
-from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.handler_import import load_handler
+from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.settings import Settings, read_settings
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError

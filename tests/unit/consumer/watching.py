@@ -13,18 +13,18 @@ from typing import Any
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.engine.service import Service
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.runners import ThreadRunner
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.handler_executors import ThreadRunner
+from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.seeing.server import Window
 from kodo_consumer.seeing.sight import Sight
 from kodo_consumer.testing import MemoryBroker
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import topic
 from tests.unit.consumer.pump import Pump
+from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
 
 
 class Watched:

@@ -11,8 +11,8 @@ from kodo_consumer.core.policy import JITTER, Policy, Waits
 from kodo_consumer.core.publishing import jittered
 
 from kodoctl.topology.policies import DelayedDelivery
-from tests.unit.consumer.engine.test_service import MemoryCluster
 from tests.unit.consumer.making import L1, policy, topic
+from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
 
 RETRYING = topic(Level.L1, State.RETRYING)
 

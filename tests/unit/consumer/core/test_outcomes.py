@@ -31,8 +31,8 @@ from kodo_consumer.core.outcomes import (
     Verdict,
 )
 from kodo_consumer.core.state_machine import Move, decide
-from kodo_consumer.handling.complaints import Complaints
 from kodo_consumer.message import payload_check
+from kodo_consumer.runtime.handler_errors import Complaints
 
 from kodoctl.topology.units import UnitError
 from tests.unit.consumer.making import policy

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 from kodo_consumer.core.clock import SystemClock
-from kodo_consumer.engine.service import Service
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.runners import LoopRunner
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.handler_executors import LoopRunner
+from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.seeing.cores import load, spent
 from kodo_consumer.seeing.sight import Sight
 from kodo_consumer.seeing.stalls import Cause, Late, Stalls

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from kodo_consumer.core.poison import Mark
 from kodo_consumer.core.store import Exchange, StoreDownError
-from kodo_consumer.handling.guarded import GuardedRunner, guarded
+from kodo_consumer.runtime.idempotent_executor import GuardedRunner, guarded
 from kodo_consumer.settings import Settings, read_settings
 from kodo_consumer.stores.file import FileStore, open_file_store
 from kodo_consumer.stores.memory import MemoryStore

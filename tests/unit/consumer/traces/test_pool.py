@@ -13,7 +13,7 @@ from typing import Any
 from kodo_consumer import Consumer, Message
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.engine.worker import Worker
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
 from opentelemetry.trace import get_current_span
 

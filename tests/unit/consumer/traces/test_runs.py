@@ -251,8 +251,8 @@ def test_threads_of_real_runners_each_have_their_own_context(tmp_path: Path, spa
     """The producer's span, a failure, and the run that succeeds: one trace, on real threads."""
     from random import Random
 
-    from kodo_consumer.engine.worker import Worker
-    from kodo_consumer.handling.runners import ThreadRunner
+    from kodo_consumer.runtime.handler_executors import ThreadRunner
+    from kodo_consumer.runtime.worker import Worker
 
     consumer = load(tmp_path, "patient")
     gate = threading.Barrier(2, timeout=10)

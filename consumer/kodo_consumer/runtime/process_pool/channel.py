@@ -15,8 +15,17 @@ from typing import Any, Final, Protocol
 from kodo_consumer.core.outcomes import DONE, Outcome, Unavailable
 from kodo_consumer.core.payloads.codec import Payloads
 from kodo_consumer.message import Message, parts_of
-from kodo_consumer.processes.child import BEGAN, CELLS, FINISHED, RECALLED, SPENT, STARTED, Job, main
-from kodo_consumer.processes.wire import Frames, framed, packed, unpacked_outcome
+from kodo_consumer.runtime.process_pool.wire_format import Frames, framed, packed, unpacked_outcome
+from kodo_consumer.runtime.process_pool.worker_process import (
+    BEGAN,
+    CELLS,
+    FINISHED,
+    RECALLED,
+    SPENT,
+    STARTED,
+    Job,
+    main,
+)
 
 CONTEXT: Final = multiprocessing.get_context("spawn")  # the client library does not survive a fork
 _AHEAD: Final = 0.004  # seconds of work sent before it is asked for

@@ -15,10 +15,10 @@ from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.limits.lease_protocol import Ask, Loan
 from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.core.store import StoreDownError
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.guard import Guard
-from kodo_consumer.handling.guarded import GuardedRunner
-from kodo_consumer.handling.leasing import Lessee, lessee_of
+from kodo_consumer.runtime.idempotency_guard import Guard
+from kodo_consumer.runtime.idempotent_executor import GuardedRunner
+from kodo_consumer.runtime.lease_refresher import Lessee, lessee_of
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.stores.file import open_file_store
 from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import ManualClock, MemoryBroker

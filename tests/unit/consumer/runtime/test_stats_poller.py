@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.live.stats import ROUND, StatsReader
 from kodo_consumer.pulsar_broker.cluster import lane_stats
+from kodo_consumer.runtime.stats_poller import ROUND, StatsReader
 
 from kodoctl.errors import ClusterError, error
 from tests.unit.consumer.making import L1, policy

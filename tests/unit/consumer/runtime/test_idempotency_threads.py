@@ -9,10 +9,10 @@ from random import Random
 import pytest
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.guard import Guard
-from kodo_consumer.handling.guarded import GuardedRunner
-from kodo_consumer.handling.runners import ThreadRunner
+from kodo_consumer.runtime.handler_executors import ThreadRunner
+from kodo_consumer.runtime.idempotency_guard import Guard
+from kodo_consumer.runtime.idempotent_executor import GuardedRunner
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import MemoryBroker
 
@@ -64,8 +64,8 @@ def test_a_failure_of_the_stores_own_code_ends_the_worker() -> None:
 
 
 def test_a_store_that_hangs_is_cut_off(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("kodo_consumer.handling.guarded._HANGS", 0.0)
-    monkeypatch.setattr("kodo_consumer.handling.guarded._BEAT", 0.02)
+    monkeypatch.setattr("kodo_consumer.runtime.idempotent_executor._HANGS", 0.0)
+    monkeypatch.setattr("kodo_consumer.runtime.idempotent_executor._BEAT", 0.02)
     cut = threading.Event()
     store = FragileStore("a")
     of = policy()

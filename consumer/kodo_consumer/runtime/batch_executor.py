@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from kodo_consumer.core.handler_executor import Desk, Runner
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome, Verdict, asked_by
 from kodo_consumer.message import Message
-from kodo_consumer.threads import begin
+from kodo_consumer.runtime.threads import begin
 
 log = logging.getLogger("kodo.consumer")
 Result = BaseException | None

@@ -17,9 +17,9 @@ from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import TOOK_TOO_LONG, Died
 from kodo_consumer.core.poison import MAX_CRASHES, Crashes, Standing
 from kodo_consumer.message import Message
-from kodo_consumer.processes.child import Job
-from kodo_consumer.processes.line import Ended, Line, Spans
-from kodo_consumer.threads import begin
+from kodo_consumer.runtime.process_pool.channel import Ended, Line, Spans
+from kodo_consumer.runtime.process_pool.worker_process import Job
+from kodo_consumer.runtime.threads import begin
 from kodoctl.errors import ClusterError, KodoctlError, UsageError, error
 
 log = logging.getLogger("kodo.consumer")

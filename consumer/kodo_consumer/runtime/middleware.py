@@ -14,8 +14,8 @@ from typing import Any, Final, Literal
 
 from kodo_consumer.core.envelope import BrokenControlError, Control, Delivery, read_control
 from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.handling.results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodo_consumer.message import Check, Message
+from kodo_consumer.runtime.handler_results import BatchResult, Judge, SingleResult, close, refuse_unawaited
 from kodoctl.errors import UsageError, error
 
 log = logging.getLogger("kodo.consumer")

@@ -26,8 +26,7 @@ from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.core.override_state import paused_lanes, paused_tenants, steered
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.message import Check, Message
-from kodo_consumer.threads import leave
-
+from kodo_consumer.runtime.threads import leave
 from kodoctl.protocol.overrides import Order
 
 log = logging.getLogger("kodo.consumer")
@@ -287,7 +286,7 @@ class Worker:
             self._after(before, todo)
 
     def answered(self, lane: Lane, named: Mapping[str, str] | None, asked: float) -> None:
-        """See kodo_consumer.live.active.Answered."""
+        """See kodo_consumer.runtime.active_consumer_poller.Answered."""
         with self._or_broken():
             with self._lock:
                 before = self.engine.version
@@ -301,7 +300,7 @@ class Worker:
         self._adopt()
 
     def adopt(self, policy: Policy) -> None:
-        """The file says otherwise now: a policy with the same structure (kodo_consumer.live.reload tells)."""
+        """The file says otherwise now: a policy with the same structure (kodo_consumer.runtime.topology_reload tells)."""
         self.policy = policy
         self._adopt()
 

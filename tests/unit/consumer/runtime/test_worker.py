@@ -14,14 +14,14 @@ import kodo_consumer
 import pytest
 from kodo_consumer.core.broker import Stored
 from kodo_consumer.core.policy import Concurrency
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.support import eventually
-from tests.unit.consumer.engine.test_service import Place
 from tests.unit.consumer.making import Bench, delivery, policy
+from tests.unit.consumer.runtime.test_supervisor import Place
 
 CALLS: dict[str, Callable[[Worker], Any]] = {
     "deliver": lambda worker: worker.deliver(0, [delivery()]),

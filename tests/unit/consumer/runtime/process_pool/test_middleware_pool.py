@@ -23,14 +23,14 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.handling.declared import Handling
-from kodo_consumer.handling.middleware import Hooks
-from kodo_consumer.processes.surrounded import Calls, SurroundedRunner
+from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.middleware import Hooks
+from kodo_consumer.runtime.process_pool.middleware_pool import Calls, SurroundedRunner
 
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
 from tests.unit.consumer.making import policy
-from tests.unit.consumer.test_processes import Desk
+from tests.unit.consumer.runtime.process_pool.test_processes import Desk
 
 _VERDICTS: dict[str, Outcome] = {
     "retry": RetryAsked(30_000, "asked to retry"), "pending": StateAsked(State.PENDING, "later"),
@@ -102,7 +102,7 @@ def test_hooks_run_in_the_worker_and_may_try_again_or_say_otherwise() -> None:
 
 
 def test_what_still_runs_at_the_end_is_let_go_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.processes.pool._LET_GO", 0.1)
+    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.1)
     hooks = Hooks()
     hooks.add("handle", _calls)
     handling = Handling(pool_handlers.handle, 1).check()

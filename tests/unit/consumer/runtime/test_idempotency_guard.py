@@ -8,8 +8,8 @@ import pytest
 from kodo_consumer.core.outcomes import DONE, Repeat
 from kodo_consumer.core.poison import Mark
 from kodo_consumer.core.store import KEEP_S, Exchange, StoreDownError
-from kodo_consumer.handling.guard import Unsaved
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.idempotency_guard import Unsaved
 from kodo_consumer.stores import memory
 from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import ManualClock, MemoryBroker

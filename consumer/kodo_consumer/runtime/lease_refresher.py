@@ -11,8 +11,8 @@ from kodo_consumer.core.handler_executor import Runner
 from kodo_consumer.core.limits.lease_protocol import Ask, Loan
 from kodo_consumer.core.limits.limiters import Gate
 from kodo_consumer.core.store import Lender, StoreDownError
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.guarded import GuardedRunner
+from kodo_consumer.runtime.idempotent_executor import GuardedRunner
+from kodo_consumer.runtime.worker import Worker
 
 log = logging.getLogger("kodo.consumer")
 _BREATH: Final = 0.01  # seconds between two exchanges: what is wanted meanwhile goes together

@@ -12,12 +12,12 @@ from kodo_consumer.core.broker import LaneStats, UnackedLimits
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Concurrency, Policy
-from kodo_consumer.engine.service import Service, missing, summary
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.handling.runners import ThreadRunner
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.handler_executors import ThreadRunner
+from kodo_consumer.runtime.supervisor import Service, missing, summary
+from kodo_consumer.runtime.threads import EndedError
+from kodo_consumer.runtime.worker import Worker
 from kodo_consumer.testing import MemoryBroker
-from kodo_consumer.threads import EndedError
 
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.protocol.overrides import Order, What, printed

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.threads import begin, log_end
+from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import Diagnostic, KodoctlError
 
 log = logging.getLogger("kodo.consumer")

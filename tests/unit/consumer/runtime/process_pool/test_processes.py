@@ -29,17 +29,17 @@ from kodo_consumer.core.outcomes import (
     StateAsked,
     TransferAsked,
 )
-from kodo_consumer.handling.declared import Handling
-from kodo_consumer.handling.middleware import Hooks
 from kodo_consumer.message import Message
-from kodo_consumer.processes.child import Job
-from kodo_consumer.processes.pool import ProcessRunner
+from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.middleware import Hooks
+from kodo_consumer.runtime.process_pool.pool import ProcessRunner
+from kodo_consumer.runtime.process_pool.worker_process import Job
 
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
 from tests.unit.consumer import pool_handlers
-from tests.unit.consumer.handling.test_runners import TestDesk
 from tests.unit.consumer.making import delivery, policy
+from tests.unit.consumer.runtime.test_handler_executors import TestDesk
 
 MODULE = "tests.unit.consumer.pool_handlers"
 
@@ -207,7 +207,7 @@ def test_what_keeps_a_process_from_starting_is_told_at_once() -> None:
 
 
 def test_stopping_lets_what_runs_end_and_kills_what_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.processes.pool._LET_GO", 0.3)
+    monkeypatch.setattr("kodo_consumer.runtime.process_pool.pool._LET_GO", 0.3)
     with pool(2) as (runner, desk):
         desk.give("sleep:60")
         runner.wake()
@@ -233,8 +233,8 @@ def test_processes_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "app.py"
     script.write_text(
         "import sys, time\n"
-        "from kodo_consumer.processes.pool import ProcessRunner\n"
-        "from kodo_consumer.processes.child import Job\n"
+        "from kodo_consumer.runtime.process_pool.pool import ProcessRunner\n"
+        "from kodo_consumer.runtime.process_pool.worker_process import Job\n"
         "def handle(message): pass\n"
         "if __name__ == '__main__':\n"
         "    runner = ProcessRunner(Job('__main__', 'handle', (), None), 2, 60.0)\n"

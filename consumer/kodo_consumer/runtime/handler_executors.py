@@ -16,9 +16,9 @@ from typing import Any, Final
 
 from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import DONE, Outcome
-from kodo_consumer.handling.complaints import Complaints
 from kodo_consumer.message import Message
-from kodo_consumer.threads import begin, log_end
+from kodo_consumer.runtime.handler_errors import Complaints
+from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")

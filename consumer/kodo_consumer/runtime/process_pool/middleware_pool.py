@@ -12,10 +12,10 @@ from typing import Any, Final
 
 from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import DONE, Failed, Outcome, raised_for
-from kodo_consumer.handling.runners import ThreadRunner
 from kodo_consumer.message import Message
-from kodo_consumer.processes.child import Job
-from kodo_consumer.processes.pool import ProcessRunner
+from kodo_consumer.runtime.handler_executors import ThreadRunner
+from kodo_consumer.runtime.process_pool.pool import ProcessRunner
+from kodo_consumer.runtime.process_pool.worker_process import Job
 
 Around = Callable[[Callable[[Message], None]], Callable[[Any], Any]]
 _LET_GO: Final = Failed("the worker has left")

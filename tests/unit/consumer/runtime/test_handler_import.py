@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kodo_consumer.handling.importing import load_handler
+from kodo_consumer.runtime.handler_import import load_handler
 
 from kodoctl.errors import KodoctlError, UsageError
 

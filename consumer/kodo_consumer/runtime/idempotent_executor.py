@@ -13,10 +13,10 @@ from kodo_consumer.core.clock import Clock
 from kodo_consumer.core.handler_executor import Desk, Runner
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.store import Store, StoreDownError
-from kodo_consumer.handling.guard import Guard
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.idempotency_guard import Guard
+from kodo_consumer.runtime.threads import begin
 from kodo_consumer.settings import Settings
-from kodo_consumer.threads import begin
 from kodoctl.errors import KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from kodo_consumer.cli import main
-from kodo_consumer.threads import EndedError, begin, leave, log_end
+from kodo_consumer.runtime.threads import EndedError, begin, leave, log_end
 
 from tests.cluster import this_process_goes_on
 from tests.support import eventually
@@ -52,7 +52,7 @@ def test_the_log_names_a_thread_without_which_a_worker_goes_on(caplog: pytest.Lo
 COMMAND = """
 import atexit, sys, pulsar
 from kodo_consumer.cli import main
-from kodo_consumer.threads import leave
+from kodo_consumer.runtime.threads import leave
 
 def close():  # waits for a broker that never answers, as the closing of a consumer may
     quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")

@@ -11,15 +11,15 @@ import pytest
 from kodo_consumer import Dead, Retry
 from kodo_consumer.core.handler_executor import Runner
 from kodo_consumer.core.outcomes import DONE, Died, Failed, Outcome, RetryAsked, Verdict
-from kodo_consumer.handling.batches import Batching
-from kodo_consumer.handling.declared import Handling
-from kodo_consumer.handling.middleware import Hooks
 from kodo_consumer.message import Message
+from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.handler_spec import Handling
+from kodo_consumer.runtime.middleware import Hooks
 
 from kodoctl.errors import KodoctlError
 from tests.support import eventually
-from tests.unit.consumer.handling.test_runners import TestDesk
 from tests.unit.consumer.making import policy
+from tests.unit.consumer.runtime.test_handler_executors import TestDesk
 
 Sync = Callable[[list[Message]], Any]
 

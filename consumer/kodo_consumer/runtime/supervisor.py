@@ -19,11 +19,10 @@ from kodo_consumer.core.override_state import Orders
 from kodo_consumer.core.policy import Lane, Policy
 from kodo_consumer.core.scheduling.failover_partitions import ActivePartitions
 from kodo_consumer.core.stalled_delivery import StandStill
-from kodo_consumer.engine.worker import Worker
-from kodo_consumer.live.active import ActiveConsumers, lanes_with_active_consumers
-from kodo_consumer.live.stats import LOOK_EVERY, StatsReader
-from kodo_consumer.threads import begin
-
+from kodo_consumer.runtime.active_consumer_poller import ActiveConsumers, lanes_with_active_consumers
+from kodo_consumer.runtime.stats_poller import LOOK_EVERY, StatsReader
+from kodo_consumer.runtime.threads import begin
+from kodo_consumer.runtime.worker import Worker
 from kodoctl.errors import Diagnostic, KodoctlError, error
 
 log = logging.getLogger("kodo.consumer")

@@ -14,11 +14,11 @@ from kodo_consumer.core.handler_executor import Runner
 from kodo_consumer.core.payloads.codec import Payloads, model_of
 from kodo_consumer.core.poison import MAX_CRASHES
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.handling.batches import Batching, BatchRunner, on_batches, on_batches_later
-from kodo_consumer.handling.middleware import Hooks, is_coroutine
-from kodo_consumer.handling.results import BatchResult, SingleResult, checked, checked_later
-from kodo_consumer.handling.runners import LoopRunner, ThreadRunner
 from kodo_consumer.message import Check
+from kodo_consumer.runtime.batch_executor import Batching, BatchRunner, on_batches, on_batches_later
+from kodo_consumer.runtime.handler_executors import LoopRunner, ThreadRunner
+from kodo_consumer.runtime.handler_results import BatchResult, SingleResult, checked, checked_later
+from kodo_consumer.runtime.middleware import Hooks, is_coroutine
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
@@ -144,13 +144,13 @@ class Handling:
         return traces.around(function, is_async=self.is_async, batches=batches)
 
     def _pool(self, policy: Policy, check: Check | None, hooks: Hooks, traces: Runs | None) -> Runner:
-        from kodo_consumer.processes.child import Job
-        from kodo_consumer.processes.pool import ProcessRunner
+        from kodo_consumer.runtime.process_pool.pool import ProcessRunner
+        from kodo_consumer.runtime.process_pool.worker_process import Job
 
         module, _, path = self.name.partition(":")
         job, timeout = Job(module, path, policy.lanes, check), policy.handler_timeout / 1000
         if hooks.any_around_handling:
-            from kodo_consumer.processes.surrounded import surrounded
+            from kodo_consumer.runtime.process_pool.middleware_pool import surrounded
 
             carry = None if traces is None else traces.carrier
             return surrounded(job, self.processes, timeout, lambda call: self._surrounded(call, hooks, traces), carry)
@@ -162,7 +162,7 @@ class Handling:
 def processes_of(process: bool | int, slots: int) -> int:  # noqa: FBT001  # what the decorator takes
     """How many processes are meant: True is one a core, at most one a slot; False is none."""
     if process is True:
-        from kodo_consumer.processes.pool import cores
+        from kodo_consumer.runtime.process_pool.pool import cores
 
         return min(cores(), slots)
     return int(process)
