@@ -13,10 +13,10 @@ from typing import Any
 
 import click
 import typer
+from kodo_consumer.adapters.metrics.collector import EXPORTED
+from kodo_consumer.adapters.metrics.metric import BASE
+from kodo_consumer.adapters.metrics.outbox_metrics import TOLD
 from kodo_consumer.cli.main import app as consumer_app
-from kodo_consumer.seeing.exported import BASE
-from kodo_consumer.seeing.metrics import EXPORTED
-from kodo_consumer.seeing.relays import TOLD
 
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code

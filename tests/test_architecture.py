@@ -26,9 +26,9 @@ def _speaks(path: Path) -> bool:
     """The edge: command lines; and of the consumer what a program of the user's calls instead of one."""
     name = _name(path)
     return name.startswith(("kodoctl/cli/", "consumer/cli/")) or name in (
-        "consumer/kodo_consumer/wiring.py",
-        "consumer/kodo_consumer/application.py",
-        "consumer/kodo_consumer/together.py",
+        "consumer/kodo_consumer/environment.py",
+        "consumer/kodo_consumer/consumer.py",
+        "consumer/kodo_consumer/multi_run.py",
         "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
         "kodoctl/pulsar/carried.py",  # in tasks of Spark's, which have no command line of ours
     )

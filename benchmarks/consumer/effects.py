@@ -23,10 +23,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from kodo_consumer.adapters.stores.memory_store import MemoryStore
+from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.store import Exchange, Store
 from kodo_consumer.dedup import advance, create_tables, issue_token, once, take_token
-from kodo_consumer.stores.memory import MemoryStore
-from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import Column, Engine, Integer, MetaData, String, Table, create_engine, insert
 from sqlalchemy.engine import make_url
 

@@ -175,7 +175,7 @@ def sketch_arm(tenant: str, subscription: str, messages: int) -> tuple[float, fl
 
 
 def consumer_arm(tenant: str, subscription: str, messages: int, arm: str) -> tuple[float, float]:
-    import kodo_consumer.pulsar_broker  # noqa: F401  # its cost is not that of a message
+    import kodo_consumer.adapters.pulsar  # noqa: F401  # its cost is not that of a message
     from kodo_consumer import Message, Retry, Transfer
 
     topics = TOPICS.format(

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import opentelemetry.trace
+from kodo_consumer.adapters.tracing.setup import runs_of, sends_of
 from kodo_consumer.core.broker import Stored
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.message import parts_of
 from kodo_consumer.runtime.handler_spec import Handling
 from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.testing import message
-from kodo_consumer.traces.opening import runs_of, sends_of
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased

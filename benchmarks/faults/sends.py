@@ -29,9 +29,9 @@ from urllib.parse import urlsplit
 import pulsar
 import requests
 from kodo_consumer import Producer
+from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
+from kodo_consumer.adapters.pulsar.receipts import Position
 from kodo_consumer.core.broker import Receipt, Stored
-from kodo_consumer.pulsar_broker.connection import PulsarBroker
-from kodo_consumer.pulsar_broker.receipts import Position
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection

@@ -29,13 +29,13 @@ from typing import Any
 import requests
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.outbox import TABLE
-from kodo_consumer.outbox.identities import Identities
-from kodo_consumer.outbox.outlets import Outlets
+from kodo_consumer.outbox.outbox_store import open_store
+from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay
-from kodo_consumer.outbox.senders import Senders
-from kodo_consumer.outbox.store import open_store
+from kodo_consumer.outbox.row_ids import Identities
+from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.policy_builder import load
 from kodo_consumer.producer import Producer
-from kodo_consumer.routes import load
 from sqlalchemy import create_engine, insert
 from sqlalchemy.pool import NullPool
 

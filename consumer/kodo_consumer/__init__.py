@@ -18,7 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kodo_consumer.application import Consumer
+    from kodo_consumer.consumer import Consumer
     from kodo_consumer.core.outcomes import (
         Blocking,
         Dead,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
         Unavailable,
     )
     from kodo_consumer.message import Message
+    from kodo_consumer.multi_run import run_all
     from kodo_consumer.producer import Producer
-    from kodo_consumer.together import run_all
 
 _HOMES = {
     "Consumer": "application", "Message": "message", "Producer": "producer",

@@ -41,8 +41,8 @@ _complained: Final = [float("-inf")]
 
 
 def create_tables(engine: Engine | Connection) -> None:
-    """Makes the tables of this module where they are missing. Migration tools find them in kodo_consumer.stores.tables.metadata."""
-    from kodo_consumer.stores.tables import metadata
+    """Makes the tables of this module where they are missing. Migration tools find them in kodo_consumer.adapters.stores.sql_tables.metadata."""
+    from kodo_consumer.adapters.stores.sql_tables import metadata
 
     metadata.create_all(engine)
 
@@ -59,7 +59,7 @@ def once(session: Any, subscription: str, identity: str, effect: str | None = No
     """
 
     def remember(sync: Any) -> None:
-        from kodo_consumer.stores.tables import DONE, insert_once, now_ms
+        from kodo_consumer.adapters.stores.sql_tables import DONE, insert_once, now_ms
 
         told_by = name_of(identity if effect is None else effect)
         insert = insert_once(_dialect(sync), DONE).values(subscription=subscription, at=now_ms())
@@ -82,7 +82,7 @@ def forget(session: Any, older_than: timedelta) -> Any:
     def delete_old(sync: Any) -> int:
         from sqlalchemy import delete
 
-        from kodo_consumer.stores.tables import DONE, now_ms
+        from kodo_consumer.adapters.stores.sql_tables import DONE, now_ms
 
         age = round(older_than.total_seconds() * 1000)
         return int(_execute(sync, delete(DONE).where(DONE.c.at < now_ms() - age)).rowcount)
@@ -147,7 +147,7 @@ def issue_token(session: Any, token: str | None = None) -> Any:
     def issue(sync: Any) -> str:
         from sqlalchemy import insert
 
-        from kodo_consumer.stores.tables import TOKENS, now_ms
+        from kodo_consumer.adapters.stores.sql_tables import TOKENS, now_ms
 
         _execute(sync, insert(TOKENS).values(token=name_of(issued), at=now_ms()))
         return issued
@@ -165,7 +165,7 @@ def take_token(session: Any, token: str) -> Any:
     def take(sync: Any) -> None:
         from sqlalchemy import delete
 
-        from kodo_consumer.stores.tables import TOKENS
+        from kodo_consumer.adapters.stores.sql_tables import TOKENS
 
         _one_row_or_repeat(sync, delete(TOKENS).where(TOKENS.c.token == name_of(token)))
 
@@ -199,7 +199,7 @@ def _or_unavailable() -> Iterator[None]:
     """A database that cannot be asked is no failure of the message, which waits and counts nothing."""
     from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, ProgrammingError
 
-    from kodo_consumer.stores.sql import words
+    from kodo_consumer.adapters.stores.sql_store import words
 
     try:
         yield

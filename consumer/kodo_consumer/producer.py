@@ -16,18 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
+from kodo_consumer.adapters.tracing.setup import Wanted, sends_of
 from kodo_consumer.core.broker import Broker, Lost, Publisher, Receipt, Stored
 from kodo_consumer.core.envelope import ID, Level, Outgoing
 from kodo_consumer.core.message_validation import Form
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.core.publishing import HANGS
 from kodo_consumer.core.sequences.sequencer import Numbering, Router
-from kodo_consumer.routes import outlet_of
+from kodo_consumer.environment import Place, Surroundings, reach_outlet
+from kodo_consumer.pending_messages import OnStored, Sent, Unsent, not_stored
+from kodo_consumer.policy_builder import outlet_of
 from kodo_consumer.runtime.threads import begin, log_end
 from kodo_consumer.settings import read_settings
-from kodo_consumer.traces.opening import Wanted, sends_of
-from kodo_consumer.unsent import OnStored, Sent, Unsent, not_stored
-from kodo_consumer.wiring import Place, Surroundings, reach_outlet
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY, Mark, new_run

@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
+from kodo_consumer.adapters.tracing.setup import CHOICES, Wanted
 from kodo_consumer.core.envelope import Duration, UnitError
 from kodo_consumer.core.store import KEEP_S
-from kodo_consumer.stores.opening import StorePlace, parse_store
-from kodo_consumer.traces.opening import CHOICES, Wanted
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.access import Secret

@@ -43,7 +43,7 @@ class Trial:
         return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
-        """What kodo_consumer.lab reads: a request, then an arrival a line."""
+        """What kodo_consumer.simulator reads: a request, then an arrival a line."""
         names = {"topic": self.topic, "subscription": self.subscription, "slots": self.slots}
         yield json.dumps({"text": text, "path": path, "environment": environment, **names})
         since = self.span[0]

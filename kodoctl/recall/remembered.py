@@ -14,7 +14,12 @@ from typing import Any, Final, Self
 from kodoctl.errors import KodoctlError, error
 from kodoctl.pulsar.access import Secret
 
-_COMMAND: Final = (sys.executable, "-P", "-m", "kodo_consumer.known")  # -P: no folder of the user's stands in for ours
+_COMMAND: Final = (
+    sys.executable,
+    "-P",
+    "-m",
+    "kodo_consumer.done_query",
+)  # -P: no folder of the user's stands in for ours
 
 
 class Remembered:

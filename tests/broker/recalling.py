@@ -7,9 +7,9 @@ from collections import Counter
 from typing import Any
 
 import pulsar
+from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.core.store import Exchange
-from kodo_consumer.routes import policy_of
-from kodo_consumer.stores.opening import StorePlace, parse_store
+from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection

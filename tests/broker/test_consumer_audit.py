@@ -22,7 +22,7 @@ import os, signal, time
 from itertools import count
 
 from kodo_consumer.core.audit_recorder import Recorder
-from kodo_consumer.pulsar_broker import lanes, producers
+from kodo_consumer.adapters.pulsar import lanes, producers
 
 STEP = os.environ.get("KILL_AT", "")
 ledger = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

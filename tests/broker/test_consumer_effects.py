@@ -24,8 +24,8 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
 from kodo_consumer.dedup import create_tables
-from kodo_consumer.pulsar_broker import lanes
-from kodo_consumer.stores.sql import SqlStore
+from kodo_consumer.adapters.pulsar import lane_reader as lanes
+from kodo_consumer.adapters.stores.sql_store import SqlStore
 
 STEP = os.environ["KILL_AT"]
 runs = os.open(os.environ["LEDGER"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)

@@ -225,7 +225,7 @@ def test_what_is_thrown_away_since_the_last_look_is_told_by_a_worker_that_leaves
     setting: Setting, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for period in ("_WATCH_EVERY", "_LOG_EVERY"):  # no look of its own
-        monkeypatch.setattr(f"kodo_consumer.pulsar_broker.connection.{period}", 3_600.0)
+        monkeypatch.setattr(f"kodo_consumer.adapters.pulsar.pulsar_broker.{period}", 3_600.0)
     with setting.producer() as producer:
         producer.send(wire_metadata(numeric(8, 2) + numeric(9, 5)), b"no zlib")
     setting.consumer.start()

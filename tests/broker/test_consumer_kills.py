@@ -20,7 +20,7 @@ APP = """
 import os, signal, time
 from itertools import count
 
-from kodo_consumer.pulsar_broker import lanes, producers
+from kodo_consumer.adapters.pulsar import lanes, producers
 from kodo_consumer.core.worker import Worker
 
 STEP = os.environ.get("KILL_AT", "")

@@ -16,8 +16,8 @@ from typing import Any
 import pulsar
 import pytest
 from kodo_consumer import Consumer, Message, MoveTo, Producer, Retry
+from kodo_consumer.adapters.pulsar.schema_passthrough import PassThrough
 from kodo_consumer.core.payloads.codec import Payloads
-from kodo_consumer.pulsar_broker.schemas import PassThrough
 
 from kodoctl.errors import KodoctlError
 from tests.conftest import Broker

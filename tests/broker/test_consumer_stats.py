@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kodo_consumer.adapters.pulsar import AdminCluster
 from kodo_consumer.core.broker import LaneStats
-from kodo_consumer.pulsar_broker import AdminCluster
 
 from kodoctl.pulsar.connection import Connection, Flags, connect
 from tests.cluster import Workspace

@@ -11,8 +11,8 @@ from random import Random
 
 import pytest
 from kodo_consumer import Consumer, Message, Producer
+from kodo_consumer.adapters.pulsar.override_store import OrderBook
 from kodo_consumer.cli.main import main
-from kodo_consumer.pulsar_broker.orders import OrderBook
 
 from kodoctl.errors import ClusterError
 from kodoctl.protocol.overrides import Order, What, with_order

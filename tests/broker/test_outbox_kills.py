@@ -43,8 +43,8 @@ from itertools import count
 
 from kodo_consumer.cli.main import main
 from kodo_consumer.outbox.relay import Relay
-from kodo_consumer.outbox.senders import Senders
-from kodo_consumer.outbox.store import Store
+from kodo_consumer.outbox.producers import Senders
+from kodo_consumer.outbox.outbox_store import Store
 
 STEP = os.environ.get("KILL_AT", "")
 

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pulsar
 import pytest
+from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
 from kodo_consumer.core.broker import Lost, Receipt, Stored
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
 
 from tests.conftest import Broker
 from tests.support import eventually

@@ -10,10 +10,10 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
 from kodo_consumer.core.broker import Receipt, Stored
 from kodo_consumer.core.sequences.sequencer import key_hash
 from kodo_consumer.producer import Producer
-from kodo_consumer.pulsar_broker.connection import PulsarBroker
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
@@ -78,7 +78,7 @@ def test_a_process_whose_producer_hangs_ends_with_its_own_exit_code(cluster: Clu
     program = f"""
         import sys
         from kodo_consumer.producer import Producer
-        from kodo_consumer.pulsar_broker.connection import PulsarBroker
+        from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
         from kodoctl.errors import ClusterError
         from kodoctl.pulsar.connection import Connection
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pulsar
 import pytest
+from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
+from kodo_consumer.adapters.pulsar.receipts import Position
 from kodo_consumer.core.broker import Stored
 from kodo_consumer.core.envelope import Outgoing
-from kodo_consumer.pulsar_broker.publisher import PulsarPublisher
-from kodo_consumer.pulsar_broker.receipts import Position
 
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.dial import new_client

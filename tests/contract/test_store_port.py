@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
+from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.limits.lease_protocol import Ask, CapTerms, QuotaTerms, RateTerms
 from kodo_consumer.core.poison import Mark
 from kodo_consumer.core.store import Exchange, Known, Lender, Store, name_of
-from kodo_consumer.stores.memory import MemoryStore, Shelf
-from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy.engine import make_url
 
 Open = Callable[[str], Store]

@@ -139,7 +139,7 @@ class MemoryWorld(World):
 
 class PulsarWorld(World):
     def __init__(self, broker: Broker, namespace: str) -> None:
-        from kodo_consumer.pulsar_broker import PulsarBroker
+        from kodo_consumer.adapters.pulsar import PulsarBroker
 
         super().__init__()
         self._broker, self._namespace = broker, namespace

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from kodo_consumer import Dead, Message
+from kodo_consumer.adapters.pulsar import lane_reader, partition_producers
+from kodo_consumer.adapters.stores.sql_store import SqlStore
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.dedup import create_tables
 from kodo_consumer.message import parts_of
-from kodo_consumer.pulsar_broker import lanes, producers
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.stores.sql import SqlStore
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session
 
@@ -53,10 +53,10 @@ def _around(owner: Any, name: str, step: str, *, before: bool = False, calls: in
     setattr(owner, name, patched)
 
 
-_around(producers.Producers, "send", "published")
+_around(partition_producers.Producers, "send", "published")
 _around(Worker, "receipts", "stored", before=True)
 _around(SqlStore, "exchange", "marked")
-_around(lanes.PulsarLane, "acknowledge", "acknowledged")
+_around(lane_reader.PulsarLane, "acknowledge", "acknowledged")
 _around(Worker, "drain", "draining", calls=1)
 _around(Worker, "close", "drained", before=True, calls=1)
 

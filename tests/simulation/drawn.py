@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.routes import policy_of
+from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.topology.load import load_set, source_of
 

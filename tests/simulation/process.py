@@ -9,7 +9,7 @@ from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.outcomes import Outcome
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.simulation.network import Connection
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from kodo_consumer.core.envelope import Outgoing, State
 from kodo_consumer.testing import MemoryBroker, StoredMessage
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol import properties as names
 from tests.simulation.book import Book

@@ -26,7 +26,9 @@ def dashboards(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as problem:
         raise UsageError(error("K761", "cannot make folder", f"{output}: {problem.strerror}")) from None
-    for file in sorted(files("kodo_consumer.seeing").joinpath("dashboards").iterdir(), key=lambda file: file.name):
+    for file in sorted(
+        files("kodo_consumer.adapters.metrics").joinpath("dashboards").iterdir(), key=lambda file: file.name
+    ):
         if file.name.endswith((".json", ".yaml")):
             write_file(str(output / file.name), file.read_bytes())
             say(str(output / file.name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from kodo_consumer.cli import dashboard_commands, outbox_commands, steer_commands, why_command, worker_commands
+from kodo_consumer.cli import dashboard_commands, outbox_commands, override_commands, why_command, worker_commands
 from kodo_consumer.runtime.threads import any_left_behind
 from kodoctl.cli.console import end_process, run_application
 
@@ -17,7 +17,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 worker_commands.register(app)
-steer_commands.register(app)
+override_commands.register(app)
 why_command.register(app)
 outbox_commands.register(app)
 dashboard_commands.register(app)

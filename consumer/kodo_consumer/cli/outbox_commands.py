@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kodo_consumer.cli.wiring import Port, Topology, connects
-from kodo_consumer.outbox.choice import Choice, Status
-from kodo_consumer.wiring import Place, Surroundings
+from kodo_consumer.cli.options import Port, Topology, connects
+from kodo_consumer.environment import Place, Surroundings
+from kodo_consumer.outbox.row_filter import Choice, Status
 from kodoctl.cli.console import command, one_line, reading, say
 from kodoctl.cli.options import gathers
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
+    from kodo_consumer.outbox.outbox_store import Scope, Store
     from kodo_consumer.outbox.relay import Relay
-    from kodo_consumer.outbox.store import Scope, Store
     from kodo_consumer.settings import Settings
 
 log = logging.getLogger("kodo.outbox")
@@ -90,13 +90,13 @@ def run(
     from random import Random
 
     from kodo_consumer.core.clock import SystemClock
-    from kodo_consumer.outbox.outlets import Outlets
+    from kodo_consumer.multi_run import ending_on_signals
+    from kodo_consumer.outbox.outbox_store import Scope
+    from kodo_consumer.outbox.producers import Senders
     from kodo_consumer.outbox.relay import Relay
-    from kodo_consumer.outbox.senders import Senders
-    from kodo_consumer.outbox.serving import leave, serve
-    from kodo_consumer.outbox.store import Scope
+    from kodo_consumer.outbox.relay_service import leave, serve
+    from kodo_consumer.outbox.target_topics import Outlets
     from kodo_consumer.producer import Producer
-    from kodo_consumer.together import ending_on_signals
 
     surroundings = Surroundings.of(**place)
     outlets = Outlets(surroundings.topology(topology))
@@ -125,8 +125,8 @@ def _seen(relay: Relay, store: Store, settings: Settings, port: int | None) -> I
     if port is None:
         yield
         return
-    from kodo_consumer.seeing.relays import RelaySight
-    from kodo_consumer.seeing.server import Window
+    from kodo_consumer.adapters.metrics.http_server import Window
+    from kodo_consumer.adapters.metrics.outbox_metrics import RelaySight
 
     window = Window(RelaySight(relay, store, _now), settings.host, port)
     log.info("metrics and health are on http://%s", window.address)
@@ -210,7 +210,7 @@ def _settings() -> Settings:
 
 
 def _store(settings: Settings, scope: Scope | None = None) -> Store:
-    from kodo_consumer.outbox.store import open_store
+    from kodo_consumer.outbox.outbox_store import open_store
 
     if settings.outbox_url is None:
         detail = "set `outbox_url` in kodo-consumer.toml, or KODO_CONSUMER_OUTBOX_URL"
@@ -219,7 +219,7 @@ def _store(settings: Settings, scope: Scope | None = None) -> Store:
 
 
 def _options(settings: Settings) -> Any:
-    from kodo_consumer.outbox.pace import DELAYS, Backoff
+    from kodo_consumer.outbox.backoff import DELAYS, Backoff
     from kodo_consumer.outbox.relay import RelayOptions
 
     backoff = Backoff({**DELAYS, **(settings.outbox_backoff or {})}, settings.outbox_attempts)

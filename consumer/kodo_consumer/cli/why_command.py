@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kodo_consumer.cli.steer_commands import Subscription, Topic
-from kodo_consumer.cli.wiring import Topology, connects
-from kodo_consumer.wiring import Place, Surroundings
+from kodo_consumer.cli.options import Topology, connects
+from kodo_consumer.cli.override_commands import Subscription, Topic
+from kodo_consumer.environment import Place, Surroundings
 from kodoctl.cli.console import columns, reading, say, tell_wait
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.topology.units import Duration, UnitError
 
 if TYPE_CHECKING:
     from kodo_consumer.core.policy import Policy
-    from kodo_consumer.seeing.why import Place as Searched
-    from kodo_consumer.seeing.why import Search, Seen
+    from kodo_consumer.message_history import Place as Searched
+    from kodo_consumer.message_history import Search, Seen
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.client import BrokerClient
     from kodoctl.pulsar.messages import Unread
@@ -52,8 +52,8 @@ def why(
     place: Place,
 ) -> None:
     """Show every hop of one message and the rule that caused it; reads all topics of the subscription, consumes nothing."""
-    from kodo_consumer.routes import policy_of
-    from kodo_consumer.seeing.why import Search, lines, to_json
+    from kodo_consumer.message_history import Search, lines, to_json
+    from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
     from kodoctl.pulsar.messages import Unread
@@ -91,8 +91,8 @@ def why(
 
 def _places(policy: Policy) -> list[Searched]:
     """Topics to search, in the order messages go through them."""
-    from kodo_consumer.seeing.why import DEAD_LETTERS
-    from kodo_consumer.seeing.why import Place as Searched
+    from kodo_consumer.message_history import DEAD_LETTERS
+    from kodo_consumer.message_history import Place as Searched
 
     dead = [Searched(policy.dead_letter.topic, DEAD_LETTERS)] if policy.dead_letter else []
     audit = [Searched(policy.audit.topic, "audit records")] if policy.audit else []
@@ -122,7 +122,7 @@ def _seen(
     moment: int | None,
     unread: Unread,
 ) -> Iterator[Seen]:
-    from kodo_consumer.seeing.why import Seen
+    from kodo_consumer.message_history import Seen
     from kodoctl.pulsar.messages import partitions_of, read_all, read_facts
     from kodoctl.topology.names import TopicName
 

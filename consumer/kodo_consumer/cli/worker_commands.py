@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from kodo_consumer.cli.wiring import Port, Topology, connects
+from kodo_consumer.cli.options import Port, Topology, connects
+from kodo_consumer.environment import Place, Surroundings
 from kodo_consumer.runtime.handler_import import load_handler
-from kodo_consumer.wiring import Place, Surroundings
 from kodoctl.cli.console import command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.application import Consumer
+    from kodo_consumer.consumer import Consumer
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ def run(
     Several in one process: repeat --subscription and --handler, in the same order; the next handler has the next
     --port. They drain together; when one cannot go on, all end.
     """
-    from kodo_consumer.together import run_all
+    from kodo_consumer.multi_run import run_all
 
     consumers = _consumers(topology, _together(topic, subscription, handler), place)
     for number, consumer in enumerate(consumers):
@@ -74,7 +74,7 @@ def _together(topics: list[str], subscriptions: list[str], handlers: list[str]) 
 
 def _consumers(topology: str, wanted: list[tuple[str, str, str]], place: Place) -> list[Consumer]:
     """Loaded, with their handlers. Raises with everything that is wrong with any of them."""
-    from kodo_consumer.application import Consumer
+    from kodo_consumer.consumer import Consumer
 
     found: list[Consumer] = []
     problems: list[KodoctlError] = []
@@ -115,10 +115,10 @@ def check(
     Warns of limits of the broker that leave less than the declared look-ahead, waits or message
     sizes, where the role may read them.
     """
+    from kodo_consumer.adapters.pulsar import AdminCluster
     from kodo_consumer.core.broker_limits import allowance, beyond
     from kodo_consumer.core.broker_window import starved, unacked_limits
-    from kodo_consumer.pulsar_broker import AdminCluster
-    from kodo_consumer.routes import policy_of
+    from kodo_consumer.policy_builder import policy_of
     from kodo_consumer.runtime.supervisor import missing
 
     surroundings = Surroundings.of(**place)
@@ -137,7 +137,7 @@ def check(
 
 def _subscriptions(loaded: Any, topic: str | None, subscription: str | None) -> list[tuple[str, str]]:
     """Of every ground topic that has them. Raises UsageError where none has."""
-    from kodo_consumer.routes import ground_of
+    from kodo_consumer.policy_builder import ground_of
 
     pairs = [(one, name) for one in loaded.spec.topics for name in ground_of(loaded, one).subscriptions]
     if topic and subscription:

@@ -1,6 +1,6 @@
 """Ports: what a worker needs from a broker, and what a broker tells a worker. In our types only.
 
-The real adapter is kodo_consumer.pulsar_broker, the one for tests kodo_consumer.testing; both pass the same contract tests.
+The real adapter is kodo_consumer.adapters.pulsar, the one for tests kodo_consumer.testing; both pass the same contract tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What one subscription's worker goes by, as data: lanes, waits, limits, routes. Made from a topology by kodo_consumer.routes.
+"""What one subscription's worker goes by, as data: lanes, waits, limits, routes. Made from a topology by kodo_consumer.policy_builder.
 
 Durations and delays are whole milliseconds; a rate is a whole amount per period.
 """

@@ -1,4 +1,4 @@
-"""What one worker's messages took, counted where it happens. There only when somebody wants to see: see kodo_consumer.seeing.
+"""What one worker's messages took, counted where it happens. There only when somebody wants to see: see kodo_consumer.adapters.metrics.
 
 Called by the engine under the worker's lock. Readers need no lock: they copy, and may be a message behind.
 """

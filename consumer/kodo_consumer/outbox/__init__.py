@@ -16,9 +16,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from kodo_consumer.outbox.choice import Status
+    from kodo_consumer.outbox.outbox import Outbox
+    from kodo_consumer.outbox.row_filter import Status
     from kodo_consumer.outbox.table import TABLE, outbox_table
-    from kodo_consumer.outbox.writing import Outbox
 
 _HOMES = {"Outbox": "writing", "TABLE": "table", "outbox_table": "table", "Status": "choice"}
 __all__ = ["TABLE", "Outbox", "Status", "outbox_table"]

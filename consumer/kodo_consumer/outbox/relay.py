@@ -20,10 +20,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
 from kodo_consumer.core.clock import Clock
-from kodo_consumer.outbox.choice import Status
-from kodo_consumer.outbox.pace import Backoff, Rests
-from kodo_consumer.outbox.senders import Senders
-from kodo_consumer.outbox.store import Row, Store, Verdict
+from kodo_consumer.outbox.backoff import Backoff, Rests
+from kodo_consumer.outbox.outbox_store import Row, Store, Verdict
+from kodo_consumer.outbox.producers import Senders
+from kodo_consumer.outbox.row_filter import Status
 from kodoctl.errors import ClusterError, UsageError
 
 log = logging.getLogger("kodo.outbox")

@@ -26,7 +26,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable, DDLElement
 
-from kodo_consumer.outbox.choice import Status
+from kodo_consumer.outbox.row_filter import Status
 from kodoctl.errors import Diagnostic, error
 
 NAME: Final = "kodo_outbox"

@@ -22,7 +22,7 @@ from kodo_consumer.runtime.middleware import Hooks, is_coroutine
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodo_consumer.traces.runs import Runs
+    from kodo_consumer.adapters.tracing.handler_spans import Runs
 
 MAX_BATCH: Final = 10_000
 _NO_TIMEOUT: Final = 10**12  # ms: processes keep time-outs themselves

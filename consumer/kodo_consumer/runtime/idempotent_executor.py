@@ -121,7 +121,7 @@ def _open(subscription: str, settings: Settings) -> Store | None:
     if settings.store is not None:
         return settings.store.open(subscription)
     if settings.crash_marks is not None:
-        from kodo_consumer.stores.file import open_file_store
+        from kodo_consumer.adapters.stores.mmap_marks import open_file_store
 
         return open_file_store(settings.crash_marks, subscription)
     return None

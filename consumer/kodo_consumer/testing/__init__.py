@@ -3,9 +3,9 @@ step, messages to hand in.
 """
 
 from kodo_consumer.testing.builders import message
-from kodo_consumer.testing.clock import ManualClock
+from kodo_consumer.testing.crash_injection import Kill, kills
 from kodo_consumer.testing.harness import Harness
-from kodo_consumer.testing.killing import Kill, kills
+from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 
 __all__ = ["Harness", "Kill", "ManualClock", "MemoryBroker", "StoredMessage", "kills", "message"]

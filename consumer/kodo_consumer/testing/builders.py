@@ -10,7 +10,7 @@ from typing import Any, Final
 from kodo_consumer.core.envelope import Control, Delivery, Level, State
 from kodo_consumer.core.policy import NOBODY, Lane
 from kodo_consumer.message import Message, payload_check
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 _numbers: Final = count()
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, Final, cast
 
-from kodo_consumer.application import Consumer
+from kodo_consumer.consumer import Consumer
 from kodo_consumer.core.counters import Counts
 from kodo_consumer.core.envelope import Duration, Level, Outgoing, State
 from kodo_consumer.core.handler_executor import Desk
@@ -19,7 +19,7 @@ from kodo_consumer.message import Message
 from kodo_consumer.runtime.batch_executor import Batching, Gatherer
 from kodo_consumer.runtime.handler_errors import Complaints
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.testing.clock import ManualClock
+from kodo_consumer.testing.manual_clock import ManualClock
 from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
 
 _MAX_STEPS: Final = 1_000_000

@@ -28,7 +28,12 @@ from kodoctl.topology.load import source_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_COMMAND: Final = (sys.executable, "-P", "-m", "kodo_consumer.lab")  # -P: no folder of the user's stands in for ours
+_COMMAND: Final = (
+    sys.executable,
+    "-P",
+    "-m",
+    "kodo_consumer.simulator",
+)  # -P: no folder of the user's stands in for ours
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.handler_executor import Desk
 from kodo_consumer.core.policy import Policy
@@ -12,7 +13,6 @@ from kodo_consumer.core.store import Exchange, Known, StoreDownError
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.idempotency_guard import Guard
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodo_consumer.testing.harness import InlineRunner
 

@@ -13,7 +13,7 @@ from kodo_consumer.core.outcomes import Failed
 from kodo_consumer.core.policy import Lane, Policy, Target, Waits
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 L1, L2, B1 = Level.L1, Level.L2, Level.B1
 FAILED = Failed("ValueError")

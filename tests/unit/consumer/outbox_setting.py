@@ -13,12 +13,12 @@ from kodo_consumer.core.message_validation import Form
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.message import payload_check
 from kodo_consumer.outbox import TABLE, Outbox
-from kodo_consumer.outbox.outlets import Outlets
+from kodo_consumer.outbox.outbox_store import Scope, Store
+from kodo_consumer.outbox.producers import Senders
 from kodo_consumer.outbox.relay import Relay, RelayOptions
-from kodo_consumer.outbox.senders import Senders
-from kodo_consumer.outbox.store import Scope, Store
+from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.policy_builder import load
 from kodo_consumer.producer import Producer
-from kodo_consumer.routes import load
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from sqlalchemy import create_engine, select
 

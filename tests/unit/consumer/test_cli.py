@@ -10,7 +10,7 @@ import pytest
 from kodo_consumer import Consumer
 from kodo_consumer.cli.main import main
 from kodo_consumer.cli.worker_commands import _consumers, _subscriptions
-from kodo_consumer.routes import load
+from kodo_consumer.policy_builder import load
 from kodo_consumer.testing import Harness
 
 from kodoctl.errors import UsageError
@@ -70,7 +70,7 @@ def test_what_nobody_foresaw_shows_no_traceback(
     def surprise(*_: object, **__: object) -> None:
         raise ZeroDivisionError("one over none")
 
-    monkeypatch.setattr("kodo_consumer.application.Consumer.load", surprise)
+    monkeypatch.setattr("kodo_consumer.consumer.Consumer.load", surprise)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     assert _exit_code(monkeypatch, "run", "x", "--topic", "J", "--subscription", "s", "--handler", "app:bill") == 1
     assert "Error: a defect of kodoctl [K599]\n  ZeroDivisionError: one over none\n" in capsys.readouterr().err

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Message, Repeat, Retry, Unavailable
+from kodo_consumer.adapters.stores.sql_store import SqlStore
+from kodo_consumer.adapters.stores.sql_tables import DONE
 from kodo_consumer.core.store import Exchange
 from kodo_consumer.dedup import advance, create_tables, forget, issue_token, once, take_token
-from kodo_consumer.stores.sql import SqlStore
-from kodo_consumer.stores.tables import DONE
 from kodo_consumer.testing import message
 from sqlalchemy import (
     Column,

@@ -52,7 +52,7 @@ def test_a_callback_that_fails_keeps_no_other_from_its_receipt(
 def test_posting_waits_while_too_many_receipts_are_out(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.unsent.MOST", 2)
+    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 2)
     broker.hold_receipts = True
     poster = threading.Thread(target=lambda: [producer.post(b"%d" % number) for number in range(5)])
     poster.start()
@@ -67,7 +67,7 @@ def test_posting_waits_while_too_many_receipts_are_out(
 def test_posting_gives_up_when_no_receipt_comes(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.unsent.MOST", 1)
+    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
     monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 0.05)
     broker.hold_receipts = True
     producer.post(b"1")
@@ -79,7 +79,7 @@ def test_posting_gives_up_when_no_receipt_comes(
 def test_a_callback_may_post_however_many_are_out(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.unsent.MOST", 1)
+    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
 
     def answer(_receipt: Receipt) -> None:
         producer.post(b"second")
@@ -133,7 +133,7 @@ def test_a_send_that_timed_out_is_given_up_and_keeps_nobody_from_sending(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_RECEIPT_TIMEOUT", 0.05)
-    monkeypatch.setattr("kodo_consumer.unsent.MOST", 1)
+    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
     broker.hold_receipts = True
     for _ in range(3):
         with pytest.raises(ClusterError, match="may have been stored"):
@@ -161,7 +161,7 @@ def test_an_event_loop_awaits_receipts_of_many_at_once(producer: Producer, broke
 def test_an_event_loop_goes_on_while_there_is_no_room(
     producer: Producer, broker: MemoryBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kodo_consumer.unsent.MOST", 1)
+    monkeypatch.setattr("kodo_consumer.pending_messages.MOST", 1)
     broker.hold_receipts = True
 
     async def scene() -> None:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any
 
+from kodo_consumer.adapters.metrics.http_server import Window
+from kodo_consumer.adapters.metrics.worker_view import Sight
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.policy import Policy
@@ -17,8 +19,6 @@ from kodo_consumer.message import Message
 from kodo_consumer.runtime.handler_executors import ThreadRunner
 from kodo_consumer.runtime.supervisor import Service
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.seeing.server import Window
-from kodo_consumer.seeing.sight import Sight
 from kodo_consumer.testing import MemoryBroker
 from prometheus_client.parser import text_string_to_metric_families
 

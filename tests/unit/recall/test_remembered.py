@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
 from kodo_consumer.core.store import Exchange, name_of
-from kodo_consumer.routes import policy_of
-from kodo_consumer.stores.opening import StorePlace, parse_store
+from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError

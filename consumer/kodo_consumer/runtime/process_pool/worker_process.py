@@ -155,7 +155,7 @@ class _Work:
 
     def _traced(self, message: Message, carrier: dict[str, str]) -> Outcome:
         """In the trace of the worker's span."""
-        from kodo_consumer.traces.carried import within
+        from kodo_consumer.adapters.tracing.propagation import within
 
         with within(carrier):
             return self._handled(message)

@@ -9,7 +9,7 @@ from kodo_consumer.core.envelope import Delivery, Level, State
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import JITTER, Quota
 from kodo_consumer.message import Message
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import Bench, delivery, lane_of, policy
 

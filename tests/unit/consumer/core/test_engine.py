@@ -6,7 +6,7 @@ from kodo_consumer.core.broker import Stored
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE, RetryAsked
 from kodo_consumer.core.policy import Concurrency, Route
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import B1, FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 

@@ -18,7 +18,7 @@ from kodo_consumer.core.outcomes import (
     TransferAsked,
 )
 from kodo_consumer.core.publishing import HANGS
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy, store_all
 

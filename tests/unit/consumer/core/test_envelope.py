@@ -20,7 +20,7 @@ from kodo_consumer.core.envelope import (
     rewritten,
     transferred,
 )
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol import properties as names
 from tests.unit.consumer.making import delivery

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from kodo_consumer import Consumer
 from kodo_consumer.core.envelope import BrokenControlError, Control, Outgoing, effect, identity, read_control, rewritten
-from kodo_consumer.seeing.why import Place, Search, Seen, lines, to_json
+from kodo_consumer.message_history import Place, Search, Seen, lines, to_json
 from kodo_consumer.testing import Harness
 
 from kodoctl.protocol import properties as names

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from kodo_consumer import Blocking, Consumer, Message, MoveTo, Pending, Retry, Transfer
-from kodo_consumer.routes import load, policy_of
+from kodo_consumer.policy_builder import load, policy_of
 from kodo_consumer.testing import Harness
 
 from tests.unit.consumer.topologies import write

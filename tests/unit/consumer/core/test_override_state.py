@@ -12,7 +12,7 @@ from kodo_consumer.core.override_state import Orders, misfit, paused_lanes, paus
 from kodo_consumer.core.policy import Concurrency, Pace, Policy, Quota, Rate
 from kodo_consumer.message import Message
 from kodo_consumer.testing import ManualClock
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.overrides import Order, What, printed
 from tests.unit.consumer.making import L1, L2, Bench, delivery, lane_of, policy

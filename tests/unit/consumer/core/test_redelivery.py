@@ -10,7 +10,7 @@ from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Policy
 from kodo_consumer.core.scheduling.failover_partitions import ASK_EVERY, HAND_OVER, VALID, ActivePartitions
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from kodoctl.protocol.properties import SEQ
 from kodoctl.protocol.sequence_numbers import Number, new_run

@@ -12,7 +12,7 @@ from kodo_consumer.core import soften_headers
 from kodo_consumer.core.envelope import FRESH, BrokenControlError, Control, Delivery, Level, Outgoing, State
 from kodo_consumer.core.policy import Lane
 from kodo_consumer.testing import Harness
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.topologies import write
 

@@ -12,7 +12,7 @@ from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.core.stalled_delivery import StandStill
 from kodo_consumer.testing import ManualClock
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import L1, policy
 

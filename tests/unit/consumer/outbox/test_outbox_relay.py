@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from kodo_consumer.core.broker import Lost, NeverTaken
-from kodo_consumer.outbox.choice import Choice, Status
-from kodo_consumer.outbox.pace import Backoff
-from kodo_consumer.outbox.store import Row, Scope
+from kodo_consumer.outbox.backoff import Backoff
+from kodo_consumer.outbox.outbox_store import Row, Scope
+from kodo_consumer.outbox.row_filter import Choice, Status
 from kodo_consumer.outbox.table import HELD, TABLE
 from sqlalchemy import update
 

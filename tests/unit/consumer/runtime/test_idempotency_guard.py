@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 
 import pytest
+from kodo_consumer.adapters.stores import memory_store
+from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.outcomes import DONE, Repeat
 from kodo_consumer.core.poison import Mark
 from kodo_consumer.core.store import KEEP_S, Exchange, StoreDownError
 from kodo_consumer.message import Message
 from kodo_consumer.runtime.idempotency_guard import Unsaved
-from kodo_consumer.stores import memory
-from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import ManualClock, MemoryBroker
 
 from tests.unit.consumer.guarding import Bench, CrashError, names
@@ -387,7 +387,7 @@ def test_what_was_done_within_the_hour_is_remembered_and_a_copy_of_it_is_none_to
 
 
 def test_memory_keeps_a_million_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "MOST", 20)
+    monkeypatch.setattr(memory_store, "MOST", 20)
     store = MemoryStore("a")
     store.exchange(Exchange(done=[str(number) for number in range(30)]))
     assert store.prune(10, 3600) == 10

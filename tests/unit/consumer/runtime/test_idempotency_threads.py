@@ -7,13 +7,13 @@ import threading
 from random import Random
 
 import pytest
+from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.runtime.handler_executors import ThreadRunner
 from kodo_consumer.runtime.idempotency_guard import Guard
 from kodo_consumer.runtime.idempotent_executor import GuardedRunner
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import MemoryBroker
 
 from tests.support import eventually

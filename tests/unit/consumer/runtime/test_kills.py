@@ -114,7 +114,7 @@ def test_batches_are_killed_as_a_whole(consumer: Consumer) -> None:
 def test_what_never_ends_is_said_to_be_endless(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     from kodo_consumer import Unavailable
 
-    monkeypatch.setattr("kodo_consumer.testing.killing._MOST_LEAPS", 20)
+    monkeypatch.setattr("kodo_consumer.testing.crash_injection._MOST_LEAPS", 20)
 
     @consumer.handler
     def wait(message: Message) -> None:

@@ -10,6 +10,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
+from kodo_consumer.adapters.stores.mmap_marks import open_file_store
 from kodo_consumer.core.clock import SystemClock
 from kodo_consumer.core.envelope import Level, Outgoing, State
 from kodo_consumer.core.limits.lease_protocol import Ask, Loan
@@ -19,8 +21,6 @@ from kodo_consumer.runtime.idempotency_guard import Guard
 from kodo_consumer.runtime.idempotent_executor import GuardedRunner
 from kodo_consumer.runtime.lease_refresher import Lessee, lessee_of
 from kodo_consumer.runtime.worker import Worker
-from kodo_consumer.stores.file import open_file_store
-from kodo_consumer.stores.memory import MemoryStore, Shelf
 from kodo_consumer.testing import ManualClock, MemoryBroker
 from kodo_consumer.testing.harness import InlineRunner
 

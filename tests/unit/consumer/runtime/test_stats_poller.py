@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
+from kodo_consumer.adapters.pulsar.cluster_admin import lane_stats
 from kodo_consumer.core.broker import LaneStats
 from kodo_consumer.core.policy import Lane, Policy
-from kodo_consumer.pulsar_broker.cluster import lane_stats
 from kodo_consumer.runtime.stats_poller import ROUND, StatsReader
 
 from kodoctl.errors import ClusterError, error

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.policy import Policy
-from kodo_consumer.routes import judged, load, policy_of
+from kodo_consumer.policy_builder import judged, load, policy_of
 from kodo_consumer.runtime.topology_reload import Reloader, contents, structural
 
 from kodoctl.protocol.signing import Signer

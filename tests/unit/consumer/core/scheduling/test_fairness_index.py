@@ -8,14 +8,14 @@ from random import Random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from kodo_consumer.adapters.metrics.tenant_fairness import MAX_LABEL, Labels, TenantWatch, label
 from kodo_consumer.core.duration_histogram import Histogram
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.scheduling.fairness_index import EVEN, Tally, evenness, fair_shares, noisy, says_nothing
 from kodo_consumer.core.worker_metrics import Meter
-from kodo_consumer.seeing.tenants import MAX_LABEL, Labels, TenantWatch, label
 from kodo_consumer.testing import ManualClock
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import FAILED, L1, L2, Bench, delivery, lane_of, policy
 
@@ -224,7 +224,7 @@ def _looks(watch: TenantWatch, running: dict[str, int]) -> int:
 
 def _crowd(monkeypatch: pytest.MonkeyPatch, step: int) -> tuple[TenantWatch, int]:
     """Five hundred tenants on two lanes, one of them noisy; the looks of the second pass."""
-    monkeypatch.setattr("kodo_consumer.seeing.tenants.STEP", step)
+    monkeypatch.setattr("kodo_consumer.adapters.metrics.tenant_fairness.STEP", step)
     bench, meter = _metered()
     watch = _watch(bench, meter)
     for level in (L1, L2):
@@ -255,7 +255,7 @@ def test_a_look_sees_a_bounded_number_of_tenants_and_all_looks_together_see_what
 
 
 def test_a_pass_that_is_under_way_keeps_the_figures_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kodo_consumer.seeing.tenants.STEP", 10)
+    monkeypatch.setattr("kodo_consumer.adapters.metrics.tenant_fairness.STEP", 10)
     bench, meter = _metered()
     watch = _watch(bench, meter)
     bench.give(*(delivery(number, uid=f"u{number}") for number in range(25)))

@@ -11,7 +11,7 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.outcomes import DONE
 from kodo_consumer.core.policy import Concurrency, Isolate, Policy
 from kodo_consumer.core.scheduling.tenant_isolation import IN_FLIGHT
-from kodo_consumer.testing.clock import START_WALL
+from kodo_consumer.testing.manual_clock import START_WALL
 
 from tests.unit.consumer.making import B1, L1, Bench, delivery, lane_of, policy, store_all
 

@@ -1,0 +1,266 @@
+"""Metrics as Prometheus reads them. One table: what is exported, documented (docs/reference/metrics.md) and tested.
+
+Everything is read at the moment of the scrape, without the worker's lock: a figure may be a message behind.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from kodo_consumer.adapters.metrics.limit_metrics import NUMBERS, RESTRAINTS
+from kodo_consumer.adapters.metrics.metric import LANE, Exported, Labels, Read, counter, gauge, of_lane, plain
+from kodo_consumer.adapters.metrics.tenant_fairness import label
+from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.duration_histogram import Histogram
+from kodo_consumer.core.in_flight import OTHER
+from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.worker_metrics import Timings
+
+
+def _of_stats(read: Callable[[LaneStats], float | None]) -> Read:
+    """What the broker said last of each lane; nothing where it could not be asked."""
+
+    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
+        for lane, stats in _stats(sight):
+            if (value := read(stats)) is not None:
+                yield (lane.level.value, lane.state.value), value
+
+    return values
+
+
+def _read(sight: Sight) -> list[tuple[Lane, LaneStats]]:
+    last = dict(sight.service.stats.last) if sight.service.stats else {}
+    return [(lane, last[lane.index]) for lane, _ in sight.lanes if lane.index in last]
+
+
+def _stats(sight: Sight) -> list[tuple[Lane, LaneStats]]:
+    """Of lanes whose partitions all could be asked: a part of a sum would be taken for all of it."""
+    return [(lane, stats) for lane, stats in _read(sight) if stats.whole]
+
+
+def _counted(what: str) -> Read:
+    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
+        for lane, held in sight.lanes:
+            for (kind, name), count in dict(held.counted).items():
+                if kind == what:
+                    yield (lane.level.value, lane.state.value, label(name)), count
+
+    return values
+
+
+def _done(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    for lane, _ in sight.lanes:
+        if sight.meter is not None:
+            yield (lane.level.value, lane.state.value), sight.meter.done[lane.index]
+
+
+def _timing(read: Callable[[Timings], Histogram]) -> Read:
+    def values(sight: Sight) -> Iterator[tuple[Labels, Histogram]]:
+        if sight.meter is not None:
+            for state in dict.fromkeys(lane.state for lane, _ in sight.lanes):
+                yield (state.value,), read(sight.meter.timings[state])
+
+    return values
+
+
+def _age(moment: int | None) -> float:
+    return max(0.0, time.time() - moment / 1000) if moment else 0.0
+
+
+def _lag(sight: Sight) -> float | None:
+    """Due and not acknowledged, in all lanes; None until each was read once."""
+    stats = _stats(sight)
+    if len(stats) < len(sight.lanes):
+        return None
+    return float(sum(max(0, one.backlog - one.delayed) for _, one in stats))
+
+
+def _workers(sight: Sight) -> float | None:
+    return next((float(len(one.workers)) for lane, one in _read(sight) if lane.index == 0), None)
+
+
+def _fairness(read: Callable[[Any], float]) -> Read:
+    fair = plain(lambda sight: read(sight.tenants.fairness) if sight.tenants else None)
+    return lambda sight: fair(sight) if sight.policy.fair_by else ()
+
+
+def _tenants_handled(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    if sight.tenants is not None and sight.policy.fair_by:
+        labels = sight.tenants.labels
+        yield from (((label(tenant),), count) for tenant, count in dict(labels.totals).items() if tenant != OTHER)
+        yield (OTHER,), labels.other + labels.totals.get(OTHER, 0)
+
+
+def _tenants_waiting(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    if sight.tenants is not None and sight.policy.fair_by:
+        waiting, shown = sight.tenants.waiting, [name for name in dict(sight.tenants.labels.totals) if name != OTHER]
+        yield from (((label(tenant),), waiting[tenant]) for tenant in shown)
+        yield (OTHER,), waiting.total() - sum(waiting[tenant] for tenant in shown)
+
+
+def _alarms(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    return (((kind,), count) for kind, count in dict(sight.worker.alarms).items())
+
+
+def _stall_counts(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    for stalls in (sight.pulse.threads, sight.pulse.handlers):
+        yield from (((stalls.loop, cause.value), float(count)) for cause, count in stalls.count.items())
+
+
+def _stalls(read: Callable[[Any], float]) -> Read:
+    return lambda sight: [((stalls.loop,), read(stalls)) for stalls in (sight.pulse.threads, sight.pulse.handlers)]
+
+
+def _histogram(name: str, text: str, read: Callable[[Timings], Histogram]) -> Exported:
+    return Exported(f"kodo_consumer_{name}", "histogram", text, ("state",), _timing(read))
+
+
+EXPORTED: Final = (
+    # what the broker says: read every 5 s for the first lane, every 30 s for the others
+    gauge("backlog_entries", "Entries (batches) of a lane that are not acknowledged, by the broker's count.", LANE,
+           _of_stats(lambda stats: stats.backlog)),
+    gauge("delayed_messages", "Messages of a lane that are not due yet.", LANE, _of_stats(lambda stats: stats.delayed)),
+    gauge("unacknowledged_messages", "Messages of a lane that workers hold.", LANE,
+           _of_stats(lambda stats: stats.unacknowledged)),
+    gauge("oldest_seconds", "Age of the oldest message of a lane that is not acknowledged; 0 without any.", LANE,
+           _of_stats(lambda stats: _age(stats.oldest))),
+    gauge("published_per_second", "Messages published to a lane's topic, by the broker's last minute.", LANE,
+           _of_stats(lambda stats: stats.rate_in)),
+    gauge("lag_entries", "For autoscaling: entries that are due and not acknowledged, in all lanes together.", (),
+           plain(_lag)),
+    gauge("workers", "Workers connected to the subscription.", (), plain(_workers)),
+    gauge("held_back", "1 while the broker sends this worker nothing more of a lane: too much is unacknowledged.", LANE,
+           lambda sight: [((lane.level.value, lane.state.value), float(lane.topic in sight.held_back))
+                          for lane, _ in sight.lanes]),
+    gauge("standing_still", "1 while delayed messages of a lane are due and the broker delivers none.", LANE,
+           lambda sight: [((lane.level.value, lane.state.value), float(lane in sight.standing_still))
+                          for lane, _ in sight.lanes]),
+    gauge("clock_ahead_seconds", "Seconds that this worker's clock is certainly ahead of the broker's; negative: behind.", (),
+           lambda sight: () if sight.clock_ahead is None else (((), sight.clock_ahead),)),
+    # what came and what became of it
+    counter("received", "Messages received, repeats among them.", (), plain(lambda sight: sight.worker.counts.received)),
+    counter("started", "Handler runs started.", LANE, of_lane(lambda held: held.started)),
+    counter("done", "Messages whose handler returned.", LANE, _done),
+    counter("failed", "Handler runs that failed, by reason: the exception's class or the verdict; rare ones as `other`.",
+             (*LANE, "reason"), _counted("failed")),
+    counter("rerouted", "Messages acknowledged by another rule than done: moved to a state, dead, discarded, not for us.",
+             (*LANE, "rule"), _counted("finished")),
+    counter("waited", "Waits in memory, by rule.", (*LANE, "rule"), _counted("waited")),
+    counter("over_limit", "Times a message was turned back by a limit: rate, quota or concurrency.", (*LANE, "limit"),
+             _counted("over")),
+    counter("timed_out", "Handlers that took longer than handler_timeout.", (),
+             plain(lambda sight: sight.worker.counts.timed_out)),
+    counter("repeats_suppressed", "Deliveries dropped because their message was held or just finished with.", (),
+             plain(lambda sight: sight.worker.counts.repeats)),
+    counter("let_go", "Messages let go unstarted: connections lost, and the end.", (),
+             plain(lambda sight: sight.worker.counts.let_go)),
+    counter("published_again", "Sends without a receipt that are sent again.", (),
+             plain(lambda sight: sight.worker.counts.republished)),
+    # what is held
+    gauge("held_messages", "Messages of a lane that this worker holds.", LANE, of_lane(lambda held: held.held)),
+    gauge("held_bytes", "Payload bytes that this worker holds.", (), plain(lambda sight: sight.held_bytes)),
+    gauge("lookahead_messages", "Messages this worker may hold.", (), plain(lambda sight: sight.policy.max_held)),
+    gauge("running_handlers", "Handlers at work.", (), plain(lambda sight: len(sight.engine.running))),
+    gauge("slots", "Handlers that may be at work at once.", (), plain(lambda sight: sight.policy.concurrency)),
+    gauge("publishing_messages", "Messages that were moved and await their receipt.", (),
+           plain(lambda sight: sight.publishing)),
+    gauge("parked_messages", "Messages that every target refuses: they wait for a person.", (),
+           plain(lambda sight: sight.worker.counts.parked)),
+    gauge("lane_paused", "1 while a lane is not read: messages come too early, or too many are parked.", LANE,
+           of_lane(lambda held: float(held.blocked or held.paused_until > time.monotonic()))),
+    *RESTRAINTS,
+    # how long it took
+    _histogram("receive_to_done_seconds", "From receipt to done.", lambda timings: timings.done),
+    _histogram("origin_to_done_seconds", "From the first publication to done, through all lanes.",
+               lambda timings: timings.since_origin),
+    _histogram("wait_seconds", "From publication, or from when it was due, to the handler's start.",
+               lambda timings: timings.waited),
+    _histogram("lateness_seconds", "From when a delayed message was due to its handler's start.",
+               lambda timings: timings.late),
+    _histogram("handler_seconds", "Handler runs.", lambda timings: timings.handler),
+    _histogram("attempts", "Handlings a message needed until it was done.", lambda timings: timings.attempts),
+    # fairness: only with fair_by
+    gauge("oldest_quiet_seconds", "How long the oldest waiting message of a quiet tenant has been due.", (),
+           _fairness(lambda fair: fair.oldest_quiet)),
+    gauge("noisy_tenants", "Tenants that hold more than a tenth of the messages (and 30) or of the handlers' time.", (),
+           _fairness(lambda fair: fair.noisy)),
+    gauge("worst_tenant_share", "Least served of the tenants with a backlog, as a part of its fair share: 1 is fair.", (),
+           _fairness(lambda fair: fair.even.worst)),
+    gauge("jain_index", "Jain's index over served ÷ fair share of all tenants: 1 is even.", (),
+           _fairness(lambda fair: fair.even.jain)),
+    counter("tenant_handled", "Handler runs of the busiest tenants; all others as `other`.", ("tenant",), _tenants_handled),
+    gauge("tenant_waiting_messages", "Messages waiting in this worker, of the same tenants.", ("tenant",),
+           _tenants_waiting),
+    # what should not be
+    counter("alarms", "Alarms by kind, also those that were not logged for being too many.", ("kind",), _alarms),
+    gauge("watchdog_findings", "Contradictions the watchdog saw at its last look: a bug, if any.", (),
+           plain(lambda sight: len(sight.worker.contradictions))),
+    counter("stalls", "Times a loop got its turn more than 50 ms late: `threads`, or `handlers` (the event loop); whose fault: "
+            "`handlers`, or a busy `machine`.", ("loop", "cause"), _stall_counts),
+    gauge("stall_seconds", "The latest turn of the last minute, where more than 50 ms late.", ("loop",),
+           _stalls(lambda stalls: stalls.worst(time.monotonic()))),
+    gauge("ready", "1 while connected, not draining and not blocked: what /readyz says.", (),
+           plain(lambda sight: float(not sight.not_ready()))),
+    *NUMBERS,
+)  # fmt: skip
+
+
+class Collector:
+    """All workers of this process. In a registry while there is any."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._sights: dict[Labels, Sight] = {}
+
+    @property
+    def sights(self) -> dict[Labels, Sight]:
+        """Workers by the values of their BASE labels."""
+        with self._lock:
+            return dict(self._sights)
+
+    def add(self, sight: Sight) -> None:
+        """Shows one more worker."""
+        with self._lock:
+            name = (sight.namespace, sight.policy.ground, sight.policy.subscription)
+            taken = {labels[3] for labels in self._sights if labels[:3] == name}
+            number = next(number for number in range(len(taken) + 1) if str(number) not in taken)
+            if not self._sights:
+                self._registry.register(self)
+            self._sights[*name, str(number)] = sight
+
+    def remove(self, sight: Sight) -> None:
+        """Shows it no more. Harmless when it was not shown."""
+        with self._lock:
+            kept = {labels: other for labels, other in self._sights.items() if other is not sight}
+            if self._sights and not kept:
+                self._registry.unregister(self)
+            self._sights = kept
+
+    def describe(self) -> Iterator[Metric]:
+        """For the registry: names, without any figures."""
+        return (exported.family() for exported in EXPORTED)
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry: everything as it is now."""
+        sights = self.sights
+        for exported in EXPORTED:
+            family = exported.family()
+            for base, sight in sights.items():
+                for labels, value in exported.read(sight):
+                    if isinstance(family, HistogramMetricFamily):
+                        family.add_metric([*base, *labels], buckets=value.cumulative(), sum_value=value.total)
+                    elif isinstance(family, CounterMetricFamily | GaugeMetricFamily):
+                        family.add_metric([*base, *labels], float(value))
+            yield family
+
+
+COLLECTOR: Final = Collector()
+"""This process's."""

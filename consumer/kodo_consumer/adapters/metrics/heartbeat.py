@@ -1,0 +1,92 @@
+"""A thread that wakes ten times a second: how late it is tells of a busy interpreter; once a second it looks at tenants, by steps."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import suppress
+from threading import Event, get_native_id
+from typing import Final, NamedTuple
+
+from kodo_consumer.adapters.metrics.cpu_pressure import Spent, load, spent
+from kodo_consumer.adapters.metrics.stall_detector import TOO_LATE, Late, Stalls
+from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
+from kodo_consumer.runtime.worker import Worker
+
+_BEAT: Final = 0.1  # seconds
+_SILENT: Final = 1.0
+
+
+class Pulse:
+    """Of one worker, until `over`. `loop`: the event loop of async handlers, `tenants`: there when metrics are wanted."""
+
+    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop | None, tenants: TenantWatch | None) -> None:
+        self.threads, self.handlers = Stalls("threads"), Stalls("handlers")
+        self._worker, self._loop, self._tenants = worker, loop, tenants
+        self._asked: _Moment | None = None
+        self._answered: _Moment | None = None
+        self._thread = 0  # the loop's, once it has answered
+
+    def run(self, over: Event) -> None:
+        """Beats."""
+        look_at = 0.0
+        while True:
+            before = _Moment.now(get_native_id())
+            if over.wait(_BEAT):
+                return
+            after = _Moment.now(get_native_id())
+            late = before.late(after, after.at - before.at - _BEAT)
+            self._judge(self.threads, late, after.at)
+            self._ask_loop(after.at)
+            if self._tenants is not None and (after.at >= look_at or self._tenants.under_way):
+                look_at = after.at + 1.0
+                running = Counter(message.tenant for message in list(self._worker.engine.running))
+                self._tenants.look(running)
+
+    def _ask_loop(self, now: float) -> None:
+        """The loop is asked for a sign of life at every beat; one that is silent for long is judged each second."""
+        if self._loop is None:
+            return
+        asked, answered = self._asked, self._answered
+        if asked is not None and answered is not None:
+            self._judge(self.handlers, asked.late(answered, answered.at - asked.at, own=True), now)
+            self._asked = None
+        if self._asked is None:
+            self._asked, self._answered = _Moment.now(self._thread), None
+            with suppress(RuntimeError):  # closed at the end
+                self._loop.call_soon_threadsafe(self._answer)
+        elif now - self._asked.at > _SILENT:
+            self._judge(self.handlers, self._asked.late(_Moment.now(self._thread), now - self._asked.at, own=True), now)
+            self._asked = _Moment.now(self._thread)
+
+    def _answer(self) -> None:
+        """On the loop."""
+        self._thread = get_native_id()
+        self._answered = _Moment.now(self._thread)
+
+    def _judge(self, stalls: Stalls, late: Late, now: float) -> None:
+        if (alarm := stalls.add(late, now)) is not None:
+            self._worker.alarm(alarm)
+
+
+class _Moment(NamedTuple):
+    """Seconds: the time, what this process has computed, what a thread has. `thread`: of which; 0: not known yet."""
+
+    at: float
+    cpu: float
+    thread: int
+    spent: Spent | None
+
+    @classmethod
+    def now(cls, thread: int) -> _Moment:
+        return cls(time.monotonic(), time.process_time(), thread, spent(thread) if thread else None)
+
+    def late(self, then: _Moment, seconds: float, *, own: bool = False) -> Late:
+        """What is known of a turn between two moments. `own`: the thread is the one that runs handlers."""
+        computed, queued = None, 0.0
+        if self.spent is not None and then.spent is not None and self.thread == then.thread:
+            computed, queued = then.spent.computed - self.spent.computed, then.spent.queued - self.spent.queued
+        busy = load() if seconds > TOO_LATE else 0.0
+        wall, cpu = then.at - self.at, then.cpu - self.cpu
+        return Late(seconds, wall, cpu, queued, (computed or 0.0) if own else None, busy)

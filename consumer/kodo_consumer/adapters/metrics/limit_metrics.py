@@ -1,0 +1,112 @@
+"""Metrics of what holds handlers and messages back, and of what is counted to prove that nothing got lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from kodo_consumer.adapters.metrics.metric import LANE, Labels, Read, counter, gauge, of_lane, plain
+from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.core.counters import Counts
+from kodo_consumer.core.limits.leased_limiters import LeasedCap, LeasedQuota, LeasedRate
+from kodo_consumer.core.override_state import paused_tenants
+from kodo_consumer.core.scheduling.circuit_breaker import PROBES, BreakerState
+from kodoctl.protocol.overrides import What
+
+
+def _breaker(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    now = sight.engine.throttle.breaker.state
+    return (((phase.value,), float(phase is now)) for phase in BreakerState)
+
+
+def _may_run(sight: Sight) -> float:
+    """Handlers that may be at work at once: what adaptive concurrency and the breaker leave of the slots."""
+    throttle = sight.engine.throttle
+    most = float(throttle.adaptive.limit if throttle.adaptive is not None else sight.policy.concurrency)
+    match throttle.breaker.state:
+        case BreakerState.OPEN:
+            return 0.0
+        case BreakerState.PROBING:
+            return min(most, float(PROBES))
+        case BreakerState.RESUMING:
+            return min(most, float(throttle.breaker.starts))
+        case _:
+            return most
+
+
+def _orders(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    orders = sight.worker.orders
+    return (((what.value,), float(sum(order.what is what for order in orders))) for what in What)
+
+
+def _failed_loans(sight: Sight) -> float | None:
+    """None where nothing is borrowed."""
+    borrower = sight.engine.limits.borrower
+    return float(borrower.failed) if borrower is not None else None
+
+
+def _borrowed(sight: Sight) -> float | None:
+    borrower = sight.engine.limits.borrower
+    return float(len(borrower.active)) if borrower is not None else None
+
+
+def _lent(sight: Sight) -> Iterator[tuple[Labels, float]]:
+    borrower = sight.engine.limits.borrower
+    gates = list(borrower.active) if borrower is not None else []
+    kinds = _KINDS if borrower is not None else ()
+    return (((name,), float(sum(gate.lent for gate in gates if isinstance(gate, kind)))) for name, kind in kinds)
+
+
+def _numbers(name: str) -> Read:
+    """Only where one worker gets all there is: others cannot know."""
+    count = _count(name)
+    return lambda sight: count(sight) if sight.reads_alone else ()
+
+
+def _records(name: str) -> Read:
+    count = _count(name)
+    return lambda sight: count(sight) if sight.engine.recorder is not None else ()
+
+
+def _count(name: str) -> Read:
+    def read(counts: Counts) -> float:
+        return float(getattr(counts, name))
+
+    return plain(lambda sight: read(sight.worker.counts))
+
+
+_KINDS: Final = (("rate", LeasedRate), ("quota", LeasedQuota), ("concurrency", LeasedCap))
+RESTRAINTS: Final = (
+    gauge("breaker", "1 for what the circuit breaker does: closed (nothing), open, probing, resuming.", ("phase",), _breaker),
+    counter("breaker_opened", "Times the circuit breaker opened: no handler starts for a while.", (), _count("paused")),
+    gauge("concurrency", "Handlers that may be at work at once just now, by adaptive concurrency and the breaker.", (),
+          plain(_may_run)),
+    gauge("isolated_tenants", "Tenants that fill the look-ahead: what they have beyond their part is moved aside.", (),
+          plain(lambda sight: float(len(sight.engine.isolation.tenants)))),
+    counter("isolations", "Times a tenant was isolated; its moved messages are rerouted by the rule isolated.", (),
+            _count("isolated")),
+    gauge("leaving_messages", "Messages of isolated tenants that are about to be moved.", (),
+          plain(lambda sight: float(len(sight.engine.isolation)))),
+    gauge("limits_crowded", "Limits with too many values at a time: those for which there is no room share what is allowed to one.",
+          (), plain(lambda sight: float(len(sight.engine.limits.crowded)))),
+    gauge("limits_borrowed", "Limits, each value of a property on its own, of which this worker has or wants a part of the store.",
+          (), plain(_borrowed)),
+    gauge("limits_lent", "Starts (rate, quota) and permits (concurrency) that the store has lent and that are not used yet or held.",
+          ("kind",), _lent),
+    counter("limits_borrowing_failed", "Times borrowing from the store began to fail: each worker then takes its part.", (),
+            plain(_failed_loans)),
+    gauge("orders", "Live orders in force: pauses, limits, weights.", ("what",), _orders),
+    gauge("lane_steered", "1 while a lane rests because somebody ordered it.", LANE, of_lane(lambda held: float(held.resting))),
+    gauge("paused_tenants", "Tenants that rest because somebody ordered it.", (),
+          plain(lambda sight: float(len(paused_tenants(sight.worker.orders))))),
+)  # fmt: skip
+NUMBERS: Final = (
+    counter("numbers_missing", "Messages that producers numbered and that never came: only where one worker reads all.", (),
+            _numbers("missing")),
+    counter("numbers_doubled", "Messages that came again under a number that was there: only where one worker reads all.", (),
+            _numbers("doubled")),
+    counter("unsigned", "Messages whose control properties were not believed.", (), _count("unsigned")),
+    counter("audit_records", "Audit records with a receipt.", (), _records("recorded")),
+    counter("audit_records_given_up", "Audit records that were given up, where nobody waits for them.", (),
+            _records("unrecorded")),
+)  # fmt: skip

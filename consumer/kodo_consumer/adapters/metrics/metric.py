@@ -1,0 +1,66 @@
+"""The form of a metric, and what most of them are read by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+
+from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.core.in_flight import LaneState
+
+BASE: Final = ("namespace", "topic", "subscription", "worker")
+"""Labels of every series. `worker` numbers the consumers of one subscription in one process, from 0."""
+LANE: Final = ("level", "state")
+
+Labels = tuple[str, ...]
+Read = Callable[[Sight], Iterable[tuple[Labels, Any]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Exported:
+    """One metric. `read` gives its label values, those of BASE left out, with the value (a Histogram for histograms)."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    labels: Labels
+    read: Read
+
+    def family(self) -> Metric:
+        """An empty family."""
+        names = [*BASE, *self.labels]
+        match self.kind:
+            case "counter":
+                return CounterMetricFamily(self.name.removesuffix("_total"), self.help, labels=names)
+            case "gauge":
+                return GaugeMetricFamily(self.name, self.help, labels=names)
+            case "histogram":
+                return HistogramMetricFamily(self.name, self.help, labels=names)
+
+
+def plain(read: Callable[[Sight], float | None]) -> Read:
+    """One value, or none that is known."""
+
+    def values(sight: Sight) -> Iterator[tuple[Labels, float]]:
+        if (value := read(sight)) is not None:
+            yield (), value
+
+    return values
+
+
+def of_lane(read: Callable[[LaneState], float]) -> Read:
+    """One value a lane."""
+    return lambda sight: [((lane.level.value, lane.state.value), read(held)) for lane, held in sight.lanes]
+
+
+def counter(name: str, text: str, labels: Labels, read: Read) -> Exported:
+    """A count that only grows."""
+    return Exported(f"kodo_consumer_{name}_total", "counter", text, labels, read)
+
+
+def gauge(name: str, text: str, labels: Labels, read: Read) -> Exported:
+    """A figure that comes and goes."""
+    return Exported(f"kodo_consumer_{name}", "gauge", text, labels, read)

@@ -1,0 +1,141 @@
+"""Metrics and health of an outbox's relay, beside those of workers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import REGISTRY, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from sqlalchemy.exc import SQLAlchemyError
+
+from kodo_consumer.outbox.outbox_store import Store
+from kodo_consumer.outbox.relay import Relay
+
+_SILENT: Final = 90.0  # seconds without a turn: three times the longest pause
+_READ_EVERY: Final = 15.0  # seconds between two looks at the table
+
+
+class Told(NamedTuple):
+    """One metric. `read` answers None for what is not known just now."""
+
+    name: str
+    help: str
+    read: Callable[[RelaySight], float | None]
+
+    @property
+    def kind(self) -> str:
+        """`counter` or `gauge`."""
+        return "counter" if self.name.endswith("_total") else "gauge"
+
+    def family(self, value: float | None = None) -> Metric:
+        """With a value, if there is one."""
+        if self.kind == "counter":
+            return CounterMetricFamily(self.name.removesuffix("_total"), self.help, value=value)
+        return GaugeMetricFamily(self.name, self.help, value=value)
+
+
+class RelaySight:
+    """A relay and its table as they are seen from outside. `now`: ms since the epoch."""
+
+    def __init__(self, relay: Relay, store: Store, now: Callable[[], int]) -> None:
+        self.relay, self._store, self._now = relay, store, now
+        self._lock = threading.Lock()
+        self._read_at = float("-inf")
+        self._waiting: int | None = None
+        self._due: int | None = None
+
+    def waiting(self) -> float | None:
+        """Rows that are to be sent; None while the database does not answer."""
+        self._read()
+        return None if self._waiting is None else float(self._waiting)
+
+    def overdue(self) -> float | None:
+        """Seconds that the row which has waited longest is due; None while the database does not answer."""
+        self._read()
+        if self._waiting is None:
+            return None
+        return 0.0 if self._due is None else max(0.0, (self._now() - self._due) / 1000)
+
+    def _read(self) -> None:
+        with self._lock:
+            if time.monotonic() - self._read_at < _READ_EVERY:
+                return
+            self._read_at = time.monotonic()
+            try:
+                self._waiting, self._due = self._store.waiting()
+            except SQLAlchemyError:
+                self._waiting = None
+
+    def unhealthy(self) -> list[str]:
+        """Why this process should be restarted; empty while it works."""
+        silent = time.monotonic() - self.relay.turned_at
+        return [f"the relay took no turn for {silent:.0f} s"] if silent > _SILENT else []
+
+    def not_ready(self) -> list[str]:
+        """Why it does not do its work just now; empty when it does."""
+        return ["the database does not answer"] if self.relay.database_is_away else []
+
+
+def _count(name: str) -> Callable[[RelaySight], float]:
+    return lambda sight: float(sight.relay.counts[name])
+
+
+TOLD: Final = (
+    Told("kodo_outbox_sent_total", "Rows with a receipt.", _count("sent")),
+    Told("kodo_outbox_sent_again_total", "Sends without a receipt, whose rows are tried again.", _count("again")),
+    Told("kodo_outbox_late_total", "Sends without a receipt beyond outbox_attempts.", _count("late")),
+    Told("kodo_outbox_failed_total", "Rows that can never be sent: they wait for a person.", _count("failed")),
+    Told(
+        "kodo_outbox_overtaken_total",
+        "Rows that another relay claimed before they were settled: sent twice, with one identity.",
+        _count("overtaken"),
+    ),
+    Told("kodo_outbox_waiting_rows", "Rows to be sent, now or later; those held are left out.", RelaySight.waiting),
+    Told("kodo_outbox_overdue_seconds", "How long the row that has waited longest is due.", RelaySight.overdue),
+    Told(
+        "kodo_outbox_database_away",
+        "1 while the database does not answer the relay.",
+        lambda sight: float(sight.relay.database_is_away),
+    ),
+)
+
+
+class RelayCollector:
+    """The relays of this process: one, as a rule. In a registry while there is any."""
+
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._registry = registry
+        self.sights: list[RelaySight] = []
+
+    def add(self, sight: RelaySight) -> None:
+        """Shows one more relay."""
+        if not self.sights:
+            self._registry.register(self)
+        self.sights.append(sight)
+
+    def remove(self, sight: RelaySight) -> None:
+        """Shows it no more."""
+        self.sights.remove(sight)
+        if not self.sights:
+            self._registry.unregister(self)
+
+    def describe(self) -> Iterator[Metric]:
+        """For the registry: names, without any figures."""
+        return (told.family() for told in TOLD)
+
+    def collect(self) -> Iterator[Metric]:
+        """For the registry: everything as it is now, of all relays together."""
+        for told in TOLD:
+            found = [value for sight in self.sights if (value := told.read(sight)) is not None]
+            yield told.family(sum(found) if found else None)
+
+    def health(self, ask: Callable[[RelaySight], list[str]]) -> list[dict[str, Any]]:
+        """Every relay's problems."""
+        return [{"relay": str(number), "problems": ask(sight)} for number, sight in enumerate(self.sights)]
+
+
+RELAYS: Final = RelayCollector()
+"""This process's."""

@@ -1,0 +1,114 @@
+"""One running worker as it is seen from outside: where its figures are, and what it says of its health."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from random import Random
+from typing import Final
+
+from kodo_consumer.adapters.metrics.heartbeat import Pulse
+from kodo_consumer.adapters.metrics.tenant_fairness import TenantWatch
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.in_flight import LaneState
+from kodo_consumer.core.policy import Lane
+from kodo_consumer.core.worker_metrics import Meter
+from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.worker import Worker
+
+_SILENT: Final = 30.0  # seconds without a sign of the timekeeper, who comes every five
+
+
+class Sight:
+    """Looks at a worker and its service. `measured`: keep figures that cost a little at every message."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        service: Service,
+        loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        tenants: int = 20,
+        measured: bool = True,
+    ) -> None:
+        self.worker, self.service = worker, service
+        self.policy, self.engine = worker.policy, worker.engine
+        self.namespace = self.policy.lanes[0].topic.removeprefix("persistent://").rpartition("/")[0]
+        self.meter: Meter | None = None
+        self.tenants: TenantWatch | None = None
+        if measured:
+            clock = SystemClock()
+            self.meter = Meter(self.policy, clock, Random())  # noqa: S311  # chooses samples
+            self.engine.meter = self.meter
+            self.tenants = TenantWatch(self.policy, self.engine.lanes, self.meter, clock, tenants)
+        self.pulse = Pulse(worker, loop, self.tenants)
+        service.companions.append(self.pulse.run)
+
+    @property
+    def lanes(self) -> list[tuple[Lane, LaneState]]:
+        """Every lane with what the worker holds of it."""
+        return [(state.lane, state) for state in self.engine.lanes]
+
+    @property
+    def held_bytes(self) -> int:
+        """Payload bytes held."""
+        return self.engine._stock.bytes  # noqa: SLF001  # read, for nobody else's use
+
+    @property
+    def publishing(self) -> int:
+        """Messages with a receipt to come."""
+        return self.engine._publications.waiting  # noqa: SLF001
+
+    @property
+    def reads_alone(self) -> bool:
+        """Whether this worker gets every message there is, and can tell what is missing."""
+        return self.engine._sole is not None  # noqa: SLF001
+
+    def unhealthy(self) -> list[str]:
+        """Why this process should be restarted; empty while it works, starts or ends."""
+        problems = self._broken
+        beat = self.service.last_beat
+        if beat is not None and time.monotonic() - beat > _SILENT:
+            problems.append(f"no timer was looked at for {time.monotonic() - beat:.0f} s")
+        return problems + [f"watchdog: {finding}" for finding in self.worker.contradictions]
+
+    def not_ready(self) -> list[str]:
+        """Why it does not do its work just now; empty when it does."""
+        if self.engine.draining:
+            return ["draining"]
+        if not self.worker.opened:
+            return ["connecting"]
+        problems = self._broken
+        problems += [f"not connected to {topic}" for topic in self.worker.disconnected_topics]
+        problems += [
+            f"{lane.topic} is paused: too many messages are parked" for lane, held in self.lanes if held.blocked
+        ]
+        problems += [f"{lane.topic}: messages are due and the broker delivers none" for lane in self.standing_still]
+        return problems + [
+            f"{topic}: the broker sends nothing more, too much is unacknowledged" for topic in self.held_back
+        ]
+
+    @property
+    def _broken(self) -> list[str]:
+        """What ended the worker, be it one thread of it: kodo_consumer.runtime.threads."""
+        return [f"the worker broke: {self.worker.problem!r}"] if self.worker.problem is not None else []
+
+    @property
+    def standing_still(self) -> list[Lane]:
+        """Lanes of which messages are due that the broker does not deliver."""
+        still = self.service.still
+        return [lane for lane, _ in self.lanes if still is not None and lane.index in still.lanes]
+
+    @property
+    def clock_ahead(self) -> float | None:
+        """Seconds, by kodo_consumer.core.clock_skew.Skew; None: the broker's clock is not known."""
+        return None if self.service.skew is None else self.service.skew.ahead
+
+    @property
+    def held_back(self) -> list[str]:
+        """Topics of which the broker sends this worker nothing more."""
+        stats = self.service.stats
+        last = dict(stats.last) if stats else {}
+        return [
+            lane.topic for lane, _ in self.lanes if lane.index in last and self.service.name in last[lane.index].blocked
+        ]

@@ -1,0 +1,6 @@
+"""The real broker behind the ports: the only part of the consumer that imports `pulsar` or speaks the admin API."""
+
+from kodo_consumer.adapters.pulsar.cluster_admin import AdminCluster
+from kodo_consumer.adapters.pulsar.pulsar_broker import PulsarBroker
+
+__all__ = ["AdminCluster", "PulsarBroker"]

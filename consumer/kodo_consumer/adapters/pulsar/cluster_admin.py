@@ -1,0 +1,162 @@
+"""What a worker asks the admin API. `consume` rights are enough for all of it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from kodo_consumer.adapters.pulsar.active_consumers import ASKING, ActiveConsumerReader
+from kodo_consumer.core.broker import LaneStats, UnackedLimits
+from kodoctl.errors import ClusterError
+from kodoctl.pulsar.admin import must, topic_path
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
+from kodoctl.pulsar.sizes import largest_message
+from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.policies import DelayedDelivery
+
+log = logging.getLogger("kodo.producer")
+_UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")
+_LOOKING: Final = (2.0, 15.0)  # seconds to connect and to answer: what is read every few seconds is soon asked again
+_SERVING_S: Final = 8.0  # for what messages wait for that came already: other lanes wait along
+_PER_PARTITION: Final = {"perPartition": "true", "getEarliestTimeInBacklog": "true", "getPreciseBacklog": "true"}
+
+
+def log_wait(what: str, seconds: float, limit: float) -> None:
+    """Tells the log what a worker waits for."""
+    logging.getLogger("kodo.consumer").warning(
+        "waiting for the cluster, %.0f s so far, at most %.0f s: %s", seconds, limit, what
+    )
+
+
+class AdminCluster:
+    """kodo_consumer.core.broker.Cluster over kodoctl's admin port."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._admin = HttpAdmin(connection, waits=WaitMonitor(log_wait))
+        self._serving = HttpAdmin(connection, waits=WaitMonitor(log_wait, limit=_SERVING_S))
+        self._looking = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
+        self._asking = HttpAdmin(connection, limit=0.0, timeout=ASKING)
+        self._active = ActiveConsumerReader(self._asking)
+
+    def close(self) -> None:
+        """See Cluster."""
+        self._admin.close()
+        self._serving.close()
+        self._looking.close()
+        self._asking.close()
+
+    def partitions(self, topic: str) -> int | None:
+        """See Cluster."""
+        reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/partitions")
+        if reply.missing:
+            return None
+        return int(must(reply, f"reading {topic}")["partitions"]) or None
+
+    def subscriptions(self, topic: str) -> frozenset[str]:
+        """See Cluster."""
+        reply = self._admin.call("GET", f"{topic_path(TopicName.parse(topic))}/subscriptions")
+        return frozenset(must(reply, f"reading {topic}"))
+
+    def stats(self, topic: str, subscription: str) -> LaneStats | None:
+        """See Cluster."""
+        path = f"{topic_path(TopicName.parse(topic))}/partitioned-stats"
+        reply = self._looking.call("GET", path, query=_PER_PARTITION)
+        if reply.missing:
+            return None
+        found = lane_stats(must(reply, f"reading {topic}"), subscription)
+        return found and replace(found, told_at=reply.told_at, took=reply.took)
+
+    def active(self, topic: str, subscription: str) -> dict[str, str] | None:
+        """See Cluster."""
+        return self._active.read(topic, subscription)
+
+    def unacked_limits(self, topic: str) -> UnackedLimits | None:
+        """See Cluster. Reading policies is more than `consume` rights allow; then the stats have to tell."""
+        path = topic_path(TopicName.parse(topic))
+        found = [self._admin.call("GET", f"{path}/{name}", query={"applied": "true"}) for name in _UNACKED]
+        if not all(reply.ok for reply in found):
+            return None
+        return UnackedLimits(*(int(reply.data or 0) for reply in found))
+
+    def delays(self, topic: str) -> DelayedDelivery | None:
+        """See Cluster."""
+        path = f"{topic_path(TopicName.parse(topic))}/{DELAYED_DELIVERY}"
+        reply = self._admin.call("GET", path, query={"applied": "true"})
+        return read_delayed_delivery(reply.data) if reply.ok else None
+
+    def largest(self, topic: str) -> int | None:
+        """See Cluster."""
+        return largest_message(self._admin, topic)
+
+    def schema(self, topic: str, version: int) -> Mapping[str, Any] | None:
+        """See Cluster."""
+        name = TopicName.parse(topic)
+        reply = self._serving.call("GET", f"schemas/{topic_path(name).partition('/')[2]}/schema/{version}")
+        if reply.missing:
+            return None
+        found = must(reply, f"reading schema {version} of {topic}")
+        definition = json.loads(found["data"]) if found.get("type") == "AVRO" else None
+        return definition if isinstance(definition, dict) else None
+
+
+def largest_now(connection: Connection, topic: str) -> int:
+    """Bytes that a message of the topic may have, for a producer that is about to start: 0 where there is no limit of the
+    topic's own, this role may not ask, or nobody answers. Then the broker tells, message by message.
+    """
+    admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
+    try:
+        return largest_message(admin, topic) or 0
+    except ClusterError as problem:
+        log.info("%s: whether it limits its messages' size is not known: %s", topic, problem)
+        return 0
+    finally:
+        admin.close()
+
+
+def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
+    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up. Partitions whose owner
+    cannot be asked are left out of the answer (kodoctl.pulsar.left_out).
+    """
+    parts = list((answer.get("partitions") or {}).values())
+    count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))
+    held = [sub for part in parts if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None]
+    if not held:
+        return None
+    consumers = [consumer for sub in held for consumer in sub.get("consumers") or []]
+    oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
+    return LaneStats(
+        partitions=count,
+        whole=len(parts) == count,
+        readers={
+            name.rpartition("-")[2]: frozenset(consumer["consumerName"] for consumer in sub.get("consumers") or [])
+            for name, part in (answer.get("partitions") or {}).items()
+            if (sub := (part.get("subscriptions") or {}).get(subscription)) is not None
+        },
+        workers=frozenset(consumer["consumerName"] for consumer in consumers),
+        blocked=frozenset(name for sub in held for name in _blocked(sub.get("consumers") or [])),
+        backlog=_sum(held, "msgBacklog"),
+        delayed=_sum(held, "msgDelayed"),
+        unacknowledged=_sum(held, "unackedMessages"),
+        rate_in=sum(float(part.get("msgRateIn") or 0) for part in parts),
+        rate_out=sum(float(sub.get("msgRateOut") or 0) for sub in held),
+        dispatched=_sum(held, "msgOutCounter"),
+        permits=sum(max(0, int(consumer.get("availablePermits") or 0)) for consumer in consumers),
+        oldest=min((moment for moment in oldest if moment > 0), default=None),
+        properties={key: value for sub in held for key, value in (sub.get("subscriptionProperties") or {}).items()},
+    )
+
+
+def _blocked(consumers: list[dict[str, Any]]) -> set[str]:
+    """Names of which every consumer of a partition is blocked."""
+    free = {one["consumerName"] for one in consumers if not one.get("blockedConsumerOnUnackedMsgs")}
+    return {one["consumerName"] for one in consumers} - free
+
+
+def _sum(held: list[dict[str, Any]], key: str) -> int:
+    return sum(int(sub.get(key) or 0) for sub in held)

@@ -1,0 +1,255 @@
+"""Reading one topic: a thread that receives from the consumers of all its partitions, copies and hands over."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import pulsar
+
+from kodo_consumer.adapters.pulsar.partition_consumer import Arrival, PartitionConsumer
+from kodo_consumer.core.broker import LaneRequest, LaneSink
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.runtime.threads import begin, leave
+from kodoctl.errors import ClusterError, error
+from kodoctl.protocol.properties import SCHEMA
+from kodoctl.pulsar.decoding import content, schema_version, unreturned
+
+log = logging.getLogger("kodo.consumer")
+_WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends
+_LEAVE_WITHIN: Final = 3.0  # seconds: the others of a worker are to close as well
+_GROW_EVERY: Final = 60.0  # seconds between two looks for new partitions
+_NAMES_AGAIN: Final = 1.0  # seconds between two tries to learn a topic's partitions
+WAIT_AT_START: Final = 5.0  # seconds that a start waits for partitions that no broker serves
+
+
+class Patience:
+    """How long a worker that starts waits for partitions that no broker serves: `WAIT_AT_START` for all its lanes together,
+    then a moment for each of them.
+    """
+
+    def __init__(self, seconds: float = WAIT_AT_START, moment: float = 1.0) -> None:
+        self._left, self._moment = seconds, moment
+
+    def wait(self, consumers: Sequence[PartitionConsumer]) -> list[PartitionConsumer]:
+        """Answers which of them are not open yet."""
+        began = time.monotonic()
+        latest = began + max(self._left, self._moment)
+        late = [one for one in consumers if not one.first_try.wait(max(0.0, latest - time.monotonic()))]
+        self._left -= time.monotonic() - began if late else 0.0
+        return late
+
+
+class PulsarLane:
+    """kodo_consumer.core.broker.LaneReader over one consumer of each partition. Whatever happens to one partition concerns no other."""
+
+    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
+        self._client, self._request, self._sink = client, request, sink
+        self._copied = partial(_copied_with_schema, request.schemas) if request.schemas else _copied
+        self._inbox: SimpleQueue[Arrival | None] = SimpleQueue()
+        self._consumers: dict[str | None, PartitionConsumer] = {}  # by number of the partition
+        self._stopped = threading.Event()
+        self._go_on = threading.Event()
+        self._leave: list[tuple[float, float, str | None]] = []  # when, for how many seconds, what: None is everything
+        self._look_at = time.monotonic() + _GROW_EVERY
+        self._open(self._names(), patience or Patience())
+        name = f"kodo-{request.topic.rpartition('/')[2]}"
+        self._thread = begin(self._read, name, sink.broke, over=self._stopped.is_set)
+
+    @property
+    def connected(self) -> bool:
+        """See LaneReader."""
+        return not self.unconnected
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """See LaneReader."""
+        return [one.topic for one in list(self._consumers.values()) if not one.connected]
+
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        """See LaneReader."""
+        since = time.monotonic() - seconds
+        consumers = list(self._consumers.items())
+        return frozenset(number for number, one in consumers if number is not None and one.connected_since < since)
+
+    def reads(self, partition: str | None) -> bool:
+        """Whether messages of a partition can come now; None: of any."""
+        consumers = list(self._consumers.values()) if partition is None else [self._consumers.get(partition)]
+        return any(one is not None and one.connected for one in consumers)
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """See LaneReader."""
+        consumers = self._consumers
+        if len(consumers) == 1:
+            (only,) = consumers.values()
+            for token in tokens:
+                only.acknowledge(token)
+            return
+        for token in tokens:
+            consumers[partition_of(token)].acknowledge(token)
+
+    def resume(self) -> None:
+        """See LaneReader."""
+        self._go_on.set()
+
+    def widen(self) -> None:
+        """See LaneReader. One consumer can get no more: SpreadLane."""
+
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
+        """See LaneReader."""
+        self._leave.append((time.monotonic() + wait, away, partition))
+
+    def stop(self) -> None:
+        """See LaneReader."""
+        self._stopped.set()
+        for one in list(self._consumers.values()):
+            one.stop()
+        self._go_on.set()
+        self._inbox.put(None)
+
+    def close(self) -> None:
+        """See LaneReader. A call into the client library may never return: then its thread is left behind."""
+        self.stop()
+        works: dict[str, Callable[[], object]] = {one.topic: one.close for one in list(self._consumers.values())}
+        if late := leave({**works, "its thread": self._thread.join}, _LEAVE_WITHIN):
+            text = "%s: its consumer does not close within %.0f s and is left behind: %s"
+            log.error(text, self._request.topic, _LEAVE_WITHIN, ", ".join(late))
+
+    def check_connection(self) -> None:
+        """Tells the worker when a connection was lost. To be called more often than a reconnection takes."""
+        now = time.monotonic()
+        for one in list(self._consumers.values()):
+            one.check(now)
+        for leaving in [leaving for leaving in self._leave if leaving[0] <= now]:
+            self._leave.remove(leaving)
+            for number, one in list(self._consumers.items()):
+                if leaving[2] in (None, number):
+                    one.renew("everything unacknowledged is to come again", leaving[1])
+        if now >= self._look_at and not self._stopped.is_set():
+            self._look_at = now + _GROW_EVERY
+            begin(self._grow, "kodo-partitions", self._sink.broke)
+
+    # ---- partitions
+
+    def _names(self) -> list[str]:
+        """Of all partitions, or the topic's own where it has none. Raises ClusterError."""
+        tries = 3  # the client asks one broker of several, be it the one that is away
+        while True:
+            try:
+                names: list[str] = self._client.get_topic_partitions(self._request.topic)
+            except pulsar.PulsarException as problem:
+                tries -= 1
+                if not tries or isinstance(problem, pulsar.TopicNotFound | pulsar.AuthorizationError):
+                    raise self._cannot(self._request.topic, str(problem)) from None
+                time.sleep(_NAMES_AGAIN)
+            else:
+                return names
+
+    def _open(self, names: Sequence[str], patience: Patience) -> None:
+        """Raises ClusterError where a broker refuses. What none serves yet is opened as soon as one does."""
+        share = max(1, self._request.queue // len(names) - 1)  # one more is on its way to the lane's thread
+        batch = min(self._request.batch, max(1, share)) if len(names) > 1 else self._request.batch
+        consumers = [
+            PartitionConsumer(
+                self._client, replace(self._request, topic=name, queue=share, batch=batch), self._inbox, self._sink
+            )
+            for name in names
+        ]
+        self._consumers = {**self._consumers, **{one.number: one for one in consumers}}
+        for one in consumers:
+            one.open()
+        late = patience.wait(consumers)
+        if refused := [one for one in consumers if one.refused]:
+            for one in consumers:
+                one.stop()
+            leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
+            self._consumers = {number: one for number, one in self._consumers.items() if one not in consumers}
+            raise self._cannot(refused[0].topic, refused[0].refused)
+        if late:
+            text = "%s: no broker serves it yet: the others are read meanwhile, and it as soon as one does"
+            log.warning(text, ", ".join(one.topic for one in late))
+        if self._stopped.is_set():  # a topic that grew meanwhile
+            leave({one.topic: one.close for one in consumers}, _LEAVE_WITHIN)
+
+    def _cannot(self, topic: str, why: str) -> ClusterError:
+        return ClusterError(error("K713", "cannot subscribe", f"{self._request.subscription} on {topic}: {why}"))
+
+    def _grow(self) -> None:
+        """A topic may get more partitions at any time."""
+        try:
+            known = {one.topic for one in list(self._consumers.values())}
+            if new := [name for name in self._client.get_topic_partitions(self._request.topic) if name not in known]:
+                log.info("%s: new partitions are read: %s", self._request.topic, ", ".join(new))
+                self._open(new, Patience(0.0))
+        except (pulsar.PulsarException, ClusterError) as problem:
+            log.debug("%s: whether there are new partitions is not known: %s", self._request.topic, problem)
+
+    # ---- messages
+
+    def _read(self) -> None:
+        while not self._stopped.is_set():
+            self._go_on.clear()
+            if not self._sink.room():
+                self._go_on.wait(_WAIT)
+                continue
+            try:
+                arrival = self._inbox.get(timeout=_WAIT)
+            except Empty:
+                continue
+            if arrival is not None:
+                arrival.source.take(arrival, partial(self._deliver, arrival.source))
+
+    def _deliver(self, source: PartitionConsumer, messages: list[Any]) -> None:
+        if not self._stopped.is_set():
+            self._sink.deliver(self._copies(source, messages))
+
+    def _copies(self, source: PartitionConsumer, messages: list[Any]) -> list[Delivery]:
+        copied = self._copied
+        try:
+            copies = [copied(message) for message in messages]
+        except Exception:  # of one of them: the others are as good as any
+            log.exception("%s: a message cannot be read, which is a fault of ours", self._request.topic)
+            copies = [_in_any_case(copied, message) for message in messages]
+        source.unreturned += sum(
+            unreturned(message) for message, copy in zip(messages, copies, strict=True) if copy.broken
+        )
+        return copies
+
+
+def partition_of(token: Any) -> str:
+    """The number of a message's partition as a text, by what it is acknowledged by."""
+    return str(token.partition())
+
+
+def _copied(message: Any) -> Delivery:
+    """Everything needed, so that the client's object can go: a kept one pins its whole batch."""
+    token = message.message_id()
+    index = token.batch_index()
+    entry = (token.ledger_id(), token.entry_id(), token.partition())
+    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=index < 0)
+    return Delivery(entry, token, payload, properties, key, ordering_key, happened, published, index, broken)
+
+
+def _in_any_case(copied: Callable[[Any], Delivery], message: Any) -> Delivery:
+    """The copy, or what is sure of the message: its payload goes to the dead letters, and what is behind it goes on."""
+    try:
+        return copied(message)
+    except Exception as problem:  # noqa: BLE001  # told already, for all of them
+        token = message.message_id()
+        entry = (token.ledger_id(), token.entry_id(), token.partition())
+        broken = f"it cannot be read: {type(problem).__name__}"
+        return Delivery(entry, token, message.data(), {}, "", "", 0, 0, token.batch_index(), broken)
+
+
+def _copied_with_schema(level: str, message: Any) -> Delivery:
+    """With the schema version: the broker's, or (from a topic without schemas) the one that the message carries."""
+    delivery = _copied(message)
+    version = schema_version(message)
+    schema = f"{level}:{version}" if version >= 0 else delivery.properties.get(SCHEMA, "")
+    return delivery._replace(schema=schema)

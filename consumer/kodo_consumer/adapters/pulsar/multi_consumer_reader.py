@@ -1,0 +1,233 @@
+"""Reading one topic by several consumers, where the broker lets one of them hold fewer messages than the look-ahead wants.
+
+A consumer that holds as many unacknowledged messages as it may gets nothing more, until half of them are acknowledged: the
+look-ahead would end there, and what is behind it wait as in a plain queue. A shared subscription goes on with its other
+consumers; so there is one more whenever those there are hold half of what they may.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kodo_consumer.adapters.pulsar.lane_reader import Patience, PulsarLane, partition_of
+from kodo_consumer.core.broker import MOST_CONSUMERS, LaneRequest, LaneSink
+from kodo_consumer.core.envelope import Delivery
+from kodo_consumer.runtime.threads import begin
+from kodoctl.errors import ClusterError
+
+log = logging.getLogger("kodo.consumer")
+_AGAIN: Final = 15.0  # seconds between two tries, after one that failed
+_ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also across a limit
+
+
+def may_need_several(request: LaneRequest) -> bool:
+    """Whether one consumer might be too few. Only a shared subscription has the limit and can be spread at will."""
+    return request.type == "shared" and (not request.limit or request.most + _ENTRY > request.limit)
+
+
+class SpreadLane:
+    """kodo_consumer.core.broker.LaneReader over one consumer at first. They share the lane's receiver queue: half of it is the
+    first one's, the others have the rest in equal parts (at least 1 message each).
+
+    Where the limit is not known the first has the whole queue, and there are twice as many consumers whenever the stats
+    say that they are blocked.
+    """
+
+    def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
+        self._client, self._request, self._sink, self._patience = client, request, sink, patience
+        self._limit, self._most = request.limit, MOST_CONSUMERS
+        if request.limit:
+            self._most = min(MOST_CONSUMERS, max(2, -(-2 * (request.most + _ENTRY) // request.limit)))
+        self._lock = threading.Lock()  # around changes of the list of consumers
+        self._count_lock = threading.Lock()
+        # Handed over and unacknowledged, by consumer (None: the first one) and partition.
+        self._held: Counter[tuple[PulsarLane | None, str]] = Counter()
+        self._stopped = False
+        self._opening = False
+        self._not_before = float("-inf")
+        self._parts: list[PulsarLane] = []
+        self._open(request.queue - request.queue // 2 if request.limit else request.queue)
+
+    # ---- LaneReader
+
+    @property
+    def connected(self) -> bool:
+        """See LaneReader."""
+        return not self.unconnected
+
+    @property
+    def unconnected(self) -> Sequence[str]:
+        """See LaneReader."""
+        return list(dict.fromkeys(topic for part in self._parts for topic in part.unconnected))
+
+    def acknowledge(self, tokens: Sequence[object]) -> None:
+        """See LaneReader. Each by the consumer that received it."""
+        if len(self._parts) == 1:
+            self._went(None, tokens)
+            self._parts[0].acknowledge(tokens)
+            return
+        of_first: list[object] = []
+        of_others: dict[PulsarLane, list[object]] = {}
+        for token in tokens:
+            if type(token) is _Token:
+                of_others.setdefault(token.part, []).append(token.id)
+            else:
+                of_first.append(token)
+        self._went(None, of_first)
+        self._parts[0].acknowledge(of_first)
+        for part, theirs in of_others.items():
+            self._went(part, theirs)
+            part.acknowledge(theirs)
+
+    def resume(self) -> None:
+        """See LaneReader."""
+        for part in self._parts:
+            part.resume()
+
+    def widen(self) -> None:
+        """See LaneReader. Twice as many consumers, as nobody knows how many it takes."""
+        for _ in range(len(self._parts)):
+            self._one_more()
+
+    def long_connected(self, seconds: float) -> frozenset[str]:
+        """See LaneReader. They have one name, so the broker's word is on all of them."""
+        return frozenset[str].intersection(*(part.long_connected(seconds) for part in self._parts))
+
+    def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
+        """See LaneReader. All of them, so that for a moment none is there."""
+        for part in self._parts:
+            part.reconnect(wait, away, partition)
+
+    def stop(self) -> None:
+        """See LaneReader."""
+        with self._lock:
+            self._stopped = True
+        for part in self._parts:
+            part.stop()
+
+    def close(self) -> None:
+        """See LaneReader."""
+        self.stop()
+        for part in self._parts:
+            part.close()
+
+    def check_connection(self) -> None:
+        """See PulsarLane."""
+        for part in self._parts:
+            part.check_connection()
+
+    # ---- its consumers
+
+    def came(self, part: PulsarLane | None, deliveries: Sequence[Delivery]) -> None:
+        """A consumer is about to hand over messages: from then on they may be acknowledged."""
+        if not self._limit:
+            return
+        with self._count_lock:
+            for delivery in deliveries:
+                self._held[part, delivery.partition] += 1
+
+    def _went(self, part: PulsarLane | None, tokens: Sequence[object]) -> None:
+        if not self._limit:
+            return
+        with self._count_lock:  # what it had lost before is not counted
+            for token in tokens:
+                of = part, partition_of(token)
+                self._held[of] = max(0, self._held[of] - 1)
+
+    def delivered(self) -> None:
+        """A consumer has handed over messages."""
+        if not self._limit:
+            return
+        with self._count_lock:
+            enough = 2 * sum(self._held.values()) <= self._limit * len(self._parts)
+        if not (enough or self._opening) and len(self._parts) < self._most and time.monotonic() >= self._not_before:
+            begin(self._one_more, "kodo-widen", self._sink.broke)  # whoever hands over messages is not kept waiting
+
+    def lost(self, part: PulsarLane | None, partition: str | None) -> None:
+        """One consumer's messages of a partition will come again, and are counted then. What others hold of it will not: so nothing
+        may be let go of before all have lost it, and copies are recognised as they come.
+        """
+        with self._lock:
+            others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)
+            with self._count_lock:
+                for of in list(self._held):
+                    if partition in (None, of[1]) and (not others_read or of[0] is part):
+                        del self._held[of]
+            if not others_read:
+                self._sink.disconnected(partition)
+
+    def _one_more(self) -> None:
+        with self._lock:
+            if self._opening or self._stopped or len(self._parts) >= self._most or time.monotonic() < self._not_before:
+                return
+            self._opening = True
+        if len(self._parts) == 1:
+            held = f"one consumer may hold {self._limit}" if self._limit else "the broker sends one consumer no more"
+            log.info("%s: %s unacknowledged messages; it is read by several", self._request.topic, held)
+        try:
+            self._open(self._request.queue // 2 // (self._most - 1))
+        except ClusterError as problem:
+            self._not_before = time.monotonic() + _AGAIN
+            log.warning("%s: no further consumer, so the look-ahead ends early: %s", self._request.topic, problem)
+        finally:
+            self._opening = False
+
+    def _open(self, queue: int) -> None:
+        queue = max(1, queue)
+        request = replace(self._request, queue=queue, batch=max(1, min(self._request.batch, queue // 2)))
+        sink = _PartSink(self, self._sink)
+        part = PulsarLane(self._client, request, sink, self._patience)
+        with self._lock:
+            stopped = self._stopped
+            if not stopped:
+                sink.part = part if self._parts else None
+                self._parts = [*self._parts, part]
+                sink.open = True
+        if stopped:
+            part.close()
+        else:
+            part.resume()
+
+
+class _PartSink:
+    """Where one consumer's messages go. Nothing comes before it is one of the lane's: who is lost depends on it."""
+
+    def __init__(self, lane: SpreadLane, sink: LaneSink) -> None:
+        self.open = False
+        self.part: PulsarLane | None = None  # None: the first one, whose tokens need no name
+        self._lane, self._sink = lane, sink
+
+    def deliver(self, deliveries: Sequence[Delivery]) -> None:
+        part = self.part
+        if part is not None:
+            deliveries = [delivery._replace(token=_Token(part, delivery.token)) for delivery in deliveries]
+        self._lane.came(part, deliveries)
+        self._sink.deliver(deliveries)
+        self._lane.delivered()
+
+    def room(self) -> int:
+        return self._sink.room() if self.open else 0
+
+    def disconnected(self, partition: str | None = None) -> None:
+        self._lane.lost(self.part, partition)
+
+    def broke(self, problem: BaseException) -> None:
+        self._sink.broke(problem)
+
+
+class _Token:
+    """What a message is acknowledged by, and where."""
+
+    __slots__ = ("id", "part")
+
+    def __init__(self, part: PulsarLane, token: object) -> None:
+        self.part, self.id = part, token
+
+    def __str__(self) -> str:
+        return str(self.id)

@@ -1,0 +1,192 @@
+"""Messages without a receipt: those that the client library has, and those that wait because nothing is stored."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kodo_consumer.adapters.pulsar.schema_passthrough import Key
+from kodo_consumer.adapters.pulsar.send_breakers import SendBreaker
+from kodo_consumer.core.broker import Lost, Receipt
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.core.publishing import SEND_TIMEOUT
+
+log = logging.getLogger("kodo.consumer")
+_EARLY: Final = 1.0  # seconds by which the client's clock may be ahead
+_LOOK_EVERY: Final = 0.05  # seconds: a lost connection shows for about 90 ms
+
+
+class _Sent(NamedTuple):
+    """`since`: when it was first to be sent; `at`: when the client got it; `tries`: how often the client had it before."""
+
+    message: Outgoing
+    key: Key
+    since: float
+    at: float
+    tries: int
+
+
+class Pending:
+    """What has no receipt, with a breaker for each producer. True while the client has any message.
+
+    `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one that is
+    opened where there is none; `answer` takes a receipt. `cautious`: breakers are open from the beginning.
+
+    For the one thread that sends; `stored`, `lost` and `forget` also for the client's threads.
+    """
+
+    def __init__(
+        self,
+        producers: Mapping[Key, Any],
+        close: Callable[[Key], object],
+        send: Callable[[int, Outgoing, Key], object],
+        answer: Callable[[int, Receipt], object],
+        wake: Callable[[], object],
+        *,
+        cautious: bool = False,
+    ) -> None:
+        self._producers, self._close, self._send, self._answer = producers, close, send, answer
+        self._wake, self._cautious = wake, cautious
+        self._sent: dict[int, _Sent] = {}  # in the order in which the client got them
+        self._lost: deque[tuple[int, _Sent, str]] = deque()
+        self._stored: deque[Key] = deque()  # where there was doubt
+        self._breakers: dict[Key, SendBreaker] = {}
+        self._again: dict[int, tuple[float, int]] = {}  # of what is sent once more: since when, how often before
+        self._look_at = 0.0
+
+    def __bool__(self) -> bool:
+        return bool(self._sent)
+
+    @property
+    def next_look(self) -> float | None:
+        """Seconds until `look` ought to be called; None: no need."""
+        return _LOOK_EVERY if self._sent or any(one.is_open for one in self._breakers.values()) else None
+
+    def admits(self, ticket: int, message: Outgoing, key: Key) -> bool:
+        """Whether a message may be sent now; else it waits here."""
+        breaker = self._breakers.get(key)
+        if breaker is None and self._cautious:
+            breaker = self._breakers[key] = SendBreaker(is_open=True)
+        if breaker is None or not breaker.is_open or breaker.trial == ticket:
+            return True
+        breaker.wait(ticket, message, *self._history(ticket))
+        return False
+
+    def tries(self, ticket: int, key: Key) -> bool:
+        """Whether this message is the one that tries whether anything is stored."""
+        breaker = self._breakers.get(key)
+        return breaker is not None and breaker.is_open and breaker.trial == ticket
+
+    def add(self, ticket: int, message: Outgoing, key: Key) -> None:
+        """The client is about to get a message."""
+        since, tries = self._history(ticket)
+        self._sent[ticket] = _Sent(message, key, since, time.monotonic(), tries)
+
+    def forget(self, ticket: int) -> None:
+        """The message has its receipt, or is sent in another way."""
+        self._sent.pop(ticket, None)
+        if self._again:
+            self._again.pop(ticket, None)
+
+    def stored(self, ticket: int, key: Key) -> None:
+        """The message is stored."""
+        self._sent.pop(ticket, None)
+        breaker = self._breakers.get(key)
+        if breaker is not None and breaker.in_doubt:
+            self._stored.append(key)
+            self._wake()
+
+    def lost(self, ticket: int, reason: str) -> None:
+        """The client gives a message up."""
+        sent = self._sent.pop(ticket, None)
+        if sent is None:
+            self._answer(ticket, Lost(reason))
+        else:
+            self._lost.append((ticket, sent, reason))
+            self._wake()
+
+    def takes_back(self, ticket: int, message: Outgoing, key: Key, reason: str) -> bool:
+        """A message whose producer could not be opened: whether it waits for another try."""
+        breaker = self._breakers.get(key)
+        if breaker is None or not breaker.is_open:
+            return False
+        since, tries = self._history(ticket)
+        now = time.monotonic()
+        if breaker.trial == ticket:
+            breaker.not_tried(now)
+        if now - since >= SEND_TIMEOUT - _EARLY:
+            self._answer(ticket, Lost(reason))
+        else:
+            breaker.wait(ticket, message, since, tries)
+        return True
+
+    def look(self) -> None:
+        """Opens breakers where nothing is stored, lets messages try, and lets all go on where one was stored."""
+        while self._stored:
+            self._go_on(self._stored.popleft())
+        while self._lost:
+            self._came_back(*self._lost.popleft())
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + _LOOK_EVERY
+        oldest: dict[Key, float] = {}
+        for sent in self._sent.copy().values():  # at once: the client's threads take from it
+            oldest.setdefault(sent.key, sent.at)
+        for key, since in oldest.items():
+            if (producer := self._producers.get(key)) is not None:
+                breaker = self._breakers.setdefault(key, SendBreaker())
+                if breaker.look(connected=producer.is_connected(), oldest=since, now=now):
+                    self._open(key, breaker, now)
+                    self._close(key)
+        for key, breaker in list(self._breakers.items()):
+            if breaker.is_open:
+                self._wait_on(key, breaker, now)
+
+    def _wait_on(self, key: Key, breaker: SendBreaker, now: float) -> None:
+        for ticket in breaker.expired(now, SEND_TIMEOUT):
+            self._answer(ticket, Lost(f"nothing was stored there for {SEND_TIMEOUT:.0f} s"))
+        trial = None if breaker.trial is None else self._sent.get(breaker.trial)
+        if trial is not None and now - trial.since >= SEND_TIMEOUT and key in self._producers:
+            self._open(key, breaker, now)
+            self._close(key)
+            return
+        if trial is None and breaker.trial not in self._again:
+            breaker.trial = None  # it has a receipt that says nothing of its topic, such as that it is too big
+        if (found := breaker.next_trial(now, SEND_TIMEOUT)) is not None:
+            ticket, waiting = found
+            self._again[ticket] = waiting.since, waiting.tries
+            self._send(ticket, waiting.message, key)
+
+    def _came_back(self, ticket: int, sent: _Sent, reason: str) -> None:
+        """It waits where nothing is stored, and is lost where that is not known, or when it has waited long enough."""
+        now = time.monotonic()
+        breaker = self._breakers.setdefault(sent.key, SendBreaker())
+        late = now - sent.since >= SEND_TIMEOUT - _EARLY
+        if breaker.trial == ticket or (late and not breaker.is_open):
+            self._open(sent.key, breaker, now)
+        if breaker.is_open and not late:
+            breaker.wait(ticket, sent.message, sent.since, sent.tries + 1)
+        else:
+            self._answer(ticket, Lost(reason))
+
+    def _open(self, key: Key, breaker: SendBreaker, now: float) -> None:
+        if not breaker.is_open:
+            log.warning("%s: nothing is stored: its messages wait until one of them is", key.topic)
+        breaker.open(now)
+
+    def _go_on(self, key: Key) -> None:
+        breaker = self._breakers[key]
+        breaker.stored()
+        released = breaker.released()
+        if released:
+            log.info("%s: messages are stored: %d that waited are sent", key.topic, len(released))
+        for ticket, waiting in released:
+            self._again[ticket] = waiting.since, waiting.tries
+            self._send(ticket, waiting.message, key)
+
+    def _history(self, ticket: int) -> tuple[float, int]:
+        return self._again.pop(ticket, None) or (time.monotonic(), 0)

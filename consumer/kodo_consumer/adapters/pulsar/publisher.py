@@ -1,0 +1,85 @@
+"""Sending: a client of its own, whose producers have a thread, and another thread that hands receipts over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import pulsar
+
+from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions, Producers
+from kodo_consumer.core.broker import OnReceipts, Receipt
+from kodo_consumer.core.envelope import Outgoing
+from kodo_consumer.runtime.threads import Broke, begin, log_end
+from kodoctl.errors import ClusterError, error
+
+_GATHER: Final = 0.003  # seconds a receipt waits for others
+
+
+class PulsarPublisher:
+    """kodo_consumer.core.broker.Publisher."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Any],
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        options: ProducerOptions | None = None,
+        *,
+        on_broken: Broke = log_end,
+    ) -> None:
+        self._options = options or ProducerOptions()
+        self._connect, self._on_receipts, self._on_broken = connect, on_receipts, on_broken
+        self._receipts: deque[tuple[int, Receipt]] = deque()
+        self._some = threading.Event()
+        self._over = False
+        self._producers = self._new_producers()
+        try:
+            for topic in topics:
+                self._producers.open(topic)
+        except pulsar.PulsarException as problem:
+            self._producers.close()
+            detail = f"{topic}: {problem}"
+            raise ClusterError(error("K714", "cannot publish", detail)) from None
+        self._thread = begin(self._hand_over, "kodo-receipts", on_broken, over=lambda: self._over)
+
+    def publish(self, messages: Sequence[tuple[int, Outgoing]]) -> None:
+        """See Publisher."""
+        self._producers.send(messages)
+
+    def renew(self) -> None:
+        """See Publisher. The new client sends nothing before the old one is closed, which would send it as well; and to each
+        partition one message first, for the cause may be the broker's.
+        """
+        self._producers = self._new_producers(before=self._producers.abandon)
+
+    def close(self) -> None:
+        """See Publisher."""
+        self._producers.close()
+        self._over = True
+        self._some.set()
+        self._thread.join()
+
+    def _new_producers(self, before: Callable[[], None] | None = None) -> Producers:
+        return Producers(self._connect(), self._receipt, self._options, self._on_broken, before)
+
+    def _receipt(self, ticket: int, receipt: Receipt) -> None:
+        self._receipts.append((ticket, receipt))
+        if not self._some.is_set():
+            self._some.set()
+
+    def _hand_over(self) -> None:
+        """Receipts come on the client's own threads, which must not be held up; and one by one where messages have a due
+        time: a bundle of them costs the worker one turn of its lock.
+        """
+        while not self._over:
+            self._some.wait()
+            if not self._over:
+                time.sleep(_GATHER)
+            self._some.clear()
+            count = len(self._receipts)
+            if count:
+                self._on_receipts([self._receipts.popleft() for _ in range(count)])

@@ -1,0 +1,152 @@
+"""Clients of the binary port, and the watch over their connections."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Final
+
+import pulsar
+
+from kodo_consumer.adapters.pulsar.client_close import close_client
+from kodo_consumer.adapters.pulsar.cluster_admin import log_wait
+from kodo_consumer.adapters.pulsar.lane_reader import Patience, PulsarLane
+from kodo_consumer.adapters.pulsar.multi_consumer_reader import SpreadLane, may_need_several
+from kodo_consumer.adapters.pulsar.partition_producers import ProducerOptions
+from kodo_consumer.adapters.pulsar.publisher import PulsarPublisher
+from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
+from kodo_consumer.core.effects import Alarm
+from kodo_consumer.runtime.threads import begin, log_end
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.dial import new_client
+from kodoctl.pulsar.thrown_away import client_log
+from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.topology.names import whole_topic
+
+log = logging.getLogger("kodo.consumer")
+_LEAVE_WITHIN: Final = 5.0  # seconds: the thread that looks at connections may wait for one
+_OPEN_WITHIN: Final = (
+    8  # seconds: a subscribe that went to a broker that hangs is lost with it, and the next one asks another
+)
+_LOG_EVERY: Final = 1.0  # seconds
+_AWAY: Final = (
+    pulsar.BrokerMetadataError,
+    pulsar.BrokerPersistenceError,
+    pulsar.ConnectError,
+    pulsar.LookupError,
+    pulsar.NotConnected,
+    pulsar.ReadError,
+    pulsar.ServiceUnitNotReady,
+    pulsar.Timeout,
+)
+"""Of a broker that is away: another one has its topics when its session has ended."""
+_WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of about 90 ms
+
+
+class PulsarBroker:
+    """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key each, as Key_Shared
+    needs it.
+    `largest`: bytes a message may have, by topic, where that is known. Raises ClusterError without an address of the binary port.
+
+    The client library's own log is read for what only it tells, and goes nowhere: all else is told by receipts, disconnections and errors.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        by_key: Collection[str] = (),
+        outlets: Outlets | None = None,
+        largest: Mapping[str, int] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._by_key, self._outlets, self._largest = by_key, outlets, largest
+        self._client = self._new_client()
+        self._told, _ = client_log().news(0)
+        self._lanes: list[PulsarLane | SpreadLane] = []
+        self._reads: set[tuple[str, str]] = set()  # topics with subscriptions
+        self._patience = Patience()
+        self._waits = WaitMonitor(log_wait)
+        self._over, self._wake = threading.Event(), threading.Event()
+        self._watcher: threading.Thread | None = None
+        self.on_broken: Callable[[BaseException], object] = log_end
+        self.on_alarm: Callable[[Alarm], object] = lambda _: None
+
+    def open(self, request: LaneRequest, sink: LaneSink) -> PulsarLane | SpreadLane:
+        """See Broker."""
+        self._reads.add((request.topic, request.subscription))  # before it subscribes: it receives from then on
+        lane = (SpreadLane if may_need_several(request) else PulsarLane)(self._client, request, sink, self._patience)
+        self._lanes.append(lane)
+        self._begin_to_watch()
+        self._wake.set()
+        return lane
+
+    def publisher(
+        self,
+        topics: Sequence[str],
+        on_receipts: OnReceipts,
+        largest: Mapping[str, int] | None = None,
+        *,
+        local: bool = False,
+    ) -> PulsarPublisher:
+        """See Broker."""
+        known = {**(self._largest or {}), **(largest or {})}
+        options = ProducerOptions(by_key=self._by_key, outlets=self._outlets, largest=known, local=local)
+        self._begin_to_watch()
+        with self._waits.during(f"producers of {len(topics)} topics are not open yet") as wait:
+            while True:
+                try:
+                    return PulsarPublisher(self._new_client, topics, on_receipts, options, on_broken=self._broke)
+                except ClusterError as problem:
+                    if not (isinstance(problem.__context__, _AWAY) and wait.again(problem.diagnostics[0].detail)):
+                        raise
+
+    def partitions(self, topic: str) -> Sequence[str]:
+        """See Broker."""
+        try:
+            found: list[str] = self._client.get_topic_partitions(topic)
+        except pulsar.PulsarException as problem:
+            raise ClusterError(error("K714", "cannot publish", f"{topic}: {problem}")) from None
+        return found
+
+    def close(self) -> None:
+        """See Broker."""
+        self._over.set()
+        self._wake.set()
+        self._waits.close()
+        if self._watcher is not None:
+            self._watcher.join(_LEAVE_WITHIN)
+        close_client(self._client, "the client of the binary port")
+        self._tell_thrown_away()
+
+    def _broke(self, problem: BaseException) -> None:
+        self.on_broken(problem)
+
+    def _new_client(self) -> Any:
+        return new_client(self._connection, _OPEN_WITHIN)
+
+    def _begin_to_watch(self) -> None:
+        if self._watcher is None:
+            self._watcher = begin(self._watch, "kodo-watch", self._broke, over=self._over.is_set)
+
+    def _watch(self) -> None:
+        """For who only publishes as well: somebody has to read the client library's log, or it grows."""
+        while not self._over.is_set():
+            self._wake.wait(_WATCH_EVERY if self._lanes else _LOG_EVERY)
+            self._wake.clear()
+            for lane in self._lanes:
+                lane.check_connection()
+            self._tell_thrown_away()
+
+    def _tell_thrown_away(self) -> None:
+        self._told, found = client_log().news(self._told)
+        for one in found:
+            if (whole_topic(one.topic), one.subscription) in self._reads:
+                text = (
+                    f"{one.topic}: Pulsar's client library cannot decompress the message at {one.place} and has acknowledged it: it"
+                    " is lost to this subscription, and stays where the topic retains it"
+                )
+                self.on_alarm(Alarm("thrown_away", text))

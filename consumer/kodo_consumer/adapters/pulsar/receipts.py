@@ -1,0 +1,55 @@
+"""Receipts of the client library's answers to a send: stored and where, lost, or never taken."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import pulsar
+
+from kodo_consumer.adapters.pulsar.producer_openings import OpeningTimeoutError
+from kodo_consumer.core.broker import TOO_BIG, Lost, NeverTaken, Receipt
+from kodoctl.errors import ClusterError
+from kodoctl.topology.names import whole_topic
+
+NEVER: Final = {
+    pulsar.Result.MessageTooBig: TOO_BIG,
+    pulsar.Result.IncompatibleSchema: "its schema does not fit",
+    pulsar.Result.AuthorizationError: "not authorised",
+    pulsar.Result.InvalidMessage: "invalid message",
+}
+"""Results after which a message is not sent again, and why."""
+BROKEN: Final = {
+    pulsar.Result.AlreadyClosed, pulsar.Result.NotConnected, pulsar.Result.TopicNotFound, pulsar.Result.TopicTerminated,
+    pulsar.Result.ProducerNotInitialized, pulsar.Result.ProducerFenced, pulsar.Result.UnknownError, pulsar.Result.Timeout,
+}  # fmt: skip
+"""After these a producer may never work again, whatever becomes of its topic: a new one is made."""
+_NEVER_RAISED: Final = {
+    pulsar.MessageTooBig: TOO_BIG,
+    pulsar.IncompatibleSchema: "its schema does not fit",
+    pulsar.AuthorizationError: "not authorised",
+    pulsar.InvalidMessage: "invalid message",
+}
+
+
+class Position(NamedTuple):
+    """Where a message is stored. The client, whose producer has one partition and knows of no other, does not say which."""
+
+    topic: str
+    token: Any
+
+    def __str__(self) -> str:
+        """As tokens of deliveries print."""
+        token, partition = self.token, self.topic.removeprefix(whole_topic(self.topic)).rpartition("-")[2]
+        return f"({token.ledger_id()},{token.entry_id()},{partition or -1},{token.batch_index()})"
+
+
+def raised(problem: Exception) -> Receipt:
+    """The receipt of a message whose send, or whose producer, failed with an exception."""
+    match problem:
+        case pulsar.PulsarException():
+            never = [reason for kind, reason in _NEVER_RAISED.items() if isinstance(problem, kind)]
+            return NeverTaken(never[0]) if never else Lost(type(problem).__name__)
+        case ClusterError() | OpeningTimeoutError():
+            return Lost(str(problem))
+        case _:
+            return NeverTaken(f"{type(problem).__name__}: {problem}")

@@ -1,0 +1,78 @@
+"""From the setting `store` to a store."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
+from kodoctl.errors import KodoctlError, error
+from kodoctl.pulsar.access import Secret
+
+if TYPE_CHECKING:
+    from sqlalchemy.engine import URL
+
+    from kodo_consumer.core.store import Store
+
+_MEMORY: Final = "memory"
+_DRIVERS: Final = {"sqlite": "sqlite", "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+_SHELVES: Final[WeakValueDictionary[str, Shelf]] = (
+    WeakValueDictionary()
+)  # of subscriptions with workers in this process
+EXAMPLES: Final = "memory, sqlite:///kodo.db or postgresql://USER@HOST/DATABASE"
+
+
+def parse_store(text: str) -> Secret:
+    """The setting, checked and with its driver named. Raises ValueError, without the text: it may hold a password."""
+    if text == _MEMORY:
+        return Secret(text)
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(text)
+    except (ArgumentError, ValueError):
+        raise ValueError(f"no address of a database: write {EXAMPLES}") from None
+    driver = _DRIVERS.get(url.drivername.partition("+")[0])
+    if driver is None:
+        raise ValueError(f"{url.drivername} is no store: write {EXAMPLES}")
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise ValueError("SQLite needs a file, as in sqlite:///kodo.db; `memory` keeps nothing")
+    return Secret(url.set(drivername=driver).render_as_string(hide_password=False))
+
+
+def new_run() -> str:
+    """Names a worker so that people find its process."""
+    return f"{socket.gethostname()[:100]}:{os.getpid()}:{os.urandom(4).hex()}"
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlace:
+    """Where a store is. Prints without its password."""
+
+    secret: Secret
+
+    @property
+    def url(self) -> URL:
+        """The address."""
+        from sqlalchemy.engine import make_url
+
+        return make_url(self.secret.reveal())
+
+    def __str__(self) -> str:
+        return _MEMORY if self.secret.reveal() == _MEMORY else str(self.url.set(query={}))
+
+    def open(self, subscription: str) -> Store:
+        """A store for one subscription, named in full; nothing is connected yet. Raises KodoctlError without its driver."""
+        if self.secret.reveal() == _MEMORY:
+            return MemoryStore(new_run(), _SHELVES.setdefault(subscription, Shelf()))
+        try:
+            from kodo_consumer.adapters.stores.sql_store import SqlStore
+
+            return SqlStore(self.url, subscription, new_run())
+        except ImportError as problem:
+            detail = f"{self} needs {problem.name}: pip install '.[postgres]' in a clone of kodoctl"
+            raise KodoctlError(error("K740", "store cannot be opened", detail)) from None

@@ -1,0 +1,148 @@
+"""Marks without a store: one memory-mapped file a worker, in a folder that outlives the process, not the machine's memory.
+
+A mark costs a copy into memory; the system keeps the pages when the process is gone. Who lives is known by a lock on its
+file. A worker that starts adopts the files nobody locks: so the promise holds for restarts in place, not for a message that
+goes to another machine. What was done is not remembered at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import mmap
+import struct
+from collections import deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, Known, StoreDownError
+from kodoctl.errors import KodoctlError, error
+
+_RECORDS: Final = 8_192
+_SIZE: Final = 256  # bytes of a record: state, alone, crashes, length of the name, name
+_HEAD: Final = struct.Struct("<BBHH")
+_LONGEST: Final = _SIZE - _HEAD.size
+_MOST_ADOPTED: Final = 1_024
+_SUFFIX: Final = ".marks"
+_DEAD: Final = ""  # the run of adopted marks: nobody lives by that name
+
+
+def open_file_store(folder: Path, subscription: str) -> FileStore:
+    """Makes the folder where it is missing. Raises KodoctlError when it cannot be written."""
+    from kodo_consumer.adapters.stores.factory import new_run
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileStore(folder, subscription, new_run())
+    except OSError as problem:
+        raise KodoctlError(error("K740", "store cannot be opened", f"crash_marks: {problem}")) from None
+
+
+class FileStore:
+    """See Store. `done` is not kept: nothing counts as done before."""
+
+    def __init__(self, folder: Path, subscription: str, run: str) -> None:
+        self.run = run
+        group = hashlib.sha256(subscription.encode()).hexdigest()[:12]
+        self._path = folder / f"{group}.{run.replace(':', '-').replace('/', '-')}{_SUFFIX}"
+        self._file = self._path.open("x+b")
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self._file.truncate(_RECORDS * _SIZE)
+        self._map = mmap.mmap(self._file.fileno(), _RECORDS * _SIZE)
+        self._free = deque(range(_RECORDS))
+        self._places: dict[str, int] = {}
+        self._adopted: dict[str, Mark] = {}
+        self._beats = 0
+        for path in sorted(folder.glob(f"{group}.*{_SUFFIX}")):
+            if path != self._path:
+                self._adopt(path)
+
+    def create(self) -> None:
+        """See Store: the file is there."""
+
+    def exchange(self, told: Exchange) -> Known:
+        """See Store."""
+        for name in (*told.done, *told.ended):
+            self._clear(name)
+        marks: dict[str, Mark] = {}
+        for name in told.starting:
+            if (mark := self._adopted.get(name)) is not None:
+                marks[name] = mark
+            else:
+                self._write(name, Mark(self.run))
+        return Known(marks=marks)
+
+    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+        """See Store. Nobody else has this file."""
+        if self._adopted.get(identity, found) != found:
+            return False
+        self._adopted.pop(identity, None)
+        self._write(identity, mark)
+        if mark.crashes:  # a dead message that cannot leave asks again
+            self._adopted[identity] = mark
+        return True
+
+    def beat(self) -> Mapping[str, int]:
+        """See Store. Locks tell who lives."""
+        self._beats += 1
+        return {self.run: self._beats}
+
+    def prune(self, keep: int, seconds: float) -> int:  # noqa: ARG002  # nothing is kept
+        """See Store."""
+        return 0
+
+    def leave(self) -> None:
+        """See Store. Marks of others that were adopted stay for the next worker."""
+        for name in [name for name in self._places if name not in self._adopted]:
+            self._clear(name)
+        if not self._places:
+            self._path.unlink(missing_ok=True)
+
+    def interrupt(self) -> None:
+        """See Store: memory does not hang."""
+
+    def close(self) -> None:
+        """See Store."""
+        self._map.close()
+        self._file.close()
+
+    def _adopt(self, path: Path) -> None:
+        """Takes over what a worker left that is gone, and its file away; leaves one alone that lives."""
+        try:
+            with path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                records = file.read(_RECORDS * _SIZE)
+                for at in range(0, len(records) - _SIZE + 1, _SIZE):
+                    self._adopt_record(records[at : at + _SIZE])
+                path.unlink(missing_ok=True)
+        except (BlockingIOError, FileNotFoundError):
+            return  # it lives, or another worker was first
+
+    def _adopt_record(self, record: bytes) -> None:
+        state, alone, crashes, length = _HEAD.unpack_from(record)
+        if state != 1 or length > _LONGEST or len(self._adopted) >= _MOST_ADOPTED:
+            return
+        name = record[_HEAD.size : _HEAD.size + length].decode("utf-8", "replace")
+        mark = Mark(_DEAD, bool(alone), crashes)
+        self._adopted[name] = mark
+        self._write(name, mark)
+
+    def _write(self, name: str, mark: Mark) -> None:
+        place = self._places.get(name)
+        if place is None:
+            if not self._free:
+                raise StoreDownError(f"more than {_RECORDS} marks")
+            place = self._places[name] = self._free.popleft()
+        data = name.encode()  # at most 200 bytes: see name_of
+        at = place * _SIZE
+        self._map[at + _HEAD.size : at + _HEAD.size + len(data)] = data
+        self._map[at : at + _HEAD.size] = _HEAD.pack(1, mark.alone, min(mark.crashes, 65_535), len(data))
+
+    def _clear(self, name: str) -> None:
+        self._adopted.pop(name, None)
+        place = self._places.pop(name, None)
+        if place is not None:
+            self._map[place * _SIZE] = 0
+            self._free.append(place)

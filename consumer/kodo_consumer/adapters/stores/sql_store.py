@@ -1,0 +1,319 @@
+"""The store in a database: SQLite for one machine, PostgreSQL for workers that share. One implementation for both.
+
+What is bundled goes in one transaction. Marks are inserted before what was done is looked up: of two workers with the same
+message one waits for the other's commit and then sees what it wrote.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, TypeVar
+
+from sqlalchemy import (
+    Connection,
+    Engine,
+    and_,
+    bindparam,
+    create_engine,
+    delete,
+    event,
+    func,
+    not_,
+    select,
+    union,
+    update,
+)
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+from kodo_consumer.adapters.stores.sql_tables import (
+    DONE,
+    HANDLED,
+    LENT,
+    RUNS,
+    STARTED,
+    insert_once,
+    metadata,
+    now_ms,
+    upsert,
+)
+from kodo_consumer.core.limits.lease_allocator import Account, keeps
+from kodo_consumer.core.limits.lease_protocol import Ask, Loan
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, Known, StoreDownError, name_of
+
+T = TypeVar("T")
+PATIENCE: Final = 2.0
+"""Seconds a statement may take, or wait for a lock, before the store counts as down."""
+_CONNECT: Final = 3  # seconds
+_BUNDLE: Final = 500  # identities in one statement
+_PRUNE_BUNDLE: Final = 2_000  # rows in one transaction: nobody waits long for its locks
+_OLD_RUN: Final = 86_400_000  # ms after which a silent run is forgotten
+_OLD_ACCOUNT: Final = 3_600_000  # ms after which an account is forgotten that is as good as new
+_OLD_MARK: Final = 7 * 86_400_000  # ms after which a mark is, whose message never came again
+
+
+def engine_of(url: URL) -> Engine:
+    """Connections that lose patience. SQLite: write-ahead log, so that readers and the writer do not wait for each other."""
+    if url.get_backend_name() == "sqlite":
+        engine = create_engine(url, connect_args={"timeout": PATIENCE, "check_same_thread": False})
+        setup: tuple[str, ...] = ("PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL")
+    else:
+        engine = create_engine(url, connect_args={"connect_timeout": _CONNECT, "application_name": "kodo-consumer"})
+        limit = round(PATIENCE * 1000)
+        setup = (f"SET statement_timeout = {limit}", f"SET lock_timeout = {limit}", "SET synchronous_commit = off")
+
+    def set_up(connection: Any, _record: object) -> None:
+        cursor = connection.cursor()
+        for statement in setup:
+            cursor.execute(statement)
+        cursor.close()
+        connection.commit()
+
+    event.listen(engine, "connect", set_up)
+    return engine
+
+
+def words(problem: BaseException) -> str:
+    """A database's complaint in one line, without the statement and its values."""
+    origin = problem.orig if isinstance(problem, DBAPIError) and problem.orig is not None else problem
+    lines = str(origin).strip().splitlines()
+    return f"{type(origin).__name__}: {lines[0]}" if lines else type(origin).__name__
+
+
+class SqlStore:
+    """See Store."""
+
+    def __init__(self, url: URL, subscription: str, run: str) -> None:
+        self.run = run
+        self._subscription = subscription
+        self._engine = engine_of(url)
+        self._busy: set[Any] = set()  # connections of the driver that work
+        mine = {"subscription": subscription, "run": run}
+        dialect = self._engine.dialect
+        names: Any = bindparam("names", expanding=True)
+        self._insert_done = insert_once(dialect, HANDLED).values(subscription=subscription, at=now_ms())
+        self._insert_started = (
+            insert_once(dialect, STARTED)
+            .values(**mine, alone=False, crashes=0, at=now_ms())
+            .returning(STARTED.c.identity)
+        )
+        self._unmark = delete(STARTED).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names), self._is_mine)
+        self._unmark_all = delete(STARTED).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
+        self._find_done = union(  # what `message.once` wrote where the handlers' database is this one
+            *(
+                select(table.c.identity).where(*_is(table, subscription), table.c.identity.in_(names))
+                for table in (HANDLED, DONE)
+            )
+        )
+        columns = (STARTED.c.identity, STARTED.c.run, STARTED.c.alone, STARTED.c.crashes)
+        self._find_marks = select(*columns).where(*_is(STARTED, subscription), STARTED.c.identity.in_(names))
+
+        self._open_account = insert_once(dialect, LENT).values(subscription=subscription, account="", until=0)
+        accounts = select(LENT.c.gate, LENT.c.account).where(*_is(LENT, subscription), LENT.c.gate.in_(names))
+        self._find_accounts = accounts.order_by(LENT.c.gate).with_for_update()
+        changed: dict[str, Any] = {"account": bindparam("account"), "until": bindparam("until")}
+        self._keep_account = (
+            update(LENT).where(*_is(LENT, subscription), LENT.c.gate == bindparam("name")).values(changed)
+        )
+
+    @property
+    def _is_mine(self) -> Any:
+        return STARTED.c.run == self.run
+
+    def create(self) -> None:
+        """See Store. Several workers may do it at once."""
+        for last in (False, False, True):
+            try:
+                metadata.create_all(self._engine)
+            except SQLAlchemyError as problem:
+                if last:
+                    raise StoreDownError(words(problem)) from problem
+            else:
+                return
+
+    def exchange(self, told: Exchange) -> Known:
+        """See Store."""
+        return _with_another_try(lambda: self._exchange(told))
+
+    def lend(self, asks: Sequence[Ask]) -> Sequence[Loan]:
+        """See Lender."""
+        return _with_another_try(lambda: self._lend({name_of(ask.gate): ask for ask in asks}))
+
+    def _lend(self, asks: Mapping[str, Ask]) -> list[Loan]:
+        """One row for each account, locked in one order everywhere. It begins with an insert: a transaction of SQLite that
+        reads first may find that it cannot write any more.
+        """
+        loans, changes = [], []
+        with self._transaction() as connection:
+            for names in _bundles(sorted(asks)):
+                connection.execute(self._open_account, [{"gate": name} for name in names])
+                rows = connection.execute(self._find_accounts, {"names": names})
+                accounts = {row.gate: row.account for row in rows}
+                now = self._now(connection)
+                for name in names:
+                    ask, account = asks[name], Account.from_json(accounts[name])
+                    loans.append(account.lend(self.run, ask, now))
+                    until = round((now + keeps(ask.terms)) * 1000)
+                    changes.append({"name": name, "account": account.to_json(), "until": until})
+            if changes:
+                connection.execute(self._keep_account, changes)
+            else:
+                self._now(connection)
+        return loans
+
+    def _now(self, connection: Connection) -> float:
+        return float(connection.scalars(select(now_ms())).one()) / 1000
+
+    def _exchange(self, told: Exchange) -> Known:
+        with self._transaction() as connection:
+            for names in _bundles(told.done):
+                connection.execute(self._insert_done, [{"identity": name} for name in names])
+            for names in _bundles([*told.done, *told.ended]):
+                connection.execute(self._unmark, {"names": names})
+            done: set[str] = set()
+            marks: dict[str, Mark] = {}
+            for names in _bundles(told.starting):
+                self._start(connection, names, done, marks)
+            return Known(frozenset(done), marks)
+
+    def _start(self, connection: Connection, names: list[str], done: set[str], marks: dict[str, Mark]) -> None:
+        rows = [{"identity": name} for name in sorted(names)]  # in one order everywhere: nobody waits in a circle
+        mine = set(connection.scalars(self._insert_started, rows))
+        known = set(connection.scalars(self._find_done, {"names": names}))
+        if known:  # whoever had started them: a crash after the effect leaves its mark
+            connection.execute(self._unmark_all, {"names": list(known)})
+        done |= known
+        others = [name for name in names if name not in mine and name not in known]
+        if not others:
+            return
+        for identity, run, alone, crashes in connection.execute(self._find_marks, {"names": others}):
+            marks[identity] = Mark(run, alone, crashes)
+        if ended_meanwhile := [name for name in others if name not in marks]:
+            self._start(connection, ended_meanwhile, done, marks)
+
+    def take_over(self, identity: str, found: Mark, mark: Mark) -> bool:
+        """See Store."""
+        was = (STARTED.c.run == found.run, STARTED.c.alone == found.alone, STARTED.c.crashes == found.crashes)
+        changes = {"run": mark.run, "alone": mark.alone, "crashes": mark.crashes, "at": now_ms()}
+        statement = update(STARTED).where(*_is(STARTED, self._subscription), STARTED.c.identity == identity, *was)
+        with self._transaction() as connection:
+            return connection.execute(statement.values(changes)).rowcount == 1
+
+    def beat(self) -> Mapping[str, int]:
+        """See Store."""
+        statement = upsert(self._engine.dialect, RUNS).values(
+            run=self.run, subscription=self._subscription, beat=1, at=now_ms()
+        )
+        statement = statement.on_conflict_do_update(
+            index_elements=[RUNS.c.run], set_={"beat": RUNS.c.beat + 1, "at": now_ms()}
+        )
+        with self._transaction() as connection:
+            connection.execute(statement)
+            rows = connection.execute(select(RUNS.c.run, RUNS.c.beat).where(*_is(RUNS, self._subscription)))
+            return {row.run: row.beat for row in rows}
+
+    def prune(self, keep: int, seconds: float) -> int:
+        """See Store. In bundles, each a transaction of its own."""
+        mine, at = _is(HANDLED, self._subscription), HANDLED.c.at
+        with self._transaction() as connection:
+            self._forget_the_old(connection)
+            since = connection.scalar(select(at).where(*mine).order_by(at.desc()).offset(max(0, keep - 1)).limit(1))
+            old = now_ms() - round(seconds * 1000)
+        total = 0
+        while since is not None:
+            few = select(HANDLED.c.identity).where(*mine, at < since, at < old).order_by(at).limit(_PRUNE_BUNDLE)
+            with self._transaction() as connection:
+                gone = connection.execute(delete(HANDLED).where(*mine, HANDLED.c.identity.in_(few.scalar_subquery())))
+            total += gone.rowcount
+            if gone.rowcount < _PRUNE_BUNDLE:
+                break
+        return total
+
+    def _forget_the_old(self, connection: Connection) -> None:
+        connection.execute(delete(RUNS).where(*_is(RUNS, self._subscription), RUNS.c.at < now_ms() - _OLD_RUN))
+        lives = select(RUNS.c.run).scalar_subquery()
+        over = (LENT.c.until > 0, LENT.c.until < now_ms() - _OLD_ACCOUNT)
+        connection.execute(delete(LENT).where(*_is(LENT, self._subscription), *over))
+        old = and_(*_is(STARTED, self._subscription), STARTED.c.at < now_ms() - _OLD_MARK)
+        connection.execute(delete(STARTED).where(old, not_(STARTED.c.run.in_(lives))))
+
+    def leave(self) -> None:
+        """See Store."""
+        with self._transaction() as connection:
+            connection.execute(delete(STARTED).where(*_is(STARTED, self._subscription), self._is_mine))
+            connection.execute(delete(RUNS).where(RUNS.c.run == self.run))
+
+    def done_among(self, names: Sequence[str]) -> frozenset[str]:
+        """Those of them that are remembered as done; for who is no worker: nothing is marked."""
+        with self._transaction() as connection:
+            found = [connection.scalars(self._find_done, {"names": part}).all() for part in _bundles(names)]
+        return frozenset(name for part in found for name in part)
+
+    def count(self) -> tuple[int, int]:
+        """How many are remembered as done, and how many marks there are. For people."""
+        with self._transaction() as connection:
+            counts = [
+                connection.scalar(select(func.count()).select_from(table).where(*_is(table, self._subscription)))
+                for table in (HANDLED, STARTED)
+            ]
+        return counts[0] or 0, counts[1] or 0
+
+    def interrupt(self) -> None:
+        """See Store. A server that is frozen answers no cancel request: the connection itself is shut."""
+        for connection in list(self._busy):
+            with suppress(Exception):  # it may have come to its end meanwhile
+                if hasattr(connection, "interrupt"):
+                    connection.interrupt()
+                else:
+                    with socket.socket(fileno=os.dup(connection.pgconn.socket)) as other_end:
+                        other_end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """See Store."""
+        self._engine.dispose()
+
+    @contextmanager
+    def _or_down(self) -> Iterator[None]:
+        try:
+            yield
+        except (SQLAlchemyError, OSError) as problem:
+            raise StoreDownError(words(problem)) from problem
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with self._or_down(), self._engine.begin() as connection:
+            driver = connection.connection.driver_connection
+            self._busy.add(driver)
+            try:
+                yield connection
+            finally:
+                self._busy.discard(driver)
+
+
+def _with_another_try(call: Callable[[], T]) -> T:
+    try:
+        return call()
+    except StoreDownError as problem:
+        if not _worth_another_try(problem.__cause__):
+            raise
+        return call()
+
+
+def _worth_another_try(problem: BaseException | None) -> bool:
+    """A connection from before the server's restart, or two transactions that waited for each other."""
+    if not isinstance(problem, DBAPIError):
+        return False
+    return problem.connection_invalidated or getattr(problem.orig, "sqlstate", None) in {"40001", "40P01"}
+
+
+def _is(table: Any, subscription: str) -> tuple[Any, ...]:
+    return (table.c.subscription == subscription,)
+
+
+def _bundles(names: Sequence[str]) -> Iterator[list[str]]:
+    for at in range(0, len(names), _BUNDLE):
+        yield list(names[at : at + _BUNDLE])

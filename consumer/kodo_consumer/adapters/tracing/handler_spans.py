@@ -1,0 +1,326 @@
+"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event; and of
+moves that no handler was asked about.
+
+The context a message carries is the parent, and linked to; a batch has links only. A message without any gets that of its
+first run, so that all its later runs are of one trace.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, assert_never
+
+from opentelemetry.context import Context, attach, detach
+from opentelemetry.trace import Link, Span, SpanKind, StatusCode, Tracer, get_current_span, set_span_in_context
+
+from kodo_consumer.adapters.tracing.producer_spans import SYSTEM
+from kodo_consumer.adapters.tracing.propagation import HARMLESS, read, written
+from kodo_consumer.core.envelope import Control, Delivery, identity
+from kodo_consumer.core.in_flight import Held
+from kodo_consumer.core.outcomes import (
+    DONE,
+    TOOK_TOO_LONG,
+    Broken,
+    DependencyDown,
+    Died,
+    Failed,
+    Outcome,
+    Refused,
+    Verdict,
+    failure,
+)
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.core.state_machine import Acknowledge, Decision, Forward, Move, Wait, Why
+from kodo_consumer.message import Message, parts_of
+
+_PROCESS: Final = {"messaging.operation.name": "process", "messaging.operation.type": "process"}
+_MOVE: Final = {"messaging.operation.name": "move", "messaging.operation.type": "settle"}
+
+
+class Run:
+    """One call of a handler. `left`: messages of it whose end is open; `is_first`: its message carries no context."""
+
+    __slots__ = ("context", "ended", "is_batch", "is_first", "left", "span")
+
+    def __init__(
+        self, span: Span, context: Context, left: int, *, is_batch: bool = False, is_first: bool = False
+    ) -> None:
+        self.span, self.context, self.left, self.is_batch, self.is_first = span, context, left, is_batch, is_first
+        self.ended: int | None = None  # ns since the epoch: when the handler came back, if it did
+
+
+class Runs:
+    """Spans of one worker's handlers. `tenant`: whether they name tenants. Called by any thread."""
+
+    def __init__(self, tracer: Tracer, policy: Policy, *, tenant: bool) -> None:
+        self._tracer, self._tenant = tracer, tenant
+        self._of_all: dict[str, Any] = {
+            **SYSTEM,
+            **_PROCESS,
+            "messaging.consumer.group.name": policy.subscription,
+            "messaging.destination.subscription.name": policy.subscription,
+        }
+        self._of_lane: list[dict[str, Any]] = [
+            {
+                **self._of_all,
+                "messaging.destination.name": lane.topic,
+                "kodo.level": lane.level.value,
+                "kodo.state": lane.state.value,
+            }
+            for lane in policy.lanes
+        ]
+        self._lock = threading.Lock()
+        self._open: dict[object, Run] = {}  # by what the worker holds
+
+    # ---- around handlers
+
+    def around(self, function: Callable[[Any], Any], *, is_async: bool, batches: bool) -> Callable[[Any], Any]:
+        """The handler as runners call it, in a span."""
+        begin = self._begin_batch if batches else self.begin
+
+        def run(unit: Any) -> None:
+            with self._within(begin, unit):
+                function(unit)
+
+        async def run_later(unit: Any) -> None:
+            with self._within(begin, unit):
+                await function(unit)
+
+        return run_later if is_async else run
+
+    @contextmanager
+    def _within(self, begin: Callable[[Any], Run], unit: Any) -> Iterator[None]:
+        """A handler's call, in its span."""
+        begun: Run | None = None
+        with HARMLESS:
+            begun = begin(unit)
+        token = None if begun is None else attach(begun.context)
+        try:
+            yield
+        except BaseException as problem:
+            self._raised(begun, problem)
+            raise
+        else:
+            self._returned(begun, unit)
+        finally:
+            if token is not None:
+                detach(token)
+
+    # ---- the start
+
+    def begin(self, message: Message) -> Run:
+        """A message is about to be handled."""
+        delivery, lane, control = parts_of(message)
+        carried = read(delivery.properties)
+        parent = get_current_span(carried).get_span_context()
+        links = [Link(parent)] if parent.is_valid else []
+        name = f"process {lane.topic}"
+        span = self._tracer.start_span(name, carried, SpanKind.CONSUMER, self._of_lane[lane.index], links)
+        if span.is_recording():
+            span.set_attributes(self._facts(delivery, control, message.tenant))
+            span.set_attribute("kodo.attempt", message.attempt)
+        run = Run(span, set_span_in_context(span, carried), 1, is_first=not links)
+        self._open[_key(message)] = run
+        return run
+
+    def began(self, message: Message) -> dict[str, str]:
+        """A message is handed to a process of the pool; answers what carries its span's context there."""
+        with HARMLESS:
+            return written(self.begin(message).context)
+        return {}
+
+    def carrier(self) -> dict[str, str]:
+        """What carries the context of the span that the caller is in."""
+        with HARMLESS:
+            return written()
+        return {}
+
+    def _begin_batch(self, batch: Any) -> Run:
+        messages: Sequence[Message] = batch.messages
+        lanes = {parts_of(message)[1].index for message in messages}
+        attributes: dict[str, Any] = self._of_all
+        name = "process"
+        if len(lanes) == 1:
+            attributes = self._of_lane[lanes.pop()]
+            name = f"process {attributes['messaging.destination.name']}"
+        attributes = attributes | {"messaging.batch.message_count": len(messages)}
+        links = [link for message in messages if (link := self._link(message)) is not None]
+        span = self._tracer.start_span(name, Context(), SpanKind.CONSUMER, attributes, links)
+        run = Run(span, set_span_in_context(span, Context()), len(messages), is_batch=True)
+        self._open |= dict.fromkeys(map(_key, messages), run)
+        return run
+
+    def _link(self, message: Message) -> Link | None:
+        delivery = parts_of(message)[0]
+        created = get_current_span(read(delivery.properties)).get_span_context()
+        return Link(created, {"messaging.message.id": delivery.position}) if created.is_valid else None
+
+    def _facts(self, delivery: Delivery, control: Control, tenant: str) -> dict[str, Any]:
+        position = delivery.position
+        facts: dict[str, Any] = {
+            "messaging.message.id": position,
+            "kodo.id": identity(delivery, control),
+            "kodo.hop": control.hop,
+        }
+        if (partition := position.split(":")[2:3]) and partition[0] != "-1":
+            facts["messaging.destination.partition.id"] = partition[0]
+        if control.reason is not None:
+            facts["kodo.reason"] = control.reason
+        if self._tenant:
+            facts["kodo.tenant"] = tenant
+        return facts
+
+    # ---- the end
+
+    def _raised(self, run: Run | None, problem: BaseException) -> None:
+        if run is None:
+            return
+        run.ended = time.time_ns()
+        if not isinstance(problem, Verdict) and run.span.is_recording():
+            with HARMLESS:
+                run.span.record_exception(problem)
+
+    def _returned(self, run: Run | None, unit: Any) -> None:
+        """What is done ends here; the rest when it is decided on, in a moment."""
+        if run is None:
+            return
+        run.ended = time.time_ns()
+        if not run.is_batch:
+            self._done(_key(unit), run)
+            return
+        for message, outcome in unit.ended(DONE):
+            if outcome is DONE:
+                self._done(_key(message), run)
+
+    def handled(self, message: Message, outcome: Outcome) -> None:
+        """What came of a run elsewhere, in a process of the pool."""
+        run = self._open.get(_key(message))
+        if run is not None:
+            run.ended = time.time_ns()
+            if outcome is DONE:
+                self._done(_key(message), run)
+
+    def vain(self, message: Message, why: str) -> None:
+        """This run came to nothing: the message is handled anew, though nothing was decided about it."""
+        run = self._open.pop(_key(message), None)
+        if run is not None:
+            self._fail(run.span, why)
+            self._one_less(run)
+
+    def decided(self, held: Held, outcome: Outcome, decision: Decision) -> None:
+        """See kodo_consumer.core.observer.Watcher: of messages that were not just done, or not handled at all."""
+        run = self._open.pop(held, None)
+        if run is None:
+            if isinstance(decision, Move):
+                with HARMLESS:
+                    self._moved(held, outcome, decision)
+            return
+        if run.is_first:
+            with HARMLESS:
+                _carry(held, run.context)
+        if run.span.is_recording():
+            with HARMLESS:
+                self._tell(run, held, outcome, decision)
+        self._one_less(run)
+
+    def _moved(self, held: Held, outcome: Outcome, decision: Move) -> None:
+        """A move without a run has a span of its own, from its decision to its decision."""
+        carried = read(held.delivery.properties)
+        parent = get_current_span(carried).get_span_context()
+        lane = held.lane.lane
+        name, attributes = f"move {lane.topic}", self._of_lane[lane.index] | _MOVE
+        links = [Link(parent)] if parent.is_valid else []
+        span = self._tracer.start_span(name, carried, SpanKind.CLIENT, attributes, links)
+        if span.is_recording():
+            why, facts = _told(decision)
+            span.set_attributes(self._facts(held.delivery, held.control, held.tenant) | {"kodo.outcome": why.value})
+            span.add_event(_EVENTS[Move], {"kodo.rule": why.value, **facts})
+            if isinstance(outcome, Broken | Refused):
+                self._fail(span, type(outcome).__name__)
+        if not links:
+            _carry(held, set_span_in_context(span, carried))
+        span.end()
+
+    def _tell(self, run: Run, held: Held, outcome: Outcome, decision: Decision) -> None:
+        why, facts = _told(decision)
+        if run.is_batch:
+            facts["messaging.message.id"] = held.delivery.position
+        else:
+            run.span.set_attribute("kodo.outcome", why.value)
+        run.span.add_event(_EVENTS[type(decision)], {"kodo.rule": why.value, **facts}, run.ended)
+        if (kind := _error_type(outcome)) is not None:
+            self._fail(run.span, kind)
+
+    def close(self) -> None:
+        """The worker has left: whatever still runs was let go."""
+        for key, run in list(self._open.items()):
+            if self._open.pop(key, None) is not None:
+                self._fail(run.span, "let go")
+                self._one_less(run)
+
+    def _done(self, key: object, run: Run) -> None:
+        with self._lock:
+            if self._open.get(key) is not run:  # given up meanwhile: told of already
+                return
+            del self._open[key]
+        if not run.is_batch and run.span.is_recording():
+            run.span.set_attribute("kodo.outcome", Why.DONE.value)
+        self._one_less(run)
+
+    def _fail(self, span: Span, kind: str) -> None:
+        span.set_attribute("error.type", kind)
+        span.set_status(StatusCode.ERROR, kind)
+
+    def _one_less(self, run: Run) -> None:
+        with self._lock:
+            run.left -= 1
+            if run.left:
+                return
+        with HARMLESS:
+            run.span.end(run.ended)
+
+
+_EVENTS: Final = {Acknowledge: "kodo.ended", Wait: "kodo.waits", Move: "kodo.moved", Forward: "kodo.moved"}
+
+
+def _carry(held: Held, context: Context) -> None:
+    """From here on the message carries this context."""
+    held.delivery = held.delivery._replace(properties={**held.delivery.properties, **written(context)})
+
+
+def _told(decision: Decision) -> tuple[Why, dict[str, Any]]:
+    """The rule, and what else an event says."""
+    match decision:
+        case Acknowledge(why, reason):
+            return why, {"kodo.reason": reason} if reason else {}
+        case Wait(delay, why, _):
+            return why, {"kodo.delay_ms": delay}
+        case Move(target, control, why):
+            facts: dict[str, Any] = {"kodo.target": target.topic, "kodo.reason": control.reason or ""}
+            if control.due is not None:
+                facts["kodo.due_ms"] = control.due
+            return why, facts
+        case Forward(topic, _):
+            return Why.TRANSFERRED, {"kodo.target": topic}
+        case _:
+            assert_never(decision)
+
+
+def _error_type(outcome: Outcome) -> str | None:
+    """What failed, as a word of few; None when nothing did."""
+    match outcome:
+        case Failed(reason):
+            return "timeout" if outcome is TOOK_TOO_LONG else reason
+        case Died():
+            return "Dead"
+        case DependencyDown():
+            return "Unavailable"
+        case _:
+            return failure(outcome)
+
+
+def _key(message: Message) -> object:
+    return message if message._held is None else message._held  # noqa: SLF001  # as the worker knows it

@@ -1,0 +1,80 @@
+"""Spans of messages that are sent: from the call to the receipt. Their context travels with the message."""
+
+from __future__ import annotations
+
+from typing import Any, Final, assert_never
+
+from opentelemetry.trace import (
+    INVALID_SPAN,
+    Link,
+    Span,
+    SpanKind,
+    StatusCode,
+    Tracer,
+    get_current_span,
+    set_span_in_context,
+)
+
+from kodo_consumer.adapters.tracing.propagation import HARMLESS, present, read, written
+from kodo_consumer.core.broker import Lost, NeverTaken, Receipt, Stored
+from kodo_consumer.core.envelope import position
+
+SYSTEM: Final = {"messaging.system": "pulsar"}
+_SEND: Final = {"messaging.operation.name": "send", "messaging.operation.type": "send"}
+
+
+class Sends:
+    """Spans of one topic's producer."""
+
+    def __init__(self, tracer: Tracer, topic: str) -> None:
+        self._tracer, self._name = tracer, f"send {topic}"
+        self._attributes: dict[str, Any] = {**SYSTEM, **_SEND, "messaging.destination.name": topic}
+
+    def begin(self, properties: dict[str, str], identity: str) -> Span:
+        """A span, whose context is added to the properties; one that the application gave them stays, and is linked."""
+        with HARMLESS:
+            return self._begun(properties, identity)
+        return INVALID_SPAN
+
+    def _begun(self, properties: dict[str, str], identity: str) -> Span:
+        if not present(properties):
+            span = self._tracer.start_span(self._name, None, SpanKind.PRODUCER, self._attributes)
+            properties |= written(set_span_in_context(span))
+        else:
+            carried = read(properties)
+            created = get_current_span(carried).get_span_context()
+            parent = None if get_current_span().get_span_context().is_valid else carried
+            links = [Link(created)] if created.is_valid else []
+            span = self._tracer.start_span(self._name, parent, SpanKind.CLIENT, self._attributes, links)
+        if span.is_recording():
+            span.set_attribute("kodo.id", identity)
+        return span
+
+    def ended(self, span: Span, receipt: Receipt, topic: str) -> None:
+        """The broker's word. `topic`: the partition's; who publishes to a partition gets receipts that do not name it."""
+        match receipt:
+            case Stored(token):
+                if span.is_recording():
+                    ledger, entry, *_, index = position(token).split(":")
+                    partition = topic.rpartition("-partition-")[2] if "-partition-" in topic else "-1"
+                    span.set_attribute("messaging.message.id", f"{ledger}:{entry}:{partition}:{index}")
+                    if partition != "-1":
+                        span.set_attribute("messaging.destination.partition.id", partition)
+                with HARMLESS:
+                    span.end()
+            case Lost(reason):
+                self._failed(span, "lost", reason)
+            case NeverTaken(reason):
+                self._failed(span, "never_taken", reason)
+            case _:
+                assert_never(receipt)
+
+    def refused(self, span: Span, problem: BaseException) -> None:
+        """It was never sent."""
+        self._failed(span, type(problem).__name__, str(problem))
+
+    def _failed(self, span: Span, kind: str, reason: str) -> None:
+        span.set_attribute("error.type", kind)
+        span.set_status(StatusCode.ERROR, reason)
+        with HARMLESS:
+            span.end()

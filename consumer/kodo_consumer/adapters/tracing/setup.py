@@ -1,0 +1,73 @@
+"""Whether there are traces, and what makes them if there are. OpenTelemetry is imported only then."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Final, Literal
+
+from kodo_consumer.core.policy import Policy
+from kodoctl import __version__
+from kodoctl.errors import UsageError, error
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Tracer
+
+    from kodo_consumer.adapters.tracing.handler_spans import Runs
+    from kodo_consumer.adapters.tracing.producer_spans import Sends
+
+Wanted = Literal["auto", "on", "off"]
+CHOICES: Final[tuple[Wanted, ...]] = ("auto", "on", "off")
+NAMES: Final = frozenset({"traceparent", "tracestate", "baggage"})
+"""Properties by which W3C passes traces on: any message may have them, declared or not."""
+_API: Final = "opentelemetry.trace"
+
+
+def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> Runs | None:
+    """What traces a subscription's handlers, if anything does. Raises UsageError."""
+    if (tracer := tracer_of(wanted)) is None:
+        return None
+    from kodo_consumer.adapters.tracing.handler_spans import Runs
+
+    return Runs(tracer, policy, tenant=tenant)
+
+
+def sends_of(topic: str, wanted: Wanted) -> Sends | None:
+    """What traces a producer's messages, if anything does. Raises UsageError."""
+    if (tracer := tracer_of(wanted)) is None:
+        return None
+    from kodo_consumer.adapters.tracing.producer_spans import Sends
+
+    return Sends(tracer, topic)
+
+
+def callers(wanted: Wanted) -> dict[str, str]:
+    """The properties that carry the span the caller is in; none where there are no traces. Raises UsageError."""
+    if tracer_of(wanted) is None:
+        return {}
+    from kodo_consumer.adapters.tracing.propagation import written
+
+    return written()
+
+
+def tracer_of(wanted: Wanted) -> Tracer | None:
+    """What makes spans; None: nothing is traced. `auto`: where the process has set a tracer provider by now.
+
+    Raises UsageError when traces must be made and cannot.
+    """
+    if wanted == "off" or (wanted == "auto" and _API not in sys.modules):  # who sets a provider has imported it
+        return None
+    if find_spec("opentelemetry") is None:
+        raise _none("OpenTelemetry is not installed: pip install '.[otel]' in a clone of kodoctl")
+    from opentelemetry.trace import NoOpTracerProvider, ProxyTracerProvider, get_tracer_provider
+
+    provider = get_tracer_provider()
+    if isinstance(provider, ProxyTracerProvider | NoOpTracerProvider):
+        if wanted == "auto":
+            return None
+        raise _none("no tracer provider is set in this process")
+    return provider.get_tracer("kodo.consumer", __version__)
+
+
+def _none(detail: str) -> UsageError:
+    return UsageError(error("K762", "no traces can be made", detail))

@@ -1,0 +1,22 @@
+"""Arguments and options that the commands of `kodo-consumer` share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kodo_consumer.environment import Place
+from kodoctl.cli.console import Environment
+from kodoctl.cli.options import CONNECTION, gathers
+
+Topology = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
+Port = Annotated[
+    int | None,
+    typer.Option(
+        "--port", min=0, max=65535, metavar="PORT", help="Serve /metrics, /healthz and /readyz here; 0: any free one."
+    ),
+]
+
+connects = gathers("place", {"env": Environment, **CONNECTION}, Place)
+"""Gives a command --env and the connection options: its parameter `place` becomes them, as Consumer.load takes them."""

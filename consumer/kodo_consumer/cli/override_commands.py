@@ -1,0 +1,205 @@
+"""Live orders: pause and resume, weigh tenants, override limits, see what is in force. Each order ends by itself."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from random import Random
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kodo_consumer.cli.options import Topology, connects
+from kodo_consumer.environment import Place, Surroundings
+from kodoctl.cli.console import columns, command, say, tell, tell_wait
+from kodoctl.errors import UsageError, error
+from kodoctl.protocol.overrides import Order, What, problem_of, until_text, with_order
+from kodoctl.topology.units import Duration, UnitError
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar.override_store import OrderBook
+    from kodo_consumer.core.policy import Policy
+
+Topic = Annotated[str, typer.Option("--topic", help="Ground topic.", metavar="NAME")]
+Subscription = Annotated[str, typer.Option("--subscription", help="Its subscription.", metavar="NAME")]
+Lane = Annotated[str | None, typer.Option("--lane", help="A lane, such as L1/retrying.", metavar="LEVEL/STATE")]
+Tenant = Annotated[str | None, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")]
+For = Annotated[str, typer.Option("--for", help="How long, 30 days at most.", metavar="DURATION")]
+Reason = Annotated[str, typer.Option("--why", help="For those who come after you.", metavar="TEXT")]
+Back = Annotated[bool, typer.Option("--back", help="Take the order back.")]
+
+_FILLS = (
+    "Note: this subscription moves nobody aside (isolate). Once messages of paused tenants fill the look-ahead of a"
+    " worker, it reads nothing more, of anybody, until they resume."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands of this file."""
+    for function in (pause, resume, weight, limit, steer):
+        app.command()(function)
+
+
+@command
+@connects
+def pause(
+    topology: Topology, topic: Topic, subscription: Subscription, lane: Lane = None, tenant: Tenant = None,
+    lasting: For = "1h", why: Reason = "", *, place: Place,
+) -> None:  # fmt: skip
+    """Let a lane or a tenant rest: its messages stay where they are, everything else goes on."""
+    with _book(topology, topic, subscription, place) as (policy, book):
+        _give(policy, book, _order(What.PAUSE, lasting, why, lane=lane or "", tenant=tenant or ""))
+
+
+@command
+@connects
+def resume(
+    topology: Topology, topic: Topic, subscription: Subscription, lane: Lane = None, tenant: Tenant = None,
+    everything: Annotated[bool, typer.Option("--all", help="Take every order back, whatever it is.")] = False,
+    *, place: Place,
+) -> None:  # fmt: skip
+    """End the pause of a lane or a tenant, or (--all) every live order."""
+    if sum((lane is not None, tenant is not None, everything)) != 1:
+        raise _cannot("name one of --lane, --tenant and --all")
+    with _book(topology, topic, subscription, place) as (_, book):
+        if everything:
+            _show(book.change(lambda _: (), _now(), replace=True))
+            return
+        _take_back(book, _order(What.PAUSE, "1h", "", lane=lane or "", tenant=tenant or ""))
+
+
+@command
+@connects
+def weight(
+    topology: Topology, topic: Topic, subscription: Subscription,
+    tenant: Annotated[str, typer.Option("--tenant", help="A value of fair_by.", metavar="NAME")],
+    to: Annotated[int | None, typer.Option("--to", help="Turns while others have one.", metavar="N")] = None,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: Place,
+) -> None:  # fmt: skip
+    """Give a tenant more turns, or as many as others (--to 1), for a while."""
+    with _book(topology, topic, subscription, place) as (policy, book):
+        order = _order(What.WEIGHT, lasting, why, tenant=tenant, to=_wanted(to, "1", back=back))
+        _take_back(book, order) if back else _give(policy, book, order)
+
+
+@command
+@connects
+def limit(
+    topology: Topology, topic: Topic, subscription: Subscription,
+    kind: Annotated[str, typer.Option("--kind", help="rate, concurrency or quota.", metavar="KIND")],
+    by: Annotated[str, typer.Option("--by", help="The limit's `by` in the file.", metavar="PROPERTY")] = "",
+    value: Annotated[str, typer.Option("--value", help="Only for this value; else for all.", metavar="VALUE")] = "",
+    to: Annotated[
+        str | None, typer.Option("--to", help="Such as 10/s, or 8 for a concurrency.", metavar="LIMIT")
+    ] = None,
+    lasting: For = "1h", why: Reason = "", back: Back = False, *, place: Place,
+) -> None:  # fmt: skip
+    """Change one of the file's limits for a while: for one value of its property, or for all."""
+    with _book(topology, topic, subscription, place) as (policy, book):
+        wanted = _wanted(to, "1" if kind == "concurrency" else "1/s", back=back)
+        order = _order(What.LIMIT, lasting, why, limit=kind, by=by, value=value, to=wanted)
+        _take_back(book, order) if back else _give(policy, book, order)
+
+
+@command
+@connects
+def steer(
+    topology: Topology, topic: Topic, subscription: Subscription,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False, *, place: Place,
+) -> None:  # fmt: skip
+    """Show the live orders in force, who gave them and until when."""
+    with _book(topology, topic, subscription, place) as (_, book):
+        orders = book.read(_now())
+    if as_json:
+        say(json.dumps({"format_version": 1, "orders": [asdict(order) for order in orders]}, indent=2))
+    else:
+        _show(orders)
+
+
+@contextmanager
+def _book(topology: str, topic: str, subscription: str, place: Place) -> Iterator[tuple[Policy, OrderBook]]:
+    from kodo_consumer.adapters.pulsar.override_store import OrderBook
+    from kodo_consumer.policy_builder import policy_of
+    from kodoctl.pulsar.admin_http import HttpAdmin
+    from kodoctl.pulsar.waiting import WaitMonitor
+
+    surroundings = Surroundings.of(**place)
+    policy = policy_of(surroundings.topology(topology), topic, subscription)
+    admin = HttpAdmin(surroundings.connection(), waits=WaitMonitor(tell_wait))
+    try:
+        yield policy, OrderBook(admin, policy.ground_lane.topic, subscription, Random())  # noqa: S311  # spreads tries
+    finally:
+        admin.close()
+
+
+def _order(what: What, lasting: str, why: str, **details: str) -> Order:
+    try:
+        span = int(Duration.parse(lasting))
+    except UnitError as problem:
+        raise _cannot(str(problem)) from None
+    now = _now()
+    order = Order(what, now, now + span, f"{getpass.getuser()}@{socket.gethostname()}"[:200], why[:200], **details)
+    if problem_text := problem_of(order) or ("" if span else "it would be over at once"):
+        raise _cannot(problem_text)
+    return order
+
+
+def _wanted(to: object, any_value: str, *, back: bool) -> str:
+    """What the order says; of one that is taken back it does not matter."""
+    if (to is None) is not back:
+        raise _cannot("name --to, or --back to take the order back; not both")
+    return any_value if to is None else str(to)
+
+
+def _give(policy: Policy, book: OrderBook, order: Order) -> None:
+    from kodo_consumer.core.override_state import misfit
+
+    if reason := misfit(order, policy):
+        raise _cannot(reason)
+    _show(book.change(lambda orders: with_order(orders, order), _now()))
+    if order.what is What.PAUSE and order.tenant and policy.isolation_target(policy.ground_lane.level) is None:
+        tell(_FILLS)
+
+
+def _take_back(book: OrderBook, like: Order) -> None:
+    if all(order.concerns != like.concerns for order in book.read(_now())):
+        raise _cannot("there is no such order; `kodo-consumer steer` shows those in force")
+    gone: Callable[[Any], Any] = lambda orders: tuple(one for one in orders if one.concerns != like.concerns)  # noqa: E731
+    _show(book.change(gone, _now()))
+
+
+def _show(orders: tuple[Order, ...]) -> None:
+    from kodoctl.protocol.overrides import in_force
+
+    orders = in_force(orders, _now())
+    if not orders:
+        say("No orders: everything is as the file says.")
+    for order in orders:
+        for line in _folded(order):
+            say(line)
+
+
+def _folded(order: Order) -> Iterator[str]:
+    import textwrap
+
+    by = f"until {until_text([order])}, by {order.who}{f': {order.why}' if order.why else ''}"
+    texts = [_plain(f"{order}"), *(f"  {line}" for line in textwrap.wrap(_plain(by), max(20, columns() - 2)))]
+    yield from texts
+
+
+def _plain(text: str) -> str:
+    """Without what could steer a terminal."""
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def _cannot(detail: str) -> UsageError:
+    return UsageError(error("K780", "order that cannot be followed", detail))
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

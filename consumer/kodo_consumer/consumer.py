@@ -1,0 +1,394 @@
+"""`Consumer`: what an application holds. Loads a topology, takes a handler, runs until it is told to end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from weakref import WeakSet
+
+from kodo_consumer.adapters.tracing.setup import runs_of
+from kodo_consumer.core.broker import Broker, Cluster
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.core.payloads.codec import Payloads
+from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodo_consumer.core.policy import Policy
+from kodo_consumer.environment import Place, Surroundings, reach
+from kodo_consumer.message import Check
+from kodo_consumer.multi_run import run_all
+from kodo_consumer.policy_builder import judged, policy_of
+from kodo_consumer.runtime.batch_executor import Batching
+from kodo_consumer.runtime.handler_spec import Handling, processes_of, seconds_of
+from kodo_consumer.runtime.idempotent_executor import guarded
+from kodo_consumer.runtime.lease_refresher import Lessee, lessee_of
+from kodo_consumer.runtime.middleware import AROUND, Around, Hooks
+from kodo_consumer.runtime.supervisor import Service, summary
+from kodo_consumer.runtime.topology_reload import Reloader, contents
+from kodo_consumer.runtime.worker import Worker
+from kodo_consumer.settings import Settings, read_settings
+from kodoctl.errors import Diagnostic, UsageError, error
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop as Loop
+
+    from kodo_consumer.adapters.metrics.http_server import Window
+    from kodo_consumer.adapters.tracing.handler_spans import Runs
+
+log = logging.getLogger("kodo.consumer")
+H = TypeVar("H", bound=Callable[..., Any])
+_DECLARED = "__kodo_declared__"
+
+
+@dataclass(frozen=True, slots=True)
+class _Declared:
+    """What a handler's function was declared with, and the consumer it was declared on."""
+
+    handling: Handling
+    owner: Consumer
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    worker: Worker
+    service: Service
+    broker: Broker
+    cluster: Cluster
+    window: Window | None
+    reloader: Reloader | None
+    traces: Runs | None
+
+    def close(self) -> None:
+        if self.reloader is not None:
+            self.reloader.stop()
+        if self.window is not None:
+            self.window.close()
+        if self.traces is not None:
+            self.traces.close()
+        self.broker.close()
+        self.cluster.close()
+
+
+class Consumer:
+    """One subscription of one ground topic, with its handler."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        connect: Callable[[], tuple[Broker, Cluster]],
+        *,
+        settings: Settings | None = None,
+        source: tuple[Path, Callable[[], Policy], bytes | None] | None = None,
+        warnings: Sequence[Diagnostic] = (),
+    ) -> None:
+        self.policy = policy
+        self._warnings = warnings  # of the file, told when it starts
+        self._source = source  # the file, how it is read again, and what it held
+        self.settings = settings or Settings()
+        self._connect = connect
+        self._handling: Handling | None = None
+        self._hooks = Hooks()
+        self._running: _Running | None = None
+
+    @classmethod
+    def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[Place]) -> Consumer:
+        """A consumer as the topology file declares it. Nothing is connected before `start`.
+
+        Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it has no
+        such topic or subscription, or names a payload schema that cannot be read. Environment and connection are found as by kodoctl: `env`, `context`, `admin_url`,
+        `broker_url`, `token_file`; KODOCTL_ variables; a context.
+        """
+        surroundings = Surroundings.of(**place)
+
+        def read() -> tuple[Policy, list[Diagnostic]]:
+            keys = read_settings(surroundings.environ, surroundings.folder).signing_keys
+            loaded = surroundings.topology(path)
+            warnings = judged(loaded)
+            return replace(policy_of(loaded, topic, subscription), signer=keys), warnings
+
+        text = contents(Path(path))  # before it is read: what is saved from here on is followed
+        policy, warnings = read()
+        return cls(
+            policy,
+            lambda: reach(surroundings.connection(), policy),
+            settings=read_settings(surroundings.environ, surroundings.folder),
+            source=(Path(path), lambda: read()[0], text),
+            warnings=warnings,
+        )
+
+    @overload
+    def handler(self, function: H, /) -> H: ...
+
+    @overload
+    def handler(self, function: None = None, /, *, process: bool | int = False) -> Callable[[H], H]: ...
+
+    def handler(self, function: Callable[..., Any] | None = None, /, *, process: bool | int = False) -> Any:
+        """Takes the function that handles messages: plain (runs on threads) or async (on one event loop).
+
+        `process=True` runs a plain function in processes, one a core; a number says how many. Their time-outs and crashes
+        cost nothing but the process and the one message at work there. Raises UsageError with everything that keeps the
+        function from running.
+        """
+
+        def take(function: H) -> H:
+            return self._declare(function, Handling(function, processes_of(process, self.policy.concurrency)))
+
+        return take if function is None else take(function)
+
+    @overload
+    def batch_handler(self, function: H, /) -> H: ...
+
+    @overload
+    def batch_handler(
+        self, function: None = None, /, *, max: int = 100, wait: str | float = "50ms"
+    ) -> Callable[[H], H]: ...
+
+    def batch_handler(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        max: int = 100,  # noqa: A002  # the word people look for
+        wait: str | float = "50ms",
+    ) -> Any:
+        """Takes a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that is
+        not full waits `wait` for more (a duration, or seconds).
+
+        It returns None when all are done, else an outcome for each: a list as long as the batch, or a mapping of its
+        messages; None is done, an exception is what raising it would be for one message. A raise fails all. Limits, turns
+        and attempts count per message. Raises UsageError with everything that keeps the function from running.
+        """
+
+        def take(function: H) -> H:
+            return self._declare(function, Handling(function, batching=Batching(max, seconds_of(wait))))
+
+        return take if function is None else take(function)
+
+    @overload
+    def middleware(self, around: H, /) -> H: ...
+
+    @overload
+    def middleware(self, around: Around, /) -> Callable[[H], H]: ...
+
+    def middleware(self, around: H | Around, /) -> H | Callable[[H], H]:
+        """Takes a hook, given as a decorator: around "handle" (the default), "receive" or "decide".
+
+        handle: `hook(message, handle)` calls `handle(message)`, and awaits it where the handler is async; what it raises
+        counts as the handler's. receive: `hook(message)` sees each message before anything is decided. decide:
+        `hook(message, raised)` sees what the handler raised, None when it is done, and may return another exception in its
+        place. Of a batch handler handle and decide get the list.
+        """
+        if not isinstance(around, str):
+            self._hooks.add("handle", around)
+            return around
+        if around not in AROUND:
+            raise UsageError(error("K755", "middleware that cannot be", f"{around!r}: there is {', '.join(AROUND)}"))
+        kind: Any = around
+
+        def take(hook: H) -> H:
+            self._hooks.add(kind, hook)
+            return hook
+
+        return take
+
+    def take_handler(self, function: Callable[..., Any]) -> None:
+        """A function that was declared elsewhere: as it was declared there, with the middleware and settings of the consumer
+        that it was declared on; else as a plain handler. Raises UsageError, also where that consumer is of another
+        subscription.
+        """
+        declared = _declared(function)
+        if declared is None:
+            self._handling = Handling(function).check()
+            return
+        ours, theirs = (f"{one.policy.ground} {one.policy.subscription}" for one in (self, declared.owner))
+        if ours != theirs:
+            detail = (
+                f"{declared.handling.name} is the handler of {theirs}, not of {ours}: name what it is for, or name a function"
+                " without @consumer.handler"
+            )
+            raise UsageError(error("K763", "handler of another subscription", detail))
+        self._handling = declared.handling.check()
+        self._hooks, self.settings = declared.owner._hooks, declared.owner.settings  # noqa: SLF001  # of its own class
+
+    @property
+    def handling(self) -> Handling:
+        """The handler as declared. Raises UsageError without one."""
+        if self._handling is None:
+            raise UsageError(
+                error("K707", "no handler", "decorate one with @consumer.handler before the consumer starts")
+            )
+        return self._handling
+
+    @property
+    def handler_function(self) -> Callable[[Any], Any]:
+        """What is called with each message, or each batch: the handler with its middleware. Raises UsageError without one."""
+        self._hooks.check(is_async=self.handling.is_async)
+        return self.handling.called(self._hooks, self._traces)
+
+    @cached_property
+    def payload_check(self) -> Check | None:
+        """What payloads are held against: the topology's schema and the handler's annotation."""
+        policy, model = self.policy, self.handling.model if self._handling else None
+        if policy.payload_schema is None and model is None:
+            return None
+        return Payloads(policy.payload_type, policy.payload_schema, model)
+
+    @cached_property
+    def _traces(self) -> Runs | None:
+        """What makes spans of handler runs, if anything does: found out when the consumer starts. Raises UsageError."""
+        return runs_of(self.policy, self.settings.traces, tenant=self.settings.traces_tenant)
+
+    def attach(self, worker: Worker) -> None:
+        """Lets the worker tell what the user's hooks, and traces, want to see."""
+        worker.engine.watcher = self._traces
+        if self._hooks.any_receiving:
+            worker.on_received = self._hooks.received
+
+    def _declare(self, function: H, handling: Handling) -> H:
+        self._handling = handling.check()
+        with suppress(AttributeError, TypeError):  # methods and objects with slots: found by their consumer
+            setattr(function, _DECLARED, _Declared(handling, self))
+        _WITH_HANDLERS.add(self)
+        return function
+
+    def lanes(self) -> list[str]:
+        """The topics read, one line each, with their share of the handler starts."""
+        width = max(len(lane.topic) for lane in self.policy.lanes)
+        return [
+            f"{lane.topic:<{width}}  {lane.share:6.1%}{'  draining' if lane.draining else ''}"
+            for lane in self.policy.lanes
+        ]
+
+    def start(self) -> None:
+        """Connects and begins; returns at once. Raises KodoctlError: no cluster, topics or subscriptions missing, a handler
+        that processes cannot import.
+        """
+        handling, check, traces = self.handling, self.payload_check, self._traces
+        self._hooks.check(is_async=handling.is_async)
+        for finding in self._warnings:
+            _warn(str(finding))
+        policy = handling.scheduled(self.policy, self._hooks)
+        broker, cluster = self._connect()
+        if isinstance(check, Payloads):
+            check.schema_of = SchemaVersions(policy, cluster).definition
+        try:
+            clock = SystemClock()
+            runner = guarded(handling.runner(self.policy, check, self._hooks, traces), policy, self.settings, clock)
+            try:
+                worker = Worker(policy, broker, runner, clock, _rng(), check)
+                lessee = lessee_of(worker, runner)
+                self._running = self._started(worker, cluster, broker, getattr(runner, "loop", None), lessee)
+            except BaseException:
+                runner.stop()
+                raise
+        except BaseException:
+            broker.close()
+            cluster.close()
+            raise
+
+    def _started(
+        self, worker: Worker, cluster: Cluster, broker: Broker, loop: Loop | None, lessee: Lessee | None
+    ) -> _Running:
+        self.attach(worker)
+        name = f"{self.policy.subscription}-{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        service = Service(worker, cluster, consumer_name=name, drain_timeout=self.settings.drain_timeout / 1000)
+        if lessee is not None:
+            service.companions.append(lessee.run)
+        else:
+            for limit in worker.engine.limits.too_small:
+                log.warning("%s is less than one a worker: each worker takes one, together more than declared", limit)
+        window = self._shown(worker, service, loop)
+        try:
+            service.start()
+        except BaseException:
+            if window is not None:
+                window.close()
+            raise
+        reloader = self._reloader(service)
+        if reloader is not None:
+            reloader.start()
+        return _Running(worker, service, broker, cluster, window, reloader, self._traces)
+
+    def _shown(self, worker: Worker, service: Service, loop: Loop | None) -> Window | None:
+        """The watch over stalls, and where a port is named metrics and health: before it connects, to say so."""
+        from kodo_consumer.adapters.metrics.worker_view import Sight
+
+        settings = self.settings
+        sight = Sight(worker, service, loop, tenants=settings.metrics_tenants, measured=settings.port is not None)
+        if settings.port is None:
+            return None
+        from kodo_consumer.adapters.metrics.http_server import Window
+
+        window = Window(sight, settings.host, settings.port)
+        log.info("metrics and health are on http://%s", window.address)
+        return window
+
+    @property
+    def address(self) -> str | None:
+        """`host:port` of metrics and health, while they are served."""
+        return self._running.window.address if self._running and self._running.window else None
+
+    def _reloader(self, service: Service) -> Reloader | None:
+        if self._source is None:
+            return None
+        file, read, text = self._source
+        follow: Callable[[Policy], None] = lambda policy: service.adopt(self.handling.scheduled(policy, self._hooks))  # noqa: E731
+        return Reloader(file, read, self.policy, follow, text)
+
+    def reload(self) -> None:
+        """Reads the topology file again, whether it changed or not; what it says is followed or refused in the log."""
+        if self._running is not None and self._running.reloader is not None:
+            self._running.reloader.look(always=True)
+
+    def stop(self) -> None:
+        """Drains and leaves. Raises what broke the worker, if anything did."""
+        assert self._running is not None
+        try:
+            self._running.service.stop()
+        finally:
+            self._running.close()
+
+    def summary(self) -> list[str]:
+        """What was done since the start, for people."""
+        return list(summary(self._running.worker)) if self._running else []
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Blocks until the worker broke or was stopped; False when the time ran out first."""
+        assert self._running is not None
+        return self._running.service.wait(seconds)
+
+    def run(self, say: Callable[[str], object] = log.info) -> None:
+        """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. For main threads.
+
+        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is shown
+        on standard error. Several at once: `kodo_consumer.run_all`.
+        """
+        run_all(self, say=say)
+
+
+_WITH_HANDLERS: WeakSet[Consumer] = WeakSet()
+
+
+def _declared(function: Callable[..., Any]) -> _Declared | None:
+    """What a function was declared with, if it was."""
+    found = getattr(function, _DECLARED, None)
+    if isinstance(found, _Declared):
+        return found
+    owners = [(one.handling, one) for one in _WITH_HANDLERS if one.handling.function == function]
+    return _Declared(*owners[0]) if owners else None
+
+
+@lru_cache(maxsize=1_000)
+def _warn(text: str) -> None:
+    """Once in a process, however many consumers have the file."""
+    log.warning("%s", text)
+
+
+def _rng() -> Random:
+    return Random()  # noqa: S311  # spreads waits, no secret

@@ -1,0 +1,120 @@
+"""Where what a user gave meets the surroundings: environment variables, contexts, the working folder. Read once, here."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from kodo_consumer.core.envelope import State
+from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.payloads.schema_versions import SchemaVersions
+from kodo_consumer.core.policy import Outlet, Policy
+from kodo_consumer.policy_builder import load
+from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
+from kodoctl.pulsar.dial import knock
+from kodoctl.topology.load import LoadedTopology
+
+if TYPE_CHECKING:
+    from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
+    from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+
+
+log = logging.getLogger("kodo.consumer")
+
+
+class Place(TypedDict, total=False):
+    """Which cluster and which environment of the file, as on kodoctl's command line; `environ` stands in for this
+    process's variables.
+    """
+
+    env: str | None
+    context: str | None
+    admin_url: str | None
+    broker_url: str | None
+    token_file: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_ca: str | None
+    environ: Mapping[str, str] | None
+
+
+def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCluster]:
+    """The real broker and its admin API. Raises ClusterError without an address of the binary port, or where no broker answers."""
+    from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
+
+    knock(connection)
+    cluster = AdminCluster(connection)
+    try:
+        return PulsarBroker(
+            connection, by_key=policy.by_key, outlets=_outlets(policy, cluster), largest=policy.largest
+        ), cluster
+    except BaseException:
+        cluster.close()
+        raise
+
+
+def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, Form]:
+    """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow. Raises ClusterError."""
+    from kodo_consumer.adapters.pulsar import PulsarBroker
+    from kodo_consumer.adapters.pulsar.cluster_admin import largest_now
+    from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+
+    knock(connection)
+    topic, outlets = outlet.topic, None
+    if outlet.payload_type == "avro" and outlet.schema is not None:
+        outlets = Outlets(frozenset(), {topic: outlet.schema}, lambda _: None)
+    limits = [size for size in (outlet.largest.get(topic), largest_now(connection, topic)) if size]
+    largest = {topic: min(limits)} if limits else {}
+    by_key = {topic} if outlet.by_key else ()
+    form = Form(check_of(outlet), outlet.properties, int(min(limits, default=0)))
+    return PulsarBroker(connection, by_key=by_key, outlets=outlets, largest=largest), form
+
+
+def _outlets(policy: Policy, cluster: AdminCluster) -> Outlets | None:
+    """Which topics are published to with a schema: the ready topics of Avro grounds, this one's and those produced to."""
+    from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
+
+    ready = frozenset[str]()
+    declared = dict(policy.produced_schemas)
+    if policy.payload_type == "avro" and policy.payload_schema is not None:
+        ready = frozenset(target.topic for target in policy.targets.values() if target.state is State.READY)
+        declared |= dict.fromkeys(ready, policy.payload_schema)
+    return Outlets(ready, declared, SchemaVersions(policy, cluster).definition) if declared else None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The environment, the working folder, and what was asked for explicitly."""
+
+    environ: Mapping[str, str]
+    folder: Path
+    flags: Flags
+    env: str | None
+
+    @classmethod
+    def of(cls, **place: Unpack[Place]) -> Surroundings:
+        """Those of this process, with what is given over them."""
+        environ = place.get("environ")
+        flags = Flags(**{one.name: place.get(one.name) for one in fields(Flags)})  # type: ignore[arg-type]
+        return cls(os.environ if environ is None else environ, Path.cwd(), flags, place.get("env"))
+
+    def topology(self, path: str | Path) -> LoadedTopology:
+        """The file in the environment asked for, else KODOCTL_ENV, else the context's. Raises KodoctlError."""
+        return load(str(path), self.env or self.environ.get("KODOCTL_ENV") or self._context_env())
+
+    def connection(self) -> Connection:
+        """The cluster. Raises UsageError when none is named anywhere."""
+        found = connect(self.flags, self.environ, self.folder)
+        if warning := readable(found):
+            log.warning("%s [%s]: %s", warning.summary, warning.code, warning.detail)
+        return found
+
+    def _context_env(self) -> str | None:
+        contexts = read_contexts(self.environ, self.folder)
+        named_by_address = self.flags.admin_url or "KODOCTL_ADMIN_URL" in self.environ
+        name = self.flags.context or (None if named_by_address else contexts.current)
+        return contexts.get(name).env if name else None

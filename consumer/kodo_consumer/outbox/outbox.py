@@ -1,0 +1,108 @@
+"""The application's side of the outbox: rows, written in its own transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Unpack
+
+from sqlalchemy import Connection, insert
+from sqlalchemy.orm import Session, scoped_session
+
+from kodo_consumer.adapters.tracing.setup import NAMES, Wanted, callers
+from kodo_consumer.core.clock import Clock, SystemClock
+from kodo_consumer.core.envelope import Duration
+from kodo_consumer.core.message_validation import Form
+from kodo_consumer.environment import Place, Surroundings
+from kodo_consumer.outbox.row_filter import Status
+from kodo_consumer.outbox.row_ids import Identities
+from kodo_consumer.outbox.table import PULSAR, TABLE
+from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.settings import read_settings
+from kodoctl.errors import UsageError, error
+
+_MOST: Final = {"app": 120, "biz_code": 120, "env": 120, "topic": 255, "id": 64}  # characters, as the columns have them
+
+
+class Outbox:
+    """Writes messages into the outbox. `app`: who writes; `env`: the environment they are for, empty: any.
+
+    Without a topology nothing is known of the topics: what they do not allow is found by the relay, and the row fails.
+    """
+
+    def __init__(
+        self,
+        *,
+        app: str = "",
+        env: str = "",
+        outlets: Outlets | None = None,
+        clock: Clock | None = None,
+        traces: Wanted = "auto",
+    ) -> None:
+        self._app, self._env, self._outlets, self._traces = app, env, outlets, traces
+        self._clock = clock or SystemClock()
+        self._identities = Identities(self._clock.wall)
+
+    @classmethod
+    def load(cls, path: str | Path, *, app: str = "", **place: Unpack[Place]) -> Outbox:
+        """An outbox that refuses at once what the topology does not allow. Nothing is connected. Raises KodoctlError."""
+        surroundings = Surroundings.of(**place)
+        topology = surroundings.topology(path)
+        traces = read_settings(surroundings.environ, surroundings.folder).traces
+        return cls(app=app, env=topology.environment or "", outlets=Outlets(topology), traces=traces)
+
+    def add(  # noqa: PLR0913
+        self,
+        session: Session | scoped_session[Any] | Connection,
+        *,
+        topic: str,
+        payload: Any,
+        key: str = "",
+        properties: Mapping[str, str] | None = None,
+        biz_code: str = "",
+        delay: str | int = 0,
+        id: str | None = None,  # noqa: A002  # the word of the message property
+    ) -> str:
+        """Adds a message to the caller's transaction: it is sent when that commits, and not when it is rolled back.
+
+        `topic`: a ground topic of the topology, with `-LEVEL` behind it if it is not L1. A payload that is no bytes is
+        sent as JSON. `delay`: not pushed before, `10s` or ms. Answers the message's identity, its `kodo-id`.
+        Raises UsageError for what the topology or the table does not allow.
+        """
+        form = Form() if self._outlets is None else self._outlets.form(topic)
+        body, given = form.encoded(payload), form.allowed(properties or {})
+        if NAMES.isdisjoint(given):  # whoever relays the row may be another process, much later
+            given |= callers(self._traces)
+        now = self._clock.wall()
+        row = {
+            "id": id or self._identities.next(), "app": self._app, "biz_code": biz_code, "protocol": PULSAR,
+            "env": self._env, "topic": topic, "key": key, "body": body,
+            "properties": json.dumps(given, ensure_ascii=False), "next_push_at": now + _ms(delay), "retry_count": 0,
+            "status": Status.TO_SEND, "version": 0, "last_error": None, "created_at": now,
+        }  # fmt: skip
+        if problems := list(_unfit(row)):
+            raise UsageError(*problems)
+        session.execute(insert(TABLE), row)
+        return str(row["id"])
+
+
+def _ms(delay: str | int) -> int:
+    try:
+        found = Duration.parse(delay) if isinstance(delay, str) else int(delay)
+    except ValueError as problem:
+        raise UsageError(error("K724", "row refused", f"delay: {problem}")) from None
+    if found < 0:
+        raise UsageError(error("K724", "row refused", f"delay: {delay} is in the past"))
+    return int(found)
+
+
+def _unfit(row: Mapping[str, Any]) -> list[Any]:
+    """Why the table cannot hold the row; one finding a column. PostgreSQL would refuse it, SQLite would not."""
+    found = [
+        error("K724", "row refused", f"{name}: {len(row[name])} characters, {most} are the most")
+        for name, most in _MOST.items()
+        if len(row[name]) > most
+    ]
+    texts = [name for name in ("app", "biz_code", "env", "topic", "key", "id") if "\x00" in row[name]]
+    return found + [error("K724", "row refused", f"{name}: a NUL character cannot be stored") for name in texts]

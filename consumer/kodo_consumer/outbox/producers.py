@@ -1,0 +1,39 @@
+"""One producer for each topic that rows name, opened when first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from kodo_consumer.core.broker import Receipt
+from kodo_consumer.core.policy import Outlet
+from kodo_consumer.outbox.outbox_store import Row
+from kodo_consumer.outbox.target_topics import Outlets
+from kodo_consumer.producer import Producer
+from kodoctl.errors import ClusterError
+
+
+class Senders:
+    """Sends rows. There are as many producers as topics in the file at most."""
+
+    def __init__(self, outlets: Outlets, connect: Callable[[Outlet], Producer]) -> None:
+        self.outlets = outlets
+        self._connect = connect
+        self._producers: dict[str, Producer] = {}
+
+    def post(self, row: Row, on_receipt: Callable[[Receipt], None]) -> None:
+        """Sends a row, with its id as `kodo-id`. Raises UsageError or ValueError for a row that can never be sent,
+        ClusterError when its topic cannot be reached.
+        """
+        headers = row.headers()
+        producer = self._producers.get(row.topic)
+        if producer is None:
+            self.outlets.form(row.topic)  # a topic that is not in the file is the row's fault
+            producer = self._producers[row.topic] = self._connect(self.outlets.outlet(row.topic))
+        producer.post(row.body, on_receipt, key=row.key, properties=headers, id=row.id)
+
+    def close(self) -> None:
+        """Leaves. Receipts that are out may never come."""
+        for producer in self._producers.values():
+            with suppress(ClusterError):  # whoever waited for receipts has waited before
+                producer.close(timeout=5.0)

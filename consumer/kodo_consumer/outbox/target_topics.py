@@ -1,0 +1,53 @@
+"""The topics a topology lets an outbox send to, by the names its rows have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import cached_property
+
+from kodo_consumer.core.envelope import Level
+from kodo_consumer.core.message_validation import Form, check_of
+from kodo_consumer.core.policy import Outlet
+from kodo_consumer.policy_builder import outlet_of
+from kodoctl.topology import settings
+from kodoctl.topology.load import LoadedTopology
+from kodoctl.topology.names import ready_name
+
+
+class Outlets:
+    """`orders` is the ground topic's L1, `orders-L2` its level L2."""
+
+    def __init__(self, topology: LoadedTopology) -> None:
+        self._topology = topology
+        self._forms: dict[str, Form] = {}
+        self.environment = topology.environment or ""
+
+    @property
+    def names(self) -> list[str]:
+        """Every topic, as rows name it."""
+        return list(self._places)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, str]]:
+        """Name of a ready topic -> its ground topic and level."""
+        return {
+            ready_name(ground, Level(level)): (ground, str(level))
+            for ground, spec in self._topology.spec.topics.items()
+            for level in settings.active_levels(spec)
+        }
+
+    def outlet(self, topic: str) -> Outlet:
+        """Raises UsageError for a topic that is not in the file or takes no messages."""
+        return outlet_of(self._topology, *self._places.get(topic, (topic, str(Level.L1))))
+
+    def form(self, topic: str) -> Form:
+        """What may be sent there. Raises UsageError."""
+        if topic not in self._forms:
+            outlet = self.outlet(topic)
+            self._forms[topic] = Form(check_of(outlet), outlet.properties)
+        return self._forms[topic]
+
+    @cached_property
+    def ordered(self) -> Collection[str]:
+        """Topics of which a reader keeps order by key."""
+        return frozenset(name for name in self._places if self.outlet(name).ordered)

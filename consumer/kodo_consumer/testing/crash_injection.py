@@ -1,0 +1,171 @@
+"""Kills a user's handler at every step, starts it again, and lets the test look at what it left behind."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from traceback import clear_frames
+from types import FrameType
+from typing import Any, Final
+
+from kodo_consumer.consumer import Consumer
+from kodo_consumer.message import Message
+from kodo_consumer.runtime.batch_executor import Batch
+from kodo_consumer.testing.harness import Harness
+from kodo_consumer.testing.manual_clock import ManualClock
+from kodo_consumer.testing.memory_broker import MemoryBroker, StoredMessage
+
+_MOST_LEAPS: Final = 10_000  # of virtual time: a run that takes more never ends
+
+
+class _Killed(BaseException):
+    """Ends the handler as a death of its process would: nothing it might catch."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """One run that was killed once, started again and played to its end.
+
+    `step`: where it died. `runs`: how often the handler was begun, by payload. `dead_letters`: what died in the end.
+    """
+
+    step: str
+    runs: Counter[bytes] = field(default_factory=Counter)
+    dead_letters: tuple[StoredMessage, ...] = ()
+
+    def __str__(self) -> str:
+        return f"killed {self.step}"
+
+
+def kills(
+    consumer: Consumer, *payloads: Any, key: str = "", properties: Mapping[str, str] | None = None
+) -> Iterator[Kill]:
+    """Sends the payloads (what is no bytes is sent as JSON), handles them, and kills the process: once at every line of the
+    handler's own file that it reaches, and at every step around it. Each time a new process takes over, with the same
+    broker, and everything comes to its end; then the test looks at what its handler left behind, and puts it back:
+
+        for kill in kills(consumer, {"id": 1, "amount": 10}):
+            assert ledger.total() == 10, kill
+            ledger.clear()
+
+    Fails by itself when a message never comes to its end. The handler is killed by an
+    exception that comes again at every further line of that file, so that neither `except` nor `finally` there gets on.
+    What it opened itself is gone with it; what the module holds survives, which it would not in a real crash: a connection
+    kept there may still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
+    """
+    total = _Life(consumer, payloads, key, properties, fatal=None).play().steps
+    for fatal in range(1, total + 1):
+        life = _Life(consumer, payloads, key, properties, fatal=fatal)
+        life.play()
+        if life.died_at:
+            yield Kill(life.died_at, life.runs, tuple(life.dead_letters))
+
+
+class _Life:
+    """One run from the first message to the last, with a death in between or (`fatal` None) without."""
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        payloads: tuple[Any, ...],
+        key: str,
+        properties: Mapping[str, str] | None,
+        *,
+        fatal: int | None,
+    ) -> None:
+        self.runs: Counter[bytes] = Counter()
+        self.died_at = ""
+        self.steps = 0
+        self._fatal, self._dying = fatal, False
+        self._consumer = consumer
+        self._file = inspect.unwrap(consumer.handling.function).__code__.co_filename
+        self._clock = ManualClock()
+        self._broker = MemoryBroker(self._clock)
+        self._harness = self._start()
+        for payload in payloads:
+            self._harness.send(payload, key=key, properties=properties)
+
+    def _start(self) -> Harness:
+        return Harness(self._consumer, broker=self._broker, clock=self._clock, around=self._watched)
+
+    def play(self) -> _Life:
+        """To the end. Raises AssertionError when it never comes."""
+        for _ in range(_MOST_LEAPS):
+            try:
+                self._go_on()
+            except _Killed as death:
+                clear_frames(death.__traceback__)
+                gc.collect()  # what the handler had opened is gone: a connection of SQLite is part of a circle
+                self._dying = False
+                self._broker.lose_connections()
+                self._harness = self._start()
+                continue
+            if not (left := self._left()):
+                return self
+            self._harness.leap()
+        raise AssertionError(f"killed {self.died_at or 'nowhere'}, and it never comes to an end: {left}")
+
+    def _go_on(self) -> None:
+        """Everything that can happen without time passing."""
+        harness = self._harness
+        while True:
+            harness.worker.tick()
+            if heard := self._broker.step():
+                self._step("when the broker had been heard: messages, receipts")
+            if handled := harness.step():
+                self._step("between two messages: what came of the last one is told, not yet heard by the broker")
+            if not (heard or handled):
+                return
+
+    def _watched(self, unit: Message | Batch, handle: Callable[[], Any]) -> Any:
+        """Around the handler: every line of its file is a step."""
+        for message in unit.messages if isinstance(unit, Batch) else [unit]:
+            self.runs[message.data] += 1
+        self._step("before the handler")
+        with _traced(self._line):
+            answer = handle()
+        self._step("after the handler, before its outcome is told")
+        return answer
+
+    def _line(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename != self._file:
+            return None
+        if event == "line":
+            self._step(f"at {self._file.rpartition('/')[2]}:{frame.f_lineno}, in {frame.f_code.co_name}")
+        return self._line
+
+    def _step(self, where: str) -> None:
+        if self._dying:
+            raise _Killed
+        self.steps += 1
+        if self.steps == self._fatal:
+            self.died_at, self._dying = where, True
+            raise _Killed
+
+    def _left(self) -> dict[str, int]:
+        policy = self._harness.policy
+        counts = {lane.topic: self._broker.left(lane.topic, policy.subscription) for lane in policy.lanes}
+        return {topic: left for topic, left in counts.items() if left}
+
+    @property
+    def dead_letters(self) -> list[StoredMessage]:
+        """What died."""
+        return self._harness.dead_letters
+
+
+@contextmanager
+def _traced(trace: Any) -> Iterator[None]:
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+__all__ = ["Kill", "kills"]

@@ -1,0 +1,297 @@
+"""Metrics and health over real HTTP, of workers with threads on a broker in memory."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+from pathlib import Path
+
+import pytest
+from kodo_consumer.adapters.metrics.collector import EXPORTED
+from kodo_consumer.adapters.metrics.http_server import Window
+from kodo_consumer.adapters.metrics.metric import BASE
+from kodo_consumer.core.broker import LaneStats
+from kodo_consumer.core.limits.lease_client import LeasedGate
+from kodo_consumer.core.limits.lease_protocol import Loan, Run
+from kodo_consumer.core.policy import AuditTo, Concurrency, Isolate, Pace, Quota, Rate
+from kodo_consumer.core.scheduling.circuit_breaker import BreakerState
+from kodo_consumer.testing.memory_topics import MemoryLane
+from prometheus_client import REGISTRY
+from prometheus_client.parser import text_string_to_metric_families
+
+from kodoctl.errors import UsageError
+from kodoctl.protocol.overrides import Order, What
+from tests.support import eventually
+from tests.unit.consumer.making import L1, policy
+from tests.unit.consumer.watching import Watched, get, series, watched
+
+ROOT = Path(__file__).parents[5]
+
+
+def test_what_happened_is_counted_by_lane_rule_and_reason() -> None:
+    with watched(policy(in_place=(), fair_by="uid")) as place:
+        for number in range(50):
+            place.send(uid=f"u{number % 2}")
+        place.send(b"fail", uid="u0")
+        ready = {"level": "L1", "state": "ready"}
+        eventually(lambda: place.value("kodo_consumer_done_total", **ready) == 50)
+        eventually(lambda: place.value("kodo_consumer_rerouted_total", rule="retrying", **ready) == 1)
+        assert place.value("kodo_consumer_failed_total", reason="ValueError", **ready) == 1
+        assert place.value("kodo_consumer_started_total", **ready) == 51
+        assert place.value("kodo_consumer_received_total") == 51
+        eventually(lambda: place.value("kodo_consumer_held_messages") == 0)
+        for histogram in ("receive_to_done", "origin_to_done", "wait", "handler"):
+            count = place.value(f"kodo_consumer_{histogram}_seconds_count", state="ready")
+            assert count in (50, 51), histogram
+        assert place.value("kodo_consumer_attempts_bucket", state="ready", le="1.0") == 50
+        eventually(lambda: place.value("kodo_consumer_tenant_handled_total") == 51)
+        assert place.value("kodo_consumer_worst_tenant_share") == 1
+
+
+def test_every_metric_of_the_list_is_exported_and_no_other_with_just_the_labels_it_names() -> None:
+    with watched(policy(fair_by="uid", in_place=())) as place:
+        place.send(b"fail", uid="u0")
+        place.send(uid="u0")
+        eventually(lambda: place.value("kodo_consumer_failed_total"))
+        eventually(lambda: place.value("kodo_consumer_lag_entries") is not None or place.service.stats)
+        families = {one.name: one for one in text_string_to_metric_families(place.get("/metrics")[1])}
+        ours = {name for name in families if name.startswith("kodo_consumer_")}
+        assert ours == {one.name.removesuffix("_total") for one in EXPORTED}
+        for one in EXPORTED:
+            family = families[one.name.removesuffix("_total")]
+            assert family.type == one.kind
+            assert re.fullmatch(r"kodo_consumer_[a-z_]+", one.name)
+            assert one.name.endswith("_total") == (one.kind == "counter")
+            assert one.help.endswith(".")
+            for sample in family.samples:
+                assert sample.labels.keys() - {"le"} == {*BASE, *one.labels}
+    page = (ROOT / "docs/reference/metrics.md").read_text(encoding="utf-8")
+    assert all(f"`{one.name}`" in page for one in EXPORTED)
+
+
+def test_what_the_broker_says_is_shown_as_long_as_it_can_be_asked() -> None:
+    of = policy(levels=(L1,), states=())
+    with watched(of) as place:
+        assert place.service.stats is not None
+        place.service.stats.last[0] = LaneStats(frozenset("ab"), frozenset(), 7, 2, 1, 3.0, 2.0, 1_000)
+        lane = {"level": "L1", "state": "ready"}
+        assert place.value("kodo_consumer_backlog_entries", **lane) == 7
+        assert place.value("kodo_consumer_lag_entries") == 5
+        assert place.value("kodo_consumer_workers") == 2
+        assert place.value("kodo_consumer_oldest_seconds", **lane) > 1e9  # type: ignore[operator]
+        place.service.stats.last.clear()
+        assert place.value("kodo_consumer_backlog_entries") is None
+        assert place.value("kodo_consumer_lag_entries") is None
+
+
+def test_ready_means_connected_and_neither_draining_nor_blocked() -> None:
+    place = Watched(policy())
+    try:
+        assert place.health("/readyz") == (503, [["connecting"]])
+        assert place.health("/healthz") == (200, [[]])
+        place.service.start()
+        eventually(lambda: place.health("/readyz") == (200, [[]]))
+        assert place.value("kodo_consumer_ready") == 1
+        place.worker.engine.lanes[0].blocked = True
+        status, problems = place.health("/readyz")
+        assert status == 503
+        assert "too many messages are parked" in problems[0][0]
+        place.worker.engine.lanes[0].blocked = False
+        place.cluster.blocked = frozenset({"w0"})
+        assert place.service.stats is not None
+        place.service.stats.look()
+        assert place.health("/readyz")[0] == 503
+        assert place.value("kodo_consumer_held_back") >= 1  # type: ignore[operator]
+        assert place.service.still is not None
+        place.service.still.lanes.add(0)
+        problems = place.health("/readyz")[1][0]
+        assert "persistent://p/n/t-L2-ready: messages are due and the broker delivers none" in problems
+        assert place.value("kodo_consumer_standing_still") == 1
+        place.worker.drain()
+        assert place.health("/readyz") == (503, [["draining"]])
+        assert place.health("/healthz") == (200, [[]])
+        place.service.stop()
+    finally:
+        place.window.close()
+        place.pump.stop()
+
+
+def test_alive_means_that_its_threads_run_and_the_watchdog_is_content() -> None:
+    place = Watched(policy())
+    place.service.start()
+    try:
+        place.worker.engine._publications.waiting += 1
+        place.worker.watch()
+        status, problems = place.health("/healthz")
+        assert status == 503
+        assert problems == [["watchdog: 0 publishing by record, 1 by structure"]]
+        assert place.value("kodo_consumer_watchdog_findings") == 1
+        place.worker.engine._publications.waiting -= 1
+        place.worker.watch()
+        assert place.health("/healthz")[0] == 200
+        place.worker.broke(RuntimeError("bug"))
+        assert "the worker broke: RuntimeError('bug')" in place.health("/healthz")[1][0]
+    finally:
+        with pytest.raises(RuntimeError):
+            place.service.stop()
+        place.window.close()
+        place.pump.stop()
+
+
+def test_a_thread_of_the_adapter_that_ends_makes_the_worker_neither_alive_nor_ready() -> None:
+    place = Watched(policy())
+    place.service.start()
+    try:
+        eventually(lambda: place.health("/readyz") == (200, [[]]))
+        lane = place.worker.reader(0)
+        assert isinstance(lane, MemoryLane)
+        lane.sink.broke(UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"))
+        for path in ("/healthz", "/readyz"):
+            status, problems = place.health(path)
+            assert (status, problems[0][0].partition("(")[0]) == (503, "the worker broke: UnicodeDecodeError")
+        assert place.service.wait(5), "whoever runs it ends it, to be started anew"
+    finally:
+        with pytest.raises(UnicodeDecodeError):
+            place.service.stop()
+        place.window.close()
+        place.pump.stop()
+
+
+def test_a_timekeeper_that_stays_away_is_no_life() -> None:
+    place = Watched(policy())
+    place.service.last_beat = time.monotonic() - 100
+    assert place.health("/healthz") == (503, [["no timer was looked at for 100 s"]])
+    place.window.close()
+    place.pump.stop()
+
+
+def test_consumers_of_one_process_share_a_server_and_the_last_one_closes_it() -> None:
+    with watched(policy()) as first:
+        port = int(first.window.address.rpartition(":")[2])
+        with watched(policy()) as second:
+            assert second.window.address == first.window.address  # both asked for any free port
+            rows = dict.fromkeys(
+                labels["worker"] for labels, _ in series(first.get("/metrics")[1], "kodo_consumer_slots", {})
+            )
+            assert list(rows) == ["0", "1"]
+        assert len(list(series(first.get("/metrics")[1], "kodo_consumer_slots", {}))) == 1
+        with pytest.raises(UsageError, match=f"(?s)K760.*{port}.*--port"):
+            Window(first.sight, "127.0.0.1", port)
+        address = first.window.address
+    with pytest.raises(urllib.error.URLError):
+        get(address, "/metrics")
+    assert not any(name.startswith("kodo_") for name in REGISTRY._names_to_collectors)
+
+
+def test_other_paths_and_methods_are_told_what_there_is() -> None:
+    with watched(policy()) as place:
+        assert place.get("/") == (404, "there is /metrics, /healthz, /readyz\n")
+        assert get(place.window.address, "/metrics", "POST")[0] == 405
+        assert "process_resident_memory_bytes" in place.get("/metrics")[1]
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "198.51.100.1"])
+def test_an_address_that_is_not_ours_is_an_error_with_what_to_do(host: str) -> None:
+    place = Watched(policy())
+    try:
+        with pytest.raises(UsageError, match="K760"):
+            Window(place.sight, host, 0)
+    finally:
+        place.window.close()
+        place.pump.stop()
+
+
+# ---- what holds messages back
+
+
+def _phase(place: Watched) -> str:
+    found = series(place.get("/metrics")[1], "kodo_consumer_breaker", {})
+    return next(labels["phase"] for labels, value in found if value)
+
+
+def test_the_breaker_and_what_it_leaves_of_the_slots_are_shown() -> None:
+    with watched(policy(in_place=(), fair_by="uid")) as place:
+        assert _phase(place) == "closed"
+        assert place.value("kodo_consumer_concurrency") == 4
+        breaker = place.worker.engine.throttle.breaker
+        for state, may_run in ((BreakerState.OPEN, 0), (BreakerState.PROBING, 3), (BreakerState.RESUMING, 2)):
+            breaker.state, breaker.starts = state, 2
+            assert _phase(place) == state.value
+            assert place.value("kodo_consumer_concurrency") == may_run
+        breaker.state = BreakerState.CLOSED
+    with watched(policy(levels=(L1,), states=(), adaptive=True, concurrency=100)) as place:
+        assert place.value("kodo_consumer_concurrency") == 8, "it begins with few"
+
+
+def test_live_orders_are_shown_with_what_rests_because_of_them() -> None:
+    with watched(policy(in_place=(), fair_by="uid")) as place:
+        assert place.value("kodo_consumer_orders") == 0
+        until = int(time.time() * 1000) + 60_000
+        pause = [
+            Order(What.PAUSE, 0, until, "me", lane="L1/retrying"),
+            Order(What.PAUSE, 0, until, "me", tenant="u1"),
+        ]
+        place.worker.follow((*pause, Order(What.WEIGHT, 0, until, "me", tenant="u2", to="3")))
+        assert place.value("kodo_consumer_orders", what="pause") == 2
+        assert place.value("kodo_consumer_orders", what="weight") == 1
+        assert place.value("kodo_consumer_lane_steered", level="L1", state="retrying") == 1
+        assert place.value("kodo_consumer_lane_steered", level="L1", state="ready") == 0
+        assert place.value("kodo_consumer_paused_tenants") == 1
+
+
+def test_a_tenant_that_is_isolated_is_seen() -> None:
+    of = policy(levels=(L1,), fair_by="uid", isolate=Isolate(0.25, 10, "pending"))
+    with watched(of) as place:
+        engine = place.worker.engine
+        engine.isolation._begin("noisy", 1.0, time.monotonic())
+        assert place.value("kodo_consumer_isolated_tenants") == 1
+        assert place.value("kodo_consumer_isolations_total") == 1
+        assert place.value("kodo_consumer_leaving_messages") == 0
+
+
+def test_what_is_borrowed_of_a_store_is_shown_only_where_something_is() -> None:
+    with watched(policy(levels=(L1,))) as place:
+        assert place.value("kodo_consumer_limits_borrowed") is None
+        assert place.value("kodo_consumer_limits_borrowing_failed_total") is None
+        borrower = place.worker.engine.limits.borrow(lambda: None)
+        borrower.fall_back(0.0)
+        assert place.value("kodo_consumer_limits_borrowed") == 0
+        assert place.value("kodo_consumer_limits_borrowing_failed_total") == 1
+
+
+def test_how_much_of_limits_is_borrowed_is_told_by_their_kind() -> None:
+    rate, quota, cap = (
+        Rate(None, Pace(10, 1_000, 20), shared=True),
+        Quota(None, 6, 60_000, shared=True),
+        Concurrency(None, 4, shared=True),
+    )
+    with watched(policy(levels=(L1,), limits=(rate, quota, cap))) as place:
+        assert place.value("kodo_consumer_limits_lent", kind="rate") is None
+        limits = place.worker.engine.limits
+        limits.borrow(lambda: None)
+        loan = Loan("", (Run(1.0, 3, 0.0, 1e9, 0.1),), permits=2, fair=4)
+        for gate in limits.gates_of({}, ""):
+            assert isinstance(gate, LeasedGate)
+            gate.awaited(0.0)
+            assert gate.lent == 0
+            gate.accept(loan, 0.0, 0.0)
+        found = {kind: place.value("kodo_consumer_limits_lent", kind=kind) for kind in ("rate", "quota", "concurrency")}
+        assert found == {"rate": 3, "quota": 3, "concurrency": 2}
+
+
+def test_numbers_are_told_only_by_who_reads_all_and_records_only_where_there_are_any() -> None:
+    with watched(policy(levels=(L1,), states=())) as place:
+        assert place.value("kodo_consumer_numbers_missing_total") is None
+        assert place.value("kodo_consumer_audit_records_total") is None
+        assert place.value("kodo_consumer_unsigned_total") == 0
+    with watched(policy(levels=(L1,), states=(), subscription_type="exclusive")) as place:
+        counts, sole = place.worker.counts, place.worker.engine._sole
+        assert sole is not None
+        sole.gaps.lost, sole.gaps.doubled = counts.missing, counts.doubled = 2, 3
+        assert place.value("kodo_consumer_numbers_missing_total") == 2
+        assert place.value("kodo_consumer_numbers_doubled_total") == 3
+    with watched(policy(levels=(L1,), states=(), audit=AuditTo("persistent://p/n/t-AUDIT", wait=False))) as place:
+        place.send()
+        eventually(lambda: place.value("kodo_consumer_audit_records_total") == 1)
+        assert place.value("kodo_consumer_audit_records_given_up_total") == 0

@@ -1,0 +1,141 @@
+"""Handlers that keep the interpreter: which delays are told, of which loop, and which are the machine's fault."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from random import Random
+
+import pytest
+from kodo_consumer.adapters.metrics.cpu_pressure import load, spent
+from kodo_consumer.adapters.metrics.stall_detector import Cause, Late, Stalls
+from kodo_consumer.adapters.metrics.worker_view import Sight
+from kodo_consumer.core.clock import SystemClock
+from kodo_consumer.message import Message
+from kodo_consumer.runtime.handler_executors import LoopRunner
+from kodo_consumer.runtime.supervisor import Service
+from kodo_consumer.runtime.worker import Worker
+from kodo_consumer.testing import MemoryBroker
+
+from tests.support import eventually
+from tests.unit.consumer.making import policy
+
+
+def computing(seconds: float, load: float = 0.5) -> Late:
+    """A handler kept the interpreter all the time."""
+    return Late(seconds, 0.1 + seconds, 0.1 + seconds, 0.001, load=load)
+
+
+def standing_in_line(seconds: float) -> Late:
+    """Others had the cores."""
+    return Late(seconds, 0.1 + seconds, 0.4 * (0.1 + seconds), seconds / 2, load=4.0)
+
+
+def test_one_late_turn_is_counted_and_three_in_a_row_are_told_first_as_a_warning() -> None:
+    stalls = Stalls("threads")
+    assert stalls.add(computing(0.04), 1.0) is None
+    assert stalls.count == {Cause.HANDLERS: 0, Cause.MACHINE: 0}
+    assert stalls.add(computing(0.2), 1.1) is None
+    assert stalls.add(computing(0.1), 1.2) is None
+    alarm = stalls.add(computing(0.1), 1.3)
+    assert alarm is not None
+    assert (alarm.kind, alarm.severe) == ("stall", False)
+    assert "200 ms (this process used 100% of a core)" in alarm.text
+    assert "process=True" in alarm.text
+    assert stalls.count == {Cause.HANDLERS: 3, Cause.MACHINE: 0}
+    assert stalls.worst(2.0) == 0.2
+    assert stalls.worst(62.0) == 0.0
+
+
+def test_what_does_not_end_is_severe_and_what_comes_again_after_a_while_is_not() -> None:
+    stalls = Stalls("threads")
+    alarms = [(now, alarm) for now in range(60) if (alarm := stalls.add(computing(0.1), float(now)))]
+    assert [alarm.severe for now, alarm in alarms] == [now >= 30 for now, _ in alarms]
+    again = [stalls.add(computing(0.1), 100.0 + now) for now in range(3)]
+    assert again[2] is not None
+    assert not again[2].severe
+
+
+def test_late_turns_far_apart_are_no_news() -> None:
+    stalls = Stalls("handlers")
+    assert [stalls.add(computing(0.1), now * 6.0) for now in range(5)] == [None] * 5
+    assert stalls.count[Cause.HANDLERS] == 5
+
+
+@pytest.mark.parametrize("loop", ["threads", "handlers"])
+def test_a_busy_machine_is_told_as_such_when_it_lasts_and_never_as_the_handlers_fault(loop: str) -> None:
+    stalls = Stalls(loop)
+    alarms = [alarm for now in range(60) if (alarm := stalls.add(standing_in_line(0.096), float(now)))]
+    assert stalls.count == {Cause.HANDLERS: 0, Cause.MACHINE: 60}
+    assert {(alarm.kind, alarm.severe) for alarm in alarms} == {("busy", False)}
+    assert "up to 96 ms, 48 ms of it for a core" in alarms[0].text
+    assert "had 40% of a core, the load is 4.0 a core" in alarms[0].text
+    assert len(alarms) < 12, "not in the first half minute"
+
+
+@pytest.mark.parametrize(
+    ("late", "cause"),
+    [
+        (Late(0.2, 0.3, 0.3), Cause.HANDLERS),  # computed throughout
+        (Late(0.2, 0.3, 0.21), Cause.HANDLERS),  # idle before, then computed
+        (Late(0.2, 0.3, 0.29, 0.16, load=3.0), Cause.MACHINE),  # ours computed, but a core was what was waited for
+        (Late(0.2, 0.3, 0.12, 0.1, load=3.0), Cause.MACHINE),  # whoever had the interpreter was kept waiting
+        (Late(0.096, 0.196, 0.08, 0.02, load=2.5), Cause.MACHINE),
+        (Late(0.096, 0.196, 0.08, 0.002, load=0.6), Cause.HANDLERS),  # who else, on a machine at rest?
+        (Late(0.2, 0.3, 0.01, 0.0, load=0.6), Cause.MACHINE),  # this process did nothing: frozen
+        (Late(0.2, 0.2, 0.01, 0.0, own=0.0, load=0.6), Cause.HANDLERS),  # an async handler that sleeps
+        (Late(0.2, 0.2, 0.12, 0.02, own=0.1, load=4.0), Cause.HANDLERS),  # an async handler that computes
+        (Late(0.2, 0.2, 0.05, 0.01, own=0.02, load=4.0), Cause.MACHINE),
+    ],
+)
+def test_whose_fault_it_is_shows_in_what_was_computed_and_in_standing_in_line(late: Late, cause: Cause) -> None:
+    assert late.cause is cause
+    assert Late(0.0, 0.0, 0.0).share == 0.0
+
+
+def test_threads_that_are_kept_waiting_by_other_processes_know_it() -> None:
+    mine = spent(threading.get_native_id())
+    assert mine is not None
+    assert mine.computed > 0
+    assert spent(2**31 - 1) is None
+    assert load() >= 0
+
+
+def test_a_system_that_counts_no_load_is_taken_to_be_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unknown() -> None:
+        raise OSError
+
+    monkeypatch.setattr("os.getloadavg", unknown)
+    assert load() == 0.0
+
+
+def test_async_handlers_that_never_await_are_told_what_to_do(caplog: pytest.LogCaptureFixture) -> None:
+    over = threading.Event()
+
+    async def busy(_message: Message) -> None:
+        """Never called: the loop is held up by hand."""
+
+    runner = LoopRunner(busy, 1)
+    worker = Worker(policy(), MemoryBroker(SystemClock()), runner, SystemClock(), Random(0))
+    service = Service(worker, None, consumer_name="w", drain_timeout=1.0)
+    sight = Sight(worker, service, runner.loop, measured=False)
+    runner.start(worker)
+    pulse = threading.Thread(target=sight.pulse.run, args=(over,))
+    pulse.start()
+
+    def hold_up() -> None:
+        until = time.monotonic() + 0.3
+        while time.monotonic() < until and not over.is_set():
+            pass
+        if not over.is_set():
+            asyncio.get_running_loop().call_later(0.01, hold_up)
+
+    runner.loop.call_soon_threadsafe(hold_up)
+    eventually(lambda: worker.alarms["stall"])
+    over.set()
+    pulse.join()
+    runner.stop()
+    assert sight.pulse.handlers.count[Cause.HANDLERS] >= 3
+    assert "hold up their event loop" in caplog.text
+    assert "process=True" in caplog.text

@@ -1,0 +1,106 @@
+"""Who the active consumers are, asked while a broker is silent: those of the other brokers' partitions are known all the same."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from kodo_consumer.adapters.pulsar.active_consumers import ActiveConsumerReader
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.admin import Reply
+from tests.support import eventually
+
+TOPIC, PATH = "persistent://p/n/t", "persistent/p/n/t"
+
+
+def _of(name: str) -> dict[str, Any]:
+    return {"subscriptions": {"s": {"activeConsumerName": name}}}
+
+
+class Silent:
+    """An admin API: one request for all partitions, or one for each; what is in `silent` does not answer."""
+
+    def __init__(self) -> None:
+        self.silent: set[str] = set()
+        self.asked: list[str] = []
+        self.gone = False
+        self.gate = threading.Event()
+
+    def call(self, method: str, path: str, **_: Any) -> Reply:
+        self.asked.append(path.removeprefix(PATH))
+        number = path.removesuffix("/stats").rpartition("-")[2]
+        if self.gone:
+            return Reply(method, path, 404)
+        if path.endswith("partitioned-stats"):
+            if self.silent:
+                raise ClusterError(error("K514", "no answer", "of anybody"))
+            parts = {f"{TOPIC}-partition-{one}": _of(f"w{one}") for one in range(3)}
+            return Reply(method, path, 200, {"partitions": parts})
+        if path.endswith("partitions"):
+            return Reply(method, path, 200, {"partitions": 3})
+        if number in self.silent:
+            self.gate.wait(20)
+            raise ClusterError(error("K514", "no answer", "of its broker"))
+        return Reply(method, path, 200, _of(f"w{number}"))
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def silent(monkeypatch: pytest.MonkeyPatch) -> Silent:
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 0.4)
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._SOON", 0.2)
+    return Silent()
+
+
+def test_while_a_broker_is_silent_each_partition_is_asked_for_and_those_that_do_not_answer_are_left_out(
+    silent: Silent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    reader = ActiveConsumerReader(silent, clock)  # type: ignore[arg-type]
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+    assert silent.asked == ["/partitioned-stats"], "one request, as long as it is answered"
+    silent.silent = {"1"}
+    assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}
+    silent.asked.clear()
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 20.0)
+    assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}, "nobody waits for it again"
+    assert "/partitioned-stats" not in silent.asked, "it would take as long again"
+    assert silent.asked[0] == "/partitions"
+    silent.gate.set()
+    assert reader.read(TOPIC, "s") == {"0": "w0", "2": "w2"}, "refused is not told either"
+    silent.silent.clear()
+    clock.now += 31
+    silent.asked.clear()
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+    assert silent.asked == ["/partitioned-stats"]
+    silent.gone = True
+    with pytest.raises(ClusterError):
+        reader.read(TOPIC, "s")
+    eventually(lambda: not [one for one in threading.enumerate() if one.name.startswith("kodo-active")])
+
+
+def test_an_answer_for_all_that_comes_late_counts(silent: Silent, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broker is slow, and nobody is silent."""
+    monkeypatch.setattr("kodo_consumer.adapters.pulsar.active_consumers._LATEST", 20.0)
+    call, first = silent.call, threading.Event()
+
+    def slow(method: str, path: str, **given: Any) -> Reply:
+        if path.endswith("/stats"):
+            first.set()
+            silent.gate.wait(20)
+        if path.endswith("partitioned-stats"):
+            first.wait(20)
+        return call(method, path, **given)
+
+    monkeypatch.setattr(silent, "call", slow)
+    reader = ActiveConsumerReader(silent, Clock())  # type: ignore[arg-type]
+    assert reader.read(TOPIC, "s") == {"0": "w0", "1": "w1", "2": "w2"}
+    silent.gate.set()

@@ -1,0 +1,163 @@
+"""Settings of stores, marks in files, and what stores keep."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+from kodo_consumer.adapters.stores.factory import StorePlace, parse_store
+from kodo_consumer.adapters.stores.memory_store import MemoryStore
+from kodo_consumer.adapters.stores.mmap_marks import FileStore, open_file_store
+from kodo_consumer.core.poison import Mark
+from kodo_consumer.core.store import Exchange, StoreDownError
+from kodo_consumer.runtime.idempotent_executor import GuardedRunner, guarded
+from kodo_consumer.settings import Settings, read_settings
+from kodo_consumer.testing import ManualClock
+from kodo_consumer.testing.harness import InlineRunner
+
+from kodoctl.errors import KodoctlError
+from tests.unit.consumer.making import policy
+
+CANARY = "c2VjcmV0LWNhbmFyeQ"
+
+
+def _settings(tmp_path: Path, text: str, **environ: str) -> Settings:
+    (tmp_path / "kodo-consumer.toml").write_text(text, encoding="utf-8")
+    return read_settings(environ, tmp_path)
+
+
+def test_a_store_is_an_address_and_prints_without_its_password(tmp_path: Path) -> None:
+    settings = _settings(
+        tmp_path,
+        f'store = "postgresql://kodo:{CANARY}@db.example/shop?sslpassword={CANARY}"\non_store_down = "go_on"\nstore_keep = "12h"',
+    )
+    assert settings.store is not None
+    assert (settings.on_store_down, settings.store_keep) == ("go_on", 12 * 3_600_000)
+    assert settings.store.url.drivername == "postgresql+psycopg"
+    assert settings.store.url.password == CANARY
+    assert str(settings.store) == "postgresql+psycopg://kodo:***@db.example/shop"
+    assert CANARY not in f"{settings!r} {settings.store!r}"
+
+
+def test_the_address_of_a_variable_goes_before_the_files(tmp_path: Path) -> None:
+    settings = _settings(
+        tmp_path, 'store = "memory"', KODO_CONSUMER_STORE="sqlite:///a.db", KODO_CONSUMER_CRASH_MARKS="m"
+    )
+    assert str(settings.store) == "sqlite:///a.db"
+    assert settings.crash_marks == Path("m")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f'store = "kodo:{CANARY}@db.example"', "no address of a database"),
+        (f'store = "mysql://kodo:{CANARY}@db.example/shop"', "mysql is no store: write memory, sqlite:///kodo.db or"),
+        ('store = "sqlite://"', "SQLite needs a file"),
+        ('on_store_down = "ignore"', "write pause or go_on"),
+    ],
+)
+def test_what_is_no_store_is_refused_without_its_password(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(KodoctlError, match=said) as refused:
+        _settings(tmp_path, text)
+    assert CANARY not in str(refused.value)
+
+
+def test_a_store_that_cannot_be_asked_is_told_without_its_password(caplog: pytest.LogCaptureFixture) -> None:
+    place = StorePlace(parse_store(f"postgresql://kodo:{CANARY}@127.0.0.1:1/shop"))
+    runner = guarded(InlineRunner(print), policy(), Settings(store=place), ManualClock())
+    assert isinstance(runner, GuardedRunner)
+    with caplog.at_level(logging.DEBUG), pytest.raises(KodoctlError, match="K741") as refused:
+        runner.start(None)  # type: ignore[arg-type]
+    runner.stop()
+    assert "Connection refused" in str(refused.value)
+    assert CANARY not in str(refused.value) + caplog.text
+
+
+def test_memory_is_a_store_and_without_any_there_is_no_guard(tmp_path: Path) -> None:
+    assert isinstance(StorePlace(parse_store("memory")).open("p/n/t:s"), MemoryStore)
+    inner = InlineRunner(print)
+    assert guarded(inner, policy(), Settings(), ManualClock()) is inner
+    marked = guarded(inner, policy(), Settings(crash_marks=tmp_path / "marks"), ManualClock())
+    assert isinstance(marked, GuardedRunner)
+    marked.stop()
+
+
+# ---- marks in files
+
+
+def test_marks_of_a_worker_that_lives_are_left_alone(tmp_path: Path) -> None:
+    a = open_file_store(tmp_path / "marks", "p/n/t:s")
+    a.exchange(Exchange(starting=["1"]))
+    b = open_file_store(tmp_path / "marks", "p/n/t:s")
+    assert b.exchange(Exchange(starting=["1"])).marks == {}
+    for store in (a, b):
+        store.leave()
+        store.close()
+    assert list((tmp_path / "marks").iterdir()) == []
+
+
+def _start_and_die(folder: Path, names: list[str]) -> None:
+    store = FileStore(folder, "p/n/t:s", f"child:{os.getpid()}")
+    store.exchange(Exchange(starting=names))
+    store.exchange(Exchange(done=names[:1], ended=names[1:2]))
+    if "poison" in names:
+        assert store.take_over("poison", Mark(store.run), Mark(store.run, alone=True, crashes=1))
+    os._exit(7)
+
+
+def test_what_a_dead_worker_had_started_makes_suspects_for_the_next(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("spawn").Process(
+        target=_start_and_die, args=(tmp_path, ["done", "failed", "started", "poison", "日本" * 33])
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 7
+    other = FileStore(tmp_path, "p/n/other:s", "o")
+    assert other.exchange(Exchange(starting=["started"])).marks == {}, "another subscription's"
+    store = FileStore(tmp_path, "p/n/t:s", "b")
+    marks = store.exchange(Exchange(starting=["done", "failed", "started", "poison", "日本" * 33, "new"])).marks
+    assert marks == {
+        "started": Mark(""),
+        "poison": Mark("", alone=True, crashes=1),
+        "日本" * 33: Mark(""),
+    }
+    assert not store.take_over("poison", Mark(""), Mark("b"))
+    assert store.take_over("poison", marks["poison"], Mark("b", crashes=3))
+    assert store.exchange(Exchange(starting=["poison"])).marks == {"poison": Mark("b", crashes=3)}
+    assert store.take_over("started", marks["started"], Mark("b", alone=True))
+    store.exchange(Exchange(done=["started", "poison"]))
+    store.leave()
+    store.close()
+    last = FileStore(tmp_path, "p/n/t:s", "c")
+    assert last.exchange(Exchange(starting=["started", "poison", "new", "日本" * 33])).marks == {"日本" * 33: Mark("")}
+    last.close()
+    other.close()
+
+
+def test_more_marks_than_there_is_room_for_is_a_store_that_is_down(tmp_path: Path) -> None:
+    store = FileStore(tmp_path, "p/n/t:s", "a")
+    assert store.beat() == {"a": 1}
+    assert store.prune(0, 0) == 0
+    store.create()
+    store.interrupt()
+    with pytest.raises(StoreDownError):
+        store.exchange(Exchange(starting=[str(number) for number in range(8_193)]))
+    store.close()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(KodoctlError, match="K740"):
+        open_file_store(tmp_path / "file" / "marks", "p/n/t:s")
+
+
+def test_a_broken_mark_is_none(tmp_path: Path) -> None:
+    FileStore(tmp_path, "p/n/t:s", "a").close()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(b"\x01\x00\x00\x00\xff\xff" + b"x" * 250 + b"\x01")
+    store = FileStore(tmp_path, "p/n/t:s", "b")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{file.name.split('.')[0]}.b.marks"]
+    store.close()
