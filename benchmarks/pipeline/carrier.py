@@ -23,8 +23,8 @@ from recall import CLUSTER, TOPOLOGY, kodoctl, send
 
 from kodoctl.pipeline.jobs.sending import AT_ONCE, Errand
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.delta import DeltaLedger
-from kodoctl.recall.document import loads
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.recall_plan_file import loads
 
 
 def measured(letters: int, work: Callable[[], Any]) -> dict[str, float]:

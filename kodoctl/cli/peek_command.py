@@ -18,8 +18,8 @@ from kodoctl.errors import UsageError, error
 if TYPE_CHECKING:
     from kodoctl.pulsar.messages import Unread
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.condition import Condition
-    from kodoctl.recall.letter import Letter
+    from kodoctl.recall.filter.condition import Condition
+    from kodoctl.recall.stored_message import Letter
 
 FORMAT_VERSION = 1
 
@@ -54,7 +54,7 @@ def peek(
     all that can be read, where entries cannot be read.
     """
     from kodoctl.pulsar.messages import Unread
-    from kodoctl.recall.condition import parse
+    from kodoctl.recall.filter.condition import parse
     from kodoctl.render.recall import peek_lines
 
     now = int(time.time() * 1000)
@@ -72,7 +72,7 @@ def peek(
 
 
 def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int) -> dict[str, Any]:
-    from kodoctl.recall.explain import as_json
+    from kodoctl.recall.message_json import as_json
 
     read = matched = 0
     shown: list[dict[str, Any]] = []

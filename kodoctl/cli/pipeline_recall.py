@@ -48,7 +48,7 @@ from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
-    from kodoctl.recall.carry import Helpers
+    from kodoctl.recall.sender import Helpers
 
 app = typer.Typer(
     name="recall",
@@ -92,7 +92,7 @@ def plan(
     settings = spark_settings(master, conf)
     from kodoctl.pipeline.jobs.choosing import Choosing
     from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.recall.plan import Action
+    from kodoctl.recall.recall_plan import Action
 
     with target.session() as session:
         _check_address(session.connection)

@@ -29,10 +29,10 @@ from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 if TYPE_CHECKING:
     from kodoctl.protocol.signing import Signer
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.carry import Helpers
-    from kodoctl.recall.edit import Edit
-    from kodoctl.recall.parcels import Orders, Report
-    from kodoctl.recall.plan import RecallPlan
+    from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.recall_plan import RecallPlan
+    from kodoctl.recall.sender import Helpers
+    from kodoctl.recall.sends_in_flight import Orders, Report
     from kodoctl.topology.units import Duration
 
 MAX_AGE = "7d"
@@ -98,15 +98,15 @@ def apply(
 
 def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers] | None = None) -> None:
     """Checks, confirms, carries out, reports, and exits as the report says. `helped` makes what sends for the carrier."""
-    from kodoctl.recall import document
+    from kodoctl.recall import recall_plan_file
     from kodoctl.recall.cluster import Cluster
-    from kodoctl.recall.start import check_identity
+    from kodoctl.recall.partition_lanes import check_identity
     from kodoctl.topology.names import TopicName
 
     per_second, signer, oldest = _rate(asked.rate), _signer(), _duration(asked.max_age)
     found = _read(asked.plan)
     _check_age(found, oldest)
-    form = document.to_json(found)
+    form = recall_plan_file.to_json(found)
     with target.session() as session:
         edit, largest = _check_files(session, found, asked.topology)
         check_identity(found, Cluster(session), TopicName.parse(found.dead_topic).namespace.tenant)
@@ -114,7 +114,7 @@ def apply_plan(target: Target, asked: Asked, helped: Callable[[Attempt], Helpers
             _show(form, session)
         if found.empty:
             return
-        _confirm(session, found, document.hash_of(form), asked.hash_, asked.confirm_names)
+        _confirm(session, found, recall_plan_file.hash_of(form), asked.hash_, asked.confirm_names)
         began = time.monotonic()
         report = _carry_out(session, found, edit, asked.ledger, per_second, signer, largest, helped)
         shown = {**_report_json(report, found), "seconds": round(time.monotonic() - began, 3)}
@@ -175,17 +175,17 @@ def _signer() -> Signer | None:
 
 
 def _read(file: str) -> RecallPlan:
-    from kodoctl.recall import document
+    from kodoctl.recall import recall_plan_file
 
-    return document.loads(read_plan_text(file, "kodoctl recall plan …"), file)
+    return recall_plan_file.loads(read_plan_text(file, "kodoctl recall plan …"), file)
 
 
 def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tuple[Edit | None, dict[str, int]]:
     """The file must still stand for the plan's topics: letters go to lanes of their own ground, and nowhere else. What it
     says of payloads to be patched, and how large letters may be, by lane's topic.
     """
-    from kodoctl.recall.edit import Edit
-    from kodoctl.recall.targets import fits
+    from kodoctl.recall.destinations import fits
+    from kodoctl.recall.payload_patch import Edit
     from kodoctl.topology.expand import declared_limits
     from kodoctl.topology.load import BASE, environments_of, read_files
 
@@ -212,7 +212,7 @@ def _show(form: dict[str, Any], session: Session) -> None:
 
 def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, names: list[str] | None) -> None:
     """A hash that was named must fit; discarding needs it, typed or named; a protected context asks for its name."""
-    from kodoctl.recall.plan import Action
+    from kodoctl.recall.recall_plan import Action
 
     confirm(session.connection, Approval(auto_approve=True, names=names), question="")
     if said is None and plan.action is Action.DISCARD:
@@ -235,11 +235,11 @@ def _carry_out(
     largest: Mapping[str, int],
     helped: Callable[[Attempt], Helpers] | None,
 ) -> Report:
-    from kodoctl.recall.carry import Carrier
     from kodoctl.recall.cluster import Cluster
-    from kodoctl.recall.delta import DeltaLedger
-    from kodoctl.recall.pace import Pace
-    from kodoctl.recall.parcels import Orders
+    from kodoctl.recall.delta_ledger import DeltaLedger
+    from kodoctl.recall.rate_limit import Pace
+    from kodoctl.recall.sender import Carrier
+    from kodoctl.recall.sends_in_flight import Orders
 
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))

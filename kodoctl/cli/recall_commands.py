@@ -41,11 +41,11 @@ from kodoctl.errors import UsageError, Where, error, warning
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.edit import Edit
-    from kodoctl.recall.plan import Action, RecallPlan
-    from kodoctl.recall.prepare import Fill
+    from kodoctl.recall.destinations import Family
+    from kodoctl.recall.payload_patch import Edit
+    from kodoctl.recall.recall_plan import Action, RecallPlan
+    from kodoctl.recall.recall_planner import Fill
     from kodoctl.recall.selection import Done
-    from kodoctl.recall.targets import Family
     from kodoctl.topology.load import LoadedTopology
     from kodoctl.topology.names import Level
 
@@ -86,7 +86,7 @@ def plan(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters and freeze the choice: counts, samples, a hash. Consumes and sends nothing."""
-    from kodoctl.recall.plan import Action
+    from kodoctl.recall.recall_plan import Action
 
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
@@ -115,7 +115,7 @@ def discard(
     output: Output = Format.TEXT,
 ) -> None:
     """Choose dead letters to be thrown away. Throws nothing away: `recall apply` does, when confirmed."""
-    from kodoctl.recall.plan import Action
+    from kodoctl.recall.recall_plan import Action
 
     with target.session() as session:
         loaded, family = family_in(session, topology, env, topic, subscription)
@@ -140,11 +140,11 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.prepare. `run`: its id, where that was told."""
+    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.recall_planner. `run`: its id, where that was told."""
     from kodoctl.recall.cluster import Cluster
-    from kodoctl.recall.condition import parse
-    from kodoctl.recall.delta import DeltaLedger
-    from kodoctl.recall.prepare import Request, prepare
+    from kodoctl.recall.delta_ledger import DeltaLedger
+    from kodoctl.recall.filter.condition import parse
+    from kodoctl.recall.recall_planner import Request, prepare
 
     now = int(time.time() * 1000)
     named = run or f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(now / 1000))}-{secrets.token_hex(4)}"
@@ -164,7 +164,7 @@ def remembered(store: str | None, family: Family, *, again: bool) -> Iterator[Do
     Raises KodoctlError.
     """
     from kodoctl.pulsar.access import Secret
-    from kodoctl.recall.remembered import Remembered
+    from kodoctl.recall.done_store import Remembered
 
     workers = os.environ.get(STORE, "")
     text = store if store is not None else workers if workers != "memory" else ""
@@ -189,8 +189,8 @@ def level_named(text: str | None) -> Level | None:
 
 def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
     """What --edit says. Raises UsageError."""
-    from kodoctl.recall.edit import Edit, NotEditableError, read_patch
-    from kodoctl.recall.letter import NotJsonError
+    from kodoctl.recall.payload_patch import Edit, NotEditableError, read_patch
+    from kodoctl.recall.stored_message import NotJsonError
 
     try:
         patch = read_patch(Path(file).read_text(encoding="utf-8"))
@@ -202,12 +202,12 @@ def patch_in(file: str, loaded: LoadedTopology, topic: str) -> Edit:
 
 def show_plan(made: RecallPlan, session: Session, out: str | None, output: Format, apply: str = "recall apply") -> None:
     """Writes it where --out says, and prints it; `apply` is the command that carries it out."""
-    from kodoctl.recall import document
+    from kodoctl.recall import recall_plan_file
     from kodoctl.render.recall import recall_plan_lines
 
-    form = document.to_json(made)
+    form = recall_plan_file.to_json(made)
     if out is not None:
-        write_plan_text(document.dumps(made), out)
+        write_plan_text(recall_plan_file.dumps(made), out)
     if output is Format.JSON:
         say(json.dumps(form, indent=1))
     else:

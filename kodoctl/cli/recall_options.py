@@ -14,7 +14,7 @@ from kodoctl.errors import UsageError, error
 if TYPE_CHECKING:
     from kodoctl.pulsar.access import Secret
     from kodoctl.pulsar.session import Session
-    from kodoctl.recall.targets import Family
+    from kodoctl.recall.destinations import Family
     from kodoctl.topology.load import LoadedTopology
 
 LEDGER = ".kodoctl/recall"
@@ -73,7 +73,7 @@ def family_in(
     session: Session, path: str, env: str | None, topic: str, subscription: str
 ) -> tuple[LoadedTopology, Family]:
     """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
-    from kodoctl.recall.targets import family_of
+    from kodoctl.recall.destinations import family_of
 
     desired = wiring.load_desired([path], wiring.environment_of(session.connection, env))
     topologies = [expansion.topology for expansion in desired.expansions]

@@ -21,7 +21,7 @@ from kodoctl.pulsar.messages import (
 from kodoctl.pulsar.session import Session
 from kodoctl.pulsar.sizes import largest_message
 from kodoctl.pulsar.waiting import WaitMonitor
-from kodoctl.recall.letter import Letter, Position, tenant_of
+from kodoctl.recall.stored_message import Letter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.condition import Condition
-from kodoctl.recall.edit import Edit, NotEditableError
-from kodoctl.recall.ledger import Event, Standing
-from kodoctl.recall.letter import Letter, Position
-from kodoctl.recall.plan import Action, Chosen, Dated, LeftOut, PlanLane, partition_of, recall_id
-from kodoctl.recall.targets import Family
+from kodoctl.recall.destinations import Family
+from kodoctl.recall.filter.condition import Condition
+from kodoctl.recall.payload_patch import Edit, NotEditableError
+from kodoctl.recall.recall_ledger import Event, Standing
+from kodoctl.recall.recall_plan import Action, Chosen, Dated, LeftOut, PlanLane, partition_of, recall_id
+from kodoctl.recall.stored_message import Letter, Position
 from kodoctl.topology.names import Level
 
 Json = dict[str, Any]

@@ -115,7 +115,7 @@ def test_copies_of_a_letter_are_sent_once_and_all_acknowledged(recalls: Recalls)
 
 
 def test_a_copy_or_an_old_letter_that_is_not_the_planned_one_stays(recalls: Recalls) -> None:
-    from kodoctl.recall.document import seal_of
+    from kodoctl.recall.recall_plan_file import seal_of
 
     recalls.die([*range(3), *range(3)])
     plan = recalls.plan("payload.n < 2")
@@ -220,8 +220,8 @@ def test_discarding_needs_the_hash_and_is_booked(recalls: Recalls) -> None:
 
 
 def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Recalls) -> None:
-    from kodoctl.recall.delta import DeltaLedger
-    from kodoctl.recall.ledger import Entry, Event
+    from kodoctl.recall.delta_ledger import DeltaLedger
+    from kodoctl.recall.recall_ledger import Entry, Event
 
     recalls.die(range(4))
     plan = recalls.plan()
@@ -235,7 +235,7 @@ def test_letters_of_another_plan_that_is_not_finished_are_left_alone(recalls: Re
 
 
 def test_a_plan_for_a_lane_outside_its_ground_is_refused(recalls: Recalls) -> None:
-    from kodoctl.recall.document import seal_of
+    from kodoctl.recall.recall_plan_file import seal_of
 
     recalls.die(range(2))
     plan = recalls.plan()

@@ -21,14 +21,14 @@ from sqlalchemy.pool import NullPool
 from kodoctl.pipeline.jobs.sending import Errand
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.carry import Carrier
 from kodoctl.recall.cluster import Cluster
-from kodoctl.recall.crews import crews
-from kodoctl.recall.delta import DeltaLedger
-from kodoctl.recall.document import loads
-from kodoctl.recall.letter import Position
-from kodoctl.recall.pace import Pace
-from kodoctl.recall.parcels import Orders, Report
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.partitioning import crews
+from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.recall_plan_file import loads
+from kodoctl.recall.sender import Carrier
+from kodoctl.recall.sends_in_flight import Orders, Report
+from kodoctl.recall.stored_message import Position
 from tests.broker.recalling import RETRYING, Recalls
 from tests.cluster import Workspace
 from tests.support import backlog, eventually

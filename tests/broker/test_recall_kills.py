@@ -22,8 +22,8 @@ import os, signal, sys
 from itertools import count
 
 from kodoctl.pulsar.letters import Holder, LaneSender
-from kodoctl.recall import carry
-from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall import sender as carry
+from kodoctl.recall.delta_ledger import DeltaLedger
 
 STEP = os.environ["KILL_AT"]
 carry.MOST_AT_ONCE = 20

@@ -17,12 +17,12 @@ from kodoctl.errors import UsageError
 from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.pipeline.transforms.letters import chosen, letter_of_row
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
-from kodoctl.recall.condition import Condition, parse
-from kodoctl.recall.evaluation import evaluate
-from kodoctl.recall.faults import ConditionError
-from kodoctl.recall.spark_doubt import doubt_sql
-from kodoctl.recall.spark_facts import fact_columns
-from kodoctl.recall.spark_sql import to_spark_sql
+from kodoctl.recall.filter.condition import Condition, parse
+from kodoctl.recall.filter.evaluator import evaluate
+from kodoctl.recall.filter.filter_errors import ConditionError
+from kodoctl.recall.filter.spark_columns import fact_columns
+from kodoctl.recall.filter.spark_fallback import doubt_sql
+from kodoctl.recall.filter.spark_sql import to_spark_sql
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,8 +27,8 @@ KILLING = f"""
 {DYING}
 from kodoctl.pipeline.jobs import sending
 from kodoctl.pulsar.letters import Holder, LaneSender
-from kodoctl.recall import carry
-from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall import sender as carry
+from kodoctl.recall.delta_ledger import DeltaLedger
 
 sending.AT_ONCE = 20
 around(DeltaLedger, "append", "first intent", 2)  # the first call books the doubts of an earlier attempt: none

@@ -12,8 +12,8 @@ import pytest
 from kodoctl.errors import KodoctlError
 from kodoctl.pipeline.landing import Landing, Manifest
 from kodoctl.pipeline.schema import CURSORS, EVENTS, TABLES
-from kodoctl.recall.delta import DeltaLedger
-from kodoctl.recall.ledger import Entry, Event
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.recall_ledger import Entry, Event
 from tests.stores import BUCKET, ObjectStore, object_store
 
 

@@ -21,10 +21,10 @@ from kodoctl.pipeline.source.ranges import part_name, stored
 from kodoctl.protocol import properties as control
 from kodoctl.pulsar.messages import cursor_of
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.letter import Letter, Position, tenant_of
-from kodoctl.recall.prepare import no_holder
+from kodoctl.recall.destinations import Family
+from kodoctl.recall.recall_planner import no_holder
 from kodoctl.recall.selection import Asked, Selection
-from kodoctl.recall.targets import Family
+from kodoctl.recall.stored_message import Letter, Position, tenant_of
 from kodoctl.topology.names import TopicName
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Choosing:
     unseen: int = field(default=0, init=False)
 
     def __call__(self, asked: Asked, selection: Selection) -> None:
-        """See kodoctl.recall.prepare.Fill. Raises KodoctlError."""
+        """See kodoctl.recall.recall_planner.Fill. Raises KodoctlError."""
         from pyspark.errors import PySparkException
 
         from kodoctl.pipeline.transforms.letters import check_facts

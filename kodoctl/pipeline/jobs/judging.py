@@ -16,9 +16,9 @@ from kodoctl.pipeline.source.asking import internal_stats
 from kodoctl.pipeline.verdict import Cause
 from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import Admin
-from kodoctl.recall.delta import DeltaLedger
-from kodoctl.recall.ledger import Event, standings
-from kodoctl.recall.letter import Position
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.recall_ledger import Event, standings
+from kodoctl.recall.stored_message import Position
 from kodoctl.topology.expand import Expansion
 from kodoctl.topology.names import State
 

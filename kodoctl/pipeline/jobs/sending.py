@@ -1,7 +1,7 @@
 """A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without Spark.
 
 The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
-(kodoctl.recall.carry). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is what an
+(kodoctl.recall.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is what an
 attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its plan and one bundle of letters.
 """
 
@@ -24,15 +24,15 @@ from kodoctl.protocol.signing import Signer
 from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
-from kodoctl.recall.carry import Carrier
 from kodoctl.recall.cluster import Cluster
-from kodoctl.recall.crews import crews
-from kodoctl.recall.delta import DeltaLedger
-from kodoctl.recall.edit import Edit
-from kodoctl.recall.letter import Position
-from kodoctl.recall.pace import Pace
-from kodoctl.recall.parcels import Orders, Report
-from kodoctl.recall.plan import RecallPlan
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.partitioning import crews
+from kodoctl.recall.payload_patch import Edit
+from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.recall_plan import RecallPlan
+from kodoctl.recall.sender import Carrier
+from kodoctl.recall.sends_in_flight import Orders, Report
+from kodoctl.recall.stored_message import Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,7 +77,7 @@ def _untold(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Sending:
-    """Helpers of a Carrier (kodoctl.recall.carry): called with the lanes that have letters left. `ledger`: where every task
+    """Helpers of a Carrier (kodoctl.recall.sender): called with the lanes that have letters left. `ledger`: where every task
     reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks to make theirs.
     """
 

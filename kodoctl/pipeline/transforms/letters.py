@@ -1,6 +1,6 @@
 """Stored messages of a dead letter topic -> letters that a condition chooses, as kodoctl.recall means it.
 
-The condition runs as Spark SQL. Only for rows where Spark's functions may mean something else (kodoctl.recall.spark_doubt)
+The condition runs as Spark SQL. Only for rows where Spark's functions may mean something else (kodoctl.recall.filter.spark_fallback)
 its own evaluation is asked, in Python: of most conditions for none.
 """
 
@@ -16,14 +16,14 @@ from pyspark.sql.pandas.functions import arrow_udf
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.holding import STRIDE
 from kodoctl.protocol import properties as control
-from kodoctl.recall.condition import Condition
-from kodoctl.recall.letter import DIGEST, Letter, Position, tenant_of
-from kodoctl.recall.nodes import named
-from kodoctl.recall.plan import RECALL_ID
-from kodoctl.recall.spark_doubt import doubt_sql
-from kodoctl.recall.spark_facts import ABSENT, fact_columns
-from kodoctl.recall.spark_sql import to_spark_sql
-from kodoctl.recall.targets import Family
+from kodoctl.recall.destinations import Family
+from kodoctl.recall.filter.ast import named
+from kodoctl.recall.filter.condition import Condition
+from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
+from kodoctl.recall.filter.spark_fallback import doubt_sql
+from kodoctl.recall.filter.spark_sql import to_spark_sql
+from kodoctl.recall.recall_plan import RECALL_ID
+from kodoctl.recall.stored_message import DIGEST, Letter, Position, tenant_of
 
 HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
 _RAW: Final = (

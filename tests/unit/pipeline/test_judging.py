@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.pipeline.jobs.judging import documented
 from kodoctl.pipeline.verdict import Cause
-from kodoctl.recall.delta import DeltaLedger
+from kodoctl.recall.delta_ledger import DeltaLedger
 
 
 class Found:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kodoctl.recall.letter import Letter, Position
-from kodoctl.recall.targets import Family, family_of
+from kodoctl.recall.destinations import Family, family_of
+from kodoctl.recall.stored_message import Letter, Position
 from kodoctl.topology.load import load_topology
 
 DEAD = "persistent://kodo/trade/orders-billing-DLQ"

@@ -12,7 +12,7 @@ from kodo_consumer.core.envelope import FRESH, BrokenControlError, Control, Deli
 from kodoctl.pipeline.events import Role, events
 from kodoctl.pipeline.schema import MESSAGES
 from kodoctl.protocol.properties import ID, MAX_ID, ORIGIN_ID
-from kodoctl.recall.letter import Letter, Position
+from kodoctl.recall.stored_message import Letter, Position
 
 NAMES = st.one_of(
     st.none(),

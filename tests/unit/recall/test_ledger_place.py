@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from kodoctl.errors import KodoctlError
-from kodoctl.recall.delta import DeltaLedger
-from kodoctl.recall.ledger import Entry, Event
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.recall_ledger import Entry, Event
 
 ENTRY = Entry("run", Event.INTENT, "r" * 32, "persistent://a/b/c-DLQ", "1:0:0:-1", 1, "lane", 1)
 

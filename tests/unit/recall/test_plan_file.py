@@ -12,15 +12,15 @@ import jsonschema
 import pytest
 
 from kodoctl.errors import KodoctlError
-from kodoctl.recall import document
-from kodoctl.recall.doubt import SOUND_FOR, ReadBack, Verdict, judge
-from kodoctl.recall.edit import Edit, NotEditableError, merge, read_patch
-from kodoctl.recall.explain import as_json, preview
-from kodoctl.recall.ledger import Entry, Event, highest_booked, standings
-from kodoctl.recall.letter import NotJsonError, Position
-from kodoctl.recall.pace import Pace
-from kodoctl.recall.parcels import Report
-from kodoctl.recall.plan import Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall import recall_plan_file
+from kodoctl.recall.message_json import as_json, preview
+from kodoctl.recall.payload_patch import Edit, NotEditableError, merge, read_patch
+from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.recall_ledger import Entry, Event, highest_booked, standings
+from kodoctl.recall.recall_plan import Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.recovery import SOUND_FOR, ReadBack, Verdict, judge
+from kodoctl.recall.sends_in_flight import Report
+from kodoctl.recall.stored_message import NotJsonError, Position
 from tests.unit.recall.making import DEAD, NOW, letter
 
 SCHEMA_FILE = Path(__file__).parents[3] / "schemas/recall-plan.v1.json"
@@ -45,24 +45,24 @@ PLAN = RecallPlan(
 
 
 def test_a_plan_file_comes_back_as_it_was_and_fits_the_published_schema() -> None:
-    text = document.dumps(PLAN)
-    assert document.loads(text, "p.json") == PLAN
+    text = recall_plan_file.dumps(PLAN)
+    assert recall_plan_file.loads(text, "p.json") == PLAN
     jsonschema.validate(json.loads(text), json.loads(SCHEMA_FILE.read_text(encoding="utf-8")))
-    assert document.hash_of(document.to_json(PLAN)) == json.loads(text)["seal"][:12]
+    assert recall_plan_file.hash_of(recall_plan_file.to_json(PLAN)) == json.loads(text)["seal"][:12]
     bare = replace(PLAN, letters=(), settle=())
-    assert document.loads(document.dumps(bare), "p.json").empty
+    assert recall_plan_file.loads(recall_plan_file.dumps(bare), "p.json").empty
     assert not PLAN.empty
     assert LANE.part.endswith("-RETRYING-partition-0")
     assert PLAN.producer == "kodo-recall-20270115-080000-abcd0123"
 
 
 def test_the_published_schema_is_the_one_of_the_code() -> None:
-    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == document.SCHEMA
+    assert json.loads(SCHEMA_FILE.read_text(encoding="utf-8")) == recall_plan_file.SCHEMA
 
 
 def sealed(**changes: Any) -> str:
-    form = {**document.to_json(PLAN), **changes}
-    return json.dumps({**form, "seal": document.seal_of(form)})
+    form = {**recall_plan_file.to_json(PLAN), **changes}
+    return json.dumps({**form, "seal": recall_plan_file.seal_of(form)})
 
 
 BAD = [
@@ -72,19 +72,19 @@ BAD = [
     ("[" * 100_000, "K558", "kodoctl recall plan --out FILE"),
     ('{"format_version": 2, "letters": []}', "K559", "it has format 2"),
     (sealed(format_version=2), "K559", "it has format 2"),
-    (document.dumps(PLAN).replace('"limit": 10', '"limit": 11'), "K559", "does not match its seal"),
+    (recall_plan_file.dumps(PLAN).replace('"limit": 10', '"limit": 11'), "K559", "does not match its seal"),
     (sealed(action="steal"), "K558", "$.action: 'steal'"),
     (sealed(extra=1), "K558", "'extra' was unexpected"),
     (sealed(letters=7), "K558", "$.letters: 7"),
-    (sealed(letters=[{**document.to_json(PLAN)["letters"][0], "lane": 5}]), "K558", "ValueError"),
-    (sealed(letters=[document.to_json(PLAN)["letters"][0]] * 100 + [{"position": "x"}]), "K558", "KeyError"),
+    (sealed(letters=[{**recall_plan_file.to_json(PLAN)["letters"][0], "lane": 5}]), "K558", "ValueError"),
+    (sealed(letters=[recall_plan_file.to_json(PLAN)["letters"][0]] * 100 + [{"position": "x"}]), "K558", "KeyError"),
 ]
 
 
 @pytest.mark.parametrize(("text", "code", "said"), BAD, ids=range(len(BAD)))
 def test_a_file_that_is_no_plan_or_was_changed_is_refused(text: str, code: str, said: str) -> None:
     with pytest.raises(KodoctlError) as caught:
-        document.loads(text, "p.json")
+        recall_plan_file.loads(text, "p.json")
     [found] = caught.value.diagnostics
     assert found.code == code
     assert said in found.detail

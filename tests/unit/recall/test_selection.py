@@ -10,14 +10,14 @@ import pytest
 
 from kodoctl.errors import UsageError
 from kodoctl.protocol.signing import Signer
-from kodoctl.recall.condition import parse
-from kodoctl.recall.edit import Edit
-from kodoctl.recall.ledger import Event, Standing
-from kodoctl.recall.letter import NotJsonError, Position, parse_json, tenant_of
-from kodoctl.recall.plan import Action, Dated, partition_of, recall_id
-from kodoctl.recall.rewriting import believed, recalled_properties
+from kodoctl.recall.destinations import check_target, family_of, fits
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.payload_patch import Edit
+from kodoctl.recall.recall_headers import believed, recalled_properties
+from kodoctl.recall.recall_ledger import Event, Standing
+from kodoctl.recall.recall_plan import Action, Dated, partition_of, recall_id
 from kodoctl.recall.selection import Asked, Selection, age_of
-from kodoctl.recall.targets import check_target, family_of, fits
+from kodoctl.recall.stored_message import NotJsonError, Position, parse_json, tenant_of
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level
 from tests.unit.recall.making import DEAD, NOW, family, letter

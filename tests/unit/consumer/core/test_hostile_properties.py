@@ -16,8 +16,8 @@ from kodo_consumer.testing import Harness
 from kodoctl.protocol import properties as names
 from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import letter_of
-from kodoctl.recall.condition import parse
-from kodoctl.recall.explain import as_json
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.message_json import as_json
 from kodoctl.render.recall import peek_lines
 from tests.unit.consumer.making import delivery
 from tests.unit.consumer.topologies import DOUBLE, write

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from kodoctl.recall.doubt import Verdict
-from kodoctl.recall.ledger import Entry, Event, Standing
-from kodoctl.recall.parcels import Further, Orders, Parcel
-from kodoctl.recall.plan import Action, RecallPlan
+from kodoctl.recall.recall_ledger import Entry, Event, Standing
+from kodoctl.recall.recall_plan import Action, RecallPlan
+from kodoctl.recall.recovery import Verdict
+from kodoctl.recall.sends_in_flight import Further, Orders, Parcel
 
 _DECIDED: Final = {
     Verdict.STORED: (Event.SENT, "read back from its lane"),

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from kodoctl import __version__
 from kodoctl.errors import InvalidFileError, RefusedError, Where, error
-from kodoctl.recall.letter import Position
-from kodoctl.recall.plan import MAX_LETTERS, Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.recall_plan import MAX_LETTERS, Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.stored_message import Position
 
 FORMAT_VERSION: Final = 1
 HASH: Final = 12  # characters of the seal that people type

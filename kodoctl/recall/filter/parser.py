@@ -10,7 +10,7 @@ import logging
 import re
 from typing import Any, Final
 
-from kodoctl.recall.faults import ConditionError, Fault, diagnostics
+from kodoctl.recall.filter.filter_errors import ConditionError, Fault, diagnostics
 
 MAX_LENGTH: Final = 65_536  # characters
 MAX_TOKENS: Final = 10_000

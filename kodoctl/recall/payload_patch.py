@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from kodoctl.recall.letter import NotJsonError
+from kodoctl.recall.stored_message import NotJsonError
 
 Json = Any
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from kodoctl.recall.letter import MAX_DEPTH
-from kodoctl.recall.nodes import Arithmetic, Call, Cast, Compare, In, IsNull, Json, Kind, Like, Logic, Node, Not
-from kodoctl.recall.spark_sql import ended, quoted, to_spark_sql
+from kodoctl.recall.filter.ast import Arithmetic, Call, Cast, Compare, In, IsNull, Json, Kind, Like, Logic, Node, Not
+from kodoctl.recall.filter.spark_sql import ended, quoted, to_spark_sql
+from kodoctl.recall.stored_message import MAX_DEPTH
 
 _ASCII: Final = ended(r"^[\x00-\x7F]*$")
 _UNLIKE: Final = r"^([\[{\"]|-?[0-9]+[.eE])"

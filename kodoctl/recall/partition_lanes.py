@@ -9,11 +9,11 @@ from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.protocol import properties
 from kodoctl.pulsar.letters import LaneSender
 from kodoctl.pulsar.messages import PartitionFacts
-from kodoctl.recall.booking import decided
 from kodoctl.recall.cluster import Cluster
-from kodoctl.recall.doubt import ReadBack, Verdict, judge
-from kodoctl.recall.ledger import Entry, Event, Standing, highest_booked
-from kodoctl.recall.plan import RecallPlan
+from kodoctl.recall.ledger_entries import decided
+from kodoctl.recall.recall_ledger import Entry, Event, Standing, highest_booked
+from kodoctl.recall.recall_plan import RecallPlan
+from kodoctl.recall.recovery import ReadBack, Verdict, judge
 
 
 def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from kodoctl.recall.letter import Position
+from kodoctl.recall.stored_message import Position
 
 Json = dict[str, Any]
 MAX_LETTERS: Final = 100_000  # of one plan; more is more plans

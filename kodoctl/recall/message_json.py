@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.letter import Letter
+from kodoctl.recall.stored_message import Letter
 
 PREVIEW: Final = 400  # characters of a payload
 Json = dict[str, Any]

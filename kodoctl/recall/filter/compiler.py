@@ -9,12 +9,12 @@ from typing import Any, Final
 
 from sqlglot import exp
 
-from kodoctl.recall import nodes
-from kodoctl.recall.casts import TRUTHS, moment, number
-from kodoctl.recall.faults import ConditionError, Fault, diagnostics
-from kodoctl.recall.fields import FACTS
-from kodoctl.recall.nodes import Constant, Kind, Node
-from kodoctl.recall.syntax import MAX_DEPTH
+from kodoctl.recall.filter import ast
+from kodoctl.recall.filter.ast import Constant, Kind, Node
+from kodoctl.recall.filter.coercion import TRUTHS, moment, number
+from kodoctl.recall.filter.fields import FACTS
+from kodoctl.recall.filter.filter_errors import ConditionError, Fault, diagnostics
+from kodoctl.recall.filter.parser import MAX_DEPTH
 
 _COMPARE: Final = {exp.EQ: "=", exp.NEQ: "!=", exp.LT: "<", exp.LTE: "<=", exp.GT: ">", exp.GTE: ">="}
 _ARITHMETIC: Final = {exp.Add: "+", exp.Sub: "-", exp.Mul: "*", exp.Div: "/", exp.Mod: "%"}
@@ -58,7 +58,7 @@ class Reader:
             case exp.And() | exp.Or():
                 return self._logic(tree, below)
             case exp.Not():
-                return nodes.Not(self._truth(tree.this, below))
+                return ast.Not(self._truth(tree.this, below))
             case exp.EQ() | exp.NEQ() | exp.LT() | exp.LTE() | exp.GT() | exp.GTE():
                 return self._compare(tree, _COMPARE[type(tree)], tree.this, tree.expression, below)
             case exp.Between():
@@ -93,7 +93,7 @@ class Reader:
             case exp.Lower() | exp.Upper() | exp.Length():
                 kind = Kind.NUMBER if isinstance(tree, exp.Length) else Kind.TEXT
                 argument = self._as(tree.this, self._node(tree.this, below), Kind.TEXT)
-                return nodes.Call(type(tree).__name__.lower(), (argument,), kind)
+                return ast.Call(type(tree).__name__.lower(), (argument,), kind)
             case exp.Coalesce():
                 return self._coalesce(tree, below)
             case exp.Anonymous() if str(tree.this).lower() == "now" and not tree.expressions:
@@ -118,7 +118,7 @@ class Reader:
             parts.append(at.expression)
             at = at.this
         found = tuple(self._truth(part, depth) for part in (at, *reversed(parts)))
-        return nodes.Logic("AND" if kind is exp.And else "OR", found)
+        return ast.Logic("AND" if kind is exp.And else "OR", found)
 
     def _compare(self, tree: Any, operator: str, left_tree: Any, right_tree: Any, depth: int) -> Node:
         left, right = self._node(left_tree, depth), self._node(right_tree, depth)
@@ -132,7 +132,7 @@ class Reader:
             return self._fault(tree, detail, "K553", "kinds that do not fit")
         if kind is Kind.TRUTH and operator not in ("=", "!="):
             return self._fault(tree, "true and false have no order", "K553", "kinds that do not fit")
-        return nodes.Compare(operator, self._as(left_tree, left, kind), self._as(right_tree, right, kind))
+        return ast.Compare(operator, self._as(left_tree, left, kind), self._as(right_tree, right, kind))
 
     def _common(self, left: Node, right: Node) -> Kind | None:
         """The kind both sides are read as; None: neither says. A quoted moment follows the other side."""
@@ -148,7 +148,7 @@ class Reader:
             return self._fault(tree, "SYMMETRIC is not part of conditions")
         low = self._compare(tree, ">=", tree.this, tree.args["low"], depth)
         high = self._compare(tree, "<=", tree.this, tree.args["high"], depth)
-        return nodes.Logic("AND", (low, high))
+        return ast.Logic("AND", (low, high))
 
     def _in(self, tree: Any, depth: int) -> Node:
         part, listed = self._node(tree.this, depth), tree.expressions
@@ -163,12 +163,12 @@ class Reader:
         kind = part.kind if part.kind is not Kind.LOOSE else values[0].kind
         fitted = [self._as(one, value, kind) for one, value in zip(listed, values, strict=True)]
         constants = tuple(one for one in fitted if isinstance(one, Constant))
-        return nodes.In(self._as(tree.this, part, kind), constants)
+        return ast.In(self._as(tree.this, part, kind), constants)
 
     def _is(self, tree: Any, depth: int) -> Node:
         if not isinstance(tree.expression, exp.Null):
             return self._fault(tree, "IS goes with NULL or NOT NULL; a truth stands for itself")
-        return nodes.IsNull(self._node(tree.this, depth))
+        return ast.IsNull(self._node(tree.this, depth))
 
     def _like(self, tree: Any, depth: int) -> Node:
         part = self._as(tree.this, self._node(tree.this, depth), Kind.TEXT)
@@ -177,8 +177,8 @@ class Reader:
             return self._fault(pattern, "LIKE takes a quoted pattern: '%' is any text, '_' any character")
         if _STRAY.search(pattern.this):
             return self._fault(pattern, r"a backslash in a pattern stands before % or _ or another backslash")
-        found = nodes.Like(part, pattern.this, isinstance(tree, exp.ILike))
-        return nodes.Not(found) if tree.args.get("negate") else found
+        found = ast.Like(part, pattern.this, isinstance(tree, exp.ILike))
+        return ast.Not(found) if tree.args.get("negate") else found
 
     # --- values
 
@@ -200,7 +200,7 @@ class Reader:
         if kind is None:
             detail = f"{left.kind} {operator} {right.kind} means nothing"
             return self._fault(tree, detail, "K553", "kinds that do not fit")
-        return nodes.Arithmetic(
+        return ast.Arithmetic(
             operator, self._as(tree.this, left, sides[0]), self._as(tree.expression, right, sides[1]), kind
         )
 
@@ -220,7 +220,7 @@ class Reader:
         found = [self._node(one, depth) for one in trees]
         kind = next((one.kind for one in found if one.kind is not Kind.LOOSE), Kind.LOOSE)
         fitted = tuple(self._as(one, node, kind) for one, node in zip(trees, found, strict=True))
-        return nodes.Call("coalesce", fitted, kind)
+        return ast.Call("coalesce", fitted, kind)
 
     def _literal(self, tree: Any) -> Node:
         if tree.is_string:
@@ -238,7 +238,7 @@ class Reader:
         if isinstance(part, Constant) and part.kind in (Kind.NUMBER, Kind.SPAN):
             return Constant(-part.value, part.kind)  # type: ignore[operator]
         zero = Constant(0.0, Kind.NUMBER)
-        return nodes.Arithmetic("-", zero, self._as(tree.this, part, Kind.NUMBER), Kind.NUMBER)
+        return ast.Arithmetic("-", zero, self._as(tree.this, part, Kind.NUMBER), Kind.NUMBER)
 
     def _interval(self, tree: Any) -> Node:
         amount = number(str(tree.this.this)) if isinstance(tree.this, exp.Literal) else None
@@ -269,15 +269,15 @@ class Reader:
         if name.lower() == "properties":
             if len(path) != 1 or not isinstance(path[0], str):
                 return self._fault(tree, "one property by its name: properties['uid']")
-            return nodes.Property(path[0])
+            return ast.Property(path[0])
         if name.lower() == "payload" and path:
             bad = [step for step in path if isinstance(step, str) and (not step or _BAD_KEYS & set(step))]
             if bad:
                 return self._fault(tree, f"the key {bad[0]!r}: empty keys, and those with ' ? * `, cannot be reached")
-            return nodes.Json(tuple(path))
+            return ast.Json(tuple(path))
         if path or name.lower() not in FACTS:
             return self._unknown(tree, name)
-        return nodes.Field(name.lower(), FACTS[name.lower()].kind)
+        return ast.Field(name.lower(), FACTS[name.lower()].kind)
 
     def _unknown(self, tree: Any, name: str) -> Node:
         near = get_close_matches(name.lower(), [*FACTS, "properties"], 1)
@@ -316,7 +316,7 @@ class Reader:
         if isinstance(node, Constant) and node.kind is Kind.TEXT and kind in (Kind.MOMENT, Kind.TRUTH):
             return self._quoted(tree, str(node.value), kind)
         if node.kind is Kind.LOOSE or (asked and node.kind is Kind.TEXT):
-            return nodes.Cast(node, kind)
+            return ast.Cast(node, kind)
         detail = f"this is a {node.kind}, needed is a {kind}"
         return self._fault(tree, detail, "K553", "kinds that do not fit")
 

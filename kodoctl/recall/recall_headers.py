@@ -8,7 +8,7 @@ from typing import Final
 
 from kodoctl.protocol import properties
 from kodoctl.protocol.signing import Signer, stripped
-from kodoctl.recall.letter import ATTEMPTS, Letter
+from kodoctl.recall.stored_message import ATTEMPTS, Letter
 
 RESET: Final = frozenset({
     *ATTEMPTS, properties.DUE, properties.RESERVED, properties.HOP, properties.FOR, properties.REASON, properties.QUOTA, properties.FROM_LEVEL,

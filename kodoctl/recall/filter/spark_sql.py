@@ -5,7 +5,7 @@ depends on ANSI mode. Every part is written once, in a list of one value where i
 twice at every depth would double with every depth.
 
 Where Spark's own functions cannot mean quite the same (JSON that is none in the strict sense, a broken number as text,
-letters beyond ASCII made small), `kodoctl.recall.spark_doubt` says for which rows.
+letters beyond ASCII made small), `kodoctl.recall.filter.spark_fallback` says for which rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never
 
-from kodoctl.recall.casts import LONGEST, MOMENT, NUMBER
-from kodoctl.recall.nodes import (
+from kodoctl.recall.filter.ast import (
     Arithmetic,
     Call,
     Cast,
@@ -31,6 +30,7 @@ from kodoctl.recall.nodes import (
     Not,
     Property,
 )
+from kodoctl.recall.filter.coercion import LONGEST, MOMENT, NUMBER
 
 _NO_SECONDS: Final = r"^(.{16})(Z|[+-].*)\z"  # Spark wants seconds before an offset
 

@@ -13,10 +13,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final, assert_never
 
-from kodoctl.recall.casts import cast, finite
-from kodoctl.recall.fields import FACTS
-from kodoctl.recall.letter import Letter
-from kodoctl.recall.nodes import (
+from kodoctl.recall.filter.ast import (
     Arithmetic,
     Call,
     Cast,
@@ -34,6 +31,9 @@ from kodoctl.recall.nodes import (
     Property,
     Value,
 )
+from kodoctl.recall.filter.coercion import cast, finite
+from kodoctl.recall.filter.fields import FACTS
+from kodoctl.recall.stored_message import Letter
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, UsageError, error
-from kodoctl.recall.ledger import Entry, Event
+from kodoctl.recall.recall_ledger import Entry, Event
 
 _COLUMNS = (
     "run", "event", "recall_id", "dead_topic", "position", "at", "lane", "number", "receipt", "note", "who",
@@ -20,7 +20,7 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 
 class DeltaLedger:
-    """kodoctl.recall.ledger.Ledger in a folder or an object store. Made by the first append. Raises UsageError without the
+    """kodoctl.recall.recall_ledger.Ledger in a folder or an object store. Made by the first append. Raises UsageError without the
     libraries, KodoctlError for a table that cannot be read or written.
     """
 

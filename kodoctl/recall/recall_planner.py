@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from kodoctl.errors import ClusterError, UsageError, error
 from kodoctl.recall.cluster import Cluster, letter_of
-from kodoctl.recall.condition import Condition
-from kodoctl.recall.edit import Edit
-from kodoctl.recall.ledger import Ledger, standings
-from kodoctl.recall.letter import Letter
-from kodoctl.recall.plan import MAX_LETTERS, Action, RecallPlan
+from kodoctl.recall.destinations import Family, check_target
+from kodoctl.recall.filter.condition import Condition
+from kodoctl.recall.partition_lanes import check_deduplication
+from kodoctl.recall.payload_patch import Edit
+from kodoctl.recall.recall_ledger import Ledger, standings
+from kodoctl.recall.recall_plan import MAX_LETTERS, Action, RecallPlan
 from kodoctl.recall.selection import Asked, Done, Selection
-from kodoctl.recall.start import check_deduplication
-from kodoctl.recall.targets import Family, check_target
+from kodoctl.recall.stored_message import Letter
 from kodoctl.topology.names import Level, TopicName
 
 

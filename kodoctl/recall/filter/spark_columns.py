@@ -1,4 +1,4 @@
-"""The facts of a message (kodoctl.recall.fields) as Spark SQL over a stored message's columns. Pure: texts only.
+"""The facts of a message (kodoctl.recall.filter.fields) as Spark SQL over a stored message's columns. Pure: texts only.
 
 The columns are those that the Pulsar source gives (kodoctl.pipeline.schema.MESSAGES). An ordering key is none of them.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.letter import ATTEMPTS, MAX_NUMBER, NOBODY
-from kodoctl.recall.spark_sql import ended, quoted
+from kodoctl.recall.filter.spark_sql import ended, quoted
+from kodoctl.recall.stored_message import ATTEMPTS, MAX_NUMBER, NOBODY
 from kodoctl.topology.model import KEY
 
 ABSENT: Final = frozenset({"ordering_key"})

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.recall.crews import crews
-from kodoctl.recall.letter import Position
-from kodoctl.recall.plan import Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.partitioning import crews
+from kodoctl.recall.recall_plan import Action, Chosen, Dated, PlanLane, RecallPlan
+from kodoctl.recall.stored_message import Position
 
 
 def _plan(lanes: list[int]) -> RecallPlan:

@@ -12,8 +12,8 @@ from kodo_consumer.policy_builder import policy_of
 from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
 from kodoctl.pulsar.access import Secret
-from kodoctl.recall import remembered
-from kodoctl.recall.remembered import Remembered
+from kodoctl.recall import done_store
+from kodoctl.recall.done_store import Remembered
 from kodoctl.topology.load import load_topology
 from tests.unit.recall.making import family
 
@@ -70,8 +70,8 @@ def test_a_store_that_cannot_be_asked_is_told_without_its_password(
 
 
 def test_a_process_that_dies_is_told_with_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = [*remembered._COMMAND[:1], "-c", "import sys; sys.exit('no module named canary')"]
-    monkeypatch.setattr(remembered, "_COMMAND", command)
+    command = [*done_store._COMMAND[:1], "-c", "import sys; sys.exit('no module named canary')"]
+    monkeypatch.setattr(done_store, "_COMMAND", command)
     with (
         Remembered(Secret("canary"), NAME) as done,
         pytest.raises(KodoctlError, match=r"K741.*ended with 1: no module"),

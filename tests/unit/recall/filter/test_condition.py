@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from kodoctl.pulsar.messages import Stored
 from kodoctl.recall.cluster import letter_of
-from kodoctl.recall.condition import parse
-from kodoctl.recall.faults import ConditionError
-from kodoctl.recall.nodes import Kind
-from kodoctl.recall.spark_sql import to_spark_sql
+from kodoctl.recall.filter.ast import Kind
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.filter.filter_errors import ConditionError
+from kodoctl.recall.filter.spark_sql import to_spark_sql
 from kodoctl.topology.units import LATEST
 from tests.unit.recall.making import DEAD, NOW, letter
 
@@ -342,7 +342,7 @@ TRUTHS = st.recursive(
 
 @given(TRUTHS)
 def test_not_turns_true_and_false_round_and_leaves_unknown(text: str) -> None:
-    from kodoctl.recall.evaluation import evaluate
+    from kodoctl.recall.filter.evaluator import evaluate
 
     try:
         plain, turned, either = (parse(form, NOW) for form in (text, f"not ({text})", f"({text}) or not ({text})"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.recall.condition import parse
-from kodoctl.recall.spark_sql import to_spark_sql
+from kodoctl.recall.filter.condition import parse
+from kodoctl.recall.filter.spark_sql import to_spark_sql
 from tests.unit.recall.making import NOW
 
 
@@ -44,7 +44,7 @@ def test_spark_sql_says_the_same_in_its_own_words() -> None:
     ],
 )
 def test_where_spark_may_mean_something_else_is_known(text: str, doubted: list[str] | None) -> None:
-    from kodoctl.recall.spark_doubt import doubt_sql
+    from kodoctl.recall.filter.spark_fallback import doubt_sql
 
     found = doubt_sql(parse(text, NOW).root)
     assert (found is None) == (doubted is None)
@@ -56,7 +56,7 @@ def test_where_spark_may_mean_something_else_is_known(text: str, doubted: list[s
 
 def test_a_key_that_begins_with_white_space_is_never_left_to_spark() -> None:
     """Its parser of paths drops it: `payload[' a']` would read `a`."""
-    from kodoctl.recall.spark_doubt import doubt_sql
+    from kodoctl.recall.filter.spark_fallback import doubt_sql
 
     def doubts(key: str) -> bool:
         return "(true OR" in (doubt_sql(parse(f"payload.b['{key}'].c = '1'", NOW).root) or "")
@@ -66,9 +66,9 @@ def test_a_key_that_begins_with_white_space_is_never_left_to_spark() -> None:
 
 
 def test_every_fact_has_a_column_but_those_that_tables_lack() -> None:
-    from kodoctl.recall.fields import FACTS
-    from kodoctl.recall.nodes import named
-    from kodoctl.recall.spark_facts import ABSENT, fact_columns
+    from kodoctl.recall.filter.ast import named
+    from kodoctl.recall.filter.fields import FACTS
+    from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
 
     for by in (None, "uid", "key"):
         assert fact_columns(by).keys() - {"properties"} == FACTS.keys() - ABSENT

@@ -10,8 +10,8 @@ from typing import Final
 from kodoctl.pulsar.exclusive import RECEIPT_S
 from kodoctl.pulsar.letters import Receipt
 from kodoctl.pulsar.waiting import WaitMonitor
-from kodoctl.recall.ledger import Event
-from kodoctl.recall.parcels import Bundle, Parcel
+from kodoctl.recall.recall_ledger import Event
+from kodoctl.recall.sends_in_flight import Bundle, Parcel
 
 PATIENCE: Final = 5.0  # seconds without any receipt, after somebody said stop
 SILENCE: Final = RECEIPT_S  # and where nobody did: a fail-over is over by then

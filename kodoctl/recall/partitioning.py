@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Container
 from dataclasses import replace
 
-from kodoctl.recall.letter import Position
-from kodoctl.recall.plan import RecallPlan
+from kodoctl.recall.recall_plan import RecallPlan
+from kodoctl.recall.stored_message import Position
 
 
 def crews(

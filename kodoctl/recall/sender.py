@@ -9,7 +9,7 @@ Why it is exact:
    only after that. So a crash leaves each letter either untouched (not booked: send), stored (SENT: only acknowledge), or
    in doubt (INTENT; two bundles of them, as one is begun before the receipts of the last are awaited). A letter in doubt is
    sent again under its old number, and the broker decides. Where the broker may have forgotten the name,
-   kodoctl.recall.doubt decides from reading the lane back, or the letter is left as UNCLEAR: told, neither sent nor
+   kodoctl.recall.recovery decides from reading the lane back, or the letter is left as UNCLEAR: told, neither sent nor
    acknowledged, never guessed.
 3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side, on
    this machine or another. What another run settled is not sent again, because the recall id is made from the place and
@@ -31,16 +31,16 @@ from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as control
 from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.pulsar.messages import Stored
-from kodoctl.recall.booking import line, unsent
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
-from kodoctl.recall.edit import Edit, NotEditableError
-from kodoctl.recall.ledger import Entry, Event, Ledger, Standing, highest_booked, standings
-from kodoctl.recall.letter import Letter, Position
-from kodoctl.recall.parcels import Bundle, Further, Orders, Parcel, Report
-from kodoctl.recall.plan import Action, Chosen, RecallPlan
-from kodoctl.recall.receipts import Receipts
-from kodoctl.recall.rewriting import believed, recalled_properties
-from kodoctl.recall.start import check_lanes, open_lanes, settle_doubts
+from kodoctl.recall.ledger_entries import line, unsent
+from kodoctl.recall.partition_lanes import check_lanes, open_lanes, settle_doubts
+from kodoctl.recall.payload_patch import Edit, NotEditableError
+from kodoctl.recall.recall_headers import believed, recalled_properties
+from kodoctl.recall.recall_ledger import Entry, Event, Ledger, Standing, highest_booked, standings
+from kodoctl.recall.recall_plan import Action, Chosen, RecallPlan
+from kodoctl.recall.send_receipts import Receipts
+from kodoctl.recall.sends_in_flight import Bundle, Further, Orders, Parcel, Report
+from kodoctl.recall.stored_message import Letter, Position
 
 MOST_AT_ONCE: Final = (
     1_000  # letters booked together, unless the orders say otherwise: a crash leaves twice as many in doubt

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kodoctl.protocol import properties
-from kodoctl.recall.letter import Letter
-from kodoctl.recall.nodes import Kind, Value
+from kodoctl.recall.filter.ast import Kind, Value
+from kodoctl.recall.stored_message import Letter
 from kodoctl.topology.units import LATEST
 
 

@@ -7,12 +7,12 @@ import threading
 import pytest
 
 from kodoctl.pulsar.letters import Receipt
-from kodoctl.recall import receipts
-from kodoctl.recall.ledger import Event
-from kodoctl.recall.letter import Position
-from kodoctl.recall.parcels import Bundle, Parcel
-from kodoctl.recall.plan import Chosen
-from kodoctl.recall.receipts import PATIENCE, SILENCE, Receipts
+from kodoctl.recall import send_receipts
+from kodoctl.recall.recall_ledger import Event
+from kodoctl.recall.recall_plan import Chosen
+from kodoctl.recall.send_receipts import PATIENCE, SILENCE, Receipts
+from kodoctl.recall.sends_in_flight import Bundle, Parcel
+from kodoctl.recall.stored_message import Position
 from tests.unit.recall.making import NOW, letter
 
 
@@ -44,7 +44,7 @@ def test_a_receipt_says_what_became_of_a_letter() -> None:
 
 
 def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts, "_LOOK", 0.005)
+    monkeypatch.setattr(send_receipts, "_LOOK", 0.005)
     now, stop = [100.0], threading.Event()
     here = Receipts(stop, lambda: now[0])
     bundle = _bundle(here, 3)
@@ -71,7 +71,7 @@ def test_what_never_comes_is_left_in_doubt_once_somebody_said_stop(monkeypatch: 
 
 
 def test_a_broker_that_stays_silent_ends_the_wait_and_the_sending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(receipts, "_LOOK", 0.005)
+    monkeypatch.setattr(send_receipts, "_LOOK", 0.005)
     now, stop = [100.0], threading.Event()
     here = Receipts(stop, lambda: now[0])
     bundle = _bundle(here, 2)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kodoctl.recall.evaluation import evaluate
-from kodoctl.recall.letter import Letter
-from kodoctl.recall.nodes import Node
-from kodoctl.recall.syntax import read
+from kodoctl.recall.filter.ast import Node
+from kodoctl.recall.filter.evaluator import evaluate
+from kodoctl.recall.filter.parser import read
+from kodoctl.recall.stored_message import Letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,6 @@ class Condition:
 def parse(text: str, now: int) -> Condition:
     """Raises ConditionError with every finding, each pointing at its character."""
     tree = read(text)
-    from kodoctl.recall.reader import Reader
+    from kodoctl.recall.filter.compiler import Reader
 
     return Condition(text, now, Reader(text, now).condition(tree))

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kodoctl.protocol.signing import Signer
-from kodoctl.recall.ledger import Event
-from kodoctl.recall.letter import Letter
-from kodoctl.recall.pace import Pace
-from kodoctl.recall.plan import Chosen, Dated
+from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.recall_ledger import Event
+from kodoctl.recall.recall_plan import Chosen, Dated
+from kodoctl.recall.stored_message import Letter
 
 
 @dataclass
