@@ -21,8 +21,8 @@ from kodo_consumer.cli.main import app as consumer_app
 from kodoctl.cli.main import app
 from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
-from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES
-from kodoctl.pipeline.told import EXIT_CODES
+from kodoctl.pipeline.audit.report import EXIT_CODES
+from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES
 from kodoctl.topology.schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from kodoctl.pipeline.report import About, Facts, document
-from kodoctl.pipeline.told import Finding
-from kodoctl.pipeline.told import document as told
-from kodoctl.pipeline.verdict import Evidence, Fate, Part, Tally, judge
+from kodoctl.pipeline.audit.report import Finding
+from kodoctl.pipeline.audit.report import document as told
+from kodoctl.pipeline.audit.verdict import Evidence, Fate, Part, Tally, judge
+from kodoctl.pipeline.report.document import About, Facts, document
 
 AT = 1_767_323_040_000  # 2026-01-02 03:04
 MINUTE, HOUR = 60_000, 3_600_000

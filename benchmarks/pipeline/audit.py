@@ -29,13 +29,13 @@ import pyarrow as pa
 from common import HERE, Memory, cell, cluster, machine, say, timed, write
 from pyarrow import parquet
 
-from kodoctl.pipeline.jobs.audit import Tables, audit
-from kodoctl.pipeline.landing import Landing, Manifest, Part
-from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
-from kodoctl.pipeline.session import SparkSettings, spark_session
-from kodoctl.pipeline.transforms.copies import once
-from kodoctl.pipeline.transforms.histogram import percentiles
-from kodoctl.pipeline.transforms.rollup import latencies, rollup
+from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.job import Tables, audit
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS, Table
+from kodoctl.pipeline.rollup.histogram import percentiles
+from kodoctl.pipeline.rollup.transforms import latencies, rollup
+from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

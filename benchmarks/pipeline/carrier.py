@@ -21,7 +21,7 @@ from typing import Any
 import requests
 from recall import CLUSTER, TOPOLOGY, kodoctl, send
 
-from kodoctl.pipeline.jobs.sending import AT_ONCE, Errand
+from kodoctl.pipeline.recall.send_job import AT_ONCE, Errand
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_plan_file import loads

@@ -22,10 +22,10 @@ from typing import Any
 from common import CORES, Memory, Readers, cell, cluster, fill, machine, namespace, remove, say, timed, write
 
 from kodoctl.cli.main import app
-from kodoctl.pipeline.jobs import ingest as job
-from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.session import SparkSettings, spark_session
-from kodoctl.pipeline.source.spark import PulsarSource
+from kodoctl.pipeline.ingest import job
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.source.data_source import PulsarSource
+from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from common import CORES, Memory, Readers, admin, cell, cluster, fill, machine, namespace, remove, say, timed, write
 
-from kodoctl.pipeline.session import SparkSettings, spark_session
-from kodoctl.pipeline.source.spark import PulsarSource
+from kodoctl.pipeline.source.data_source import PulsarSource
+from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 
 SPLITS = (1, 2, 8)
 

@@ -26,7 +26,7 @@ from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.show import say_folded
 from kodoctl.cli.spark_bar import Bar
 from kodoctl.cli.wiring import Target, connects
-from kodoctl.pipeline.typed import typed
+from kodoctl.pipeline.command_hint import typed
 
 
 @command
@@ -48,10 +48,10 @@ def audit(
     settings, keys = spark_settings(master, conf), signing_keys()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
-    from kodoctl.pipeline.jobs.judging import judge_landing
-    from kodoctl.pipeline.landing import Landing, must_hold, read_at
-    from kodoctl.pipeline.told import EXIT_CODES, lines
-    from kodoctl.pipeline.verdict import Outcome
+    from kodoctl.pipeline.audit.audit_inputs import judge_landing
+    from kodoctl.pipeline.audit.report import EXIT_CODES, lines
+    from kodoctl.pipeline.audit.verdict import Outcome
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold, read_at
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.waiting import WaitMonitor
 

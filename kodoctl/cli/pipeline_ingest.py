@@ -28,7 +28,7 @@ from kodoctl.errors import ClusterError, error
 from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.jobs.ingest import Landed, Request
+    from kodoctl.pipeline.ingest.job import Landed, Request
     from kodoctl.topology.expand import FamilyTopic
 
 MaxBytes = Annotated[int, typer.Option("--max-bytes", help="Bytes a batch reads at most, about.", min=1, metavar="N")]
@@ -60,8 +60,8 @@ def ingest(
     if connection.broker_url is None:
         detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
         raise ClusterError(error("K516", "no address of the broker's binary port", detail))
-    from kodoctl.pipeline.jobs import ingest as job
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.ingest import job
+    from kodoctl.pipeline.ingest.landing_store import Landing
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     place.check()

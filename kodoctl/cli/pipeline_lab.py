@@ -90,10 +90,10 @@ def lab(
     if png:
         check_drawable()
         make_folder(Path(png))
-    from kodoctl.pipeline.jobs import lab as job
-    from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.trial import document, lines
-    from kodoctl.pipeline.typed import duration, typed
+    from kodoctl.pipeline.command_hint import duration, typed
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.simulate import job
+    from kodoctl.pipeline.simulate.comparison import document, lines
     from kodoctl.render.lab_charts import for_chat
 
     asked = job.Asked(

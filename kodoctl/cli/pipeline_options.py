@@ -18,8 +18,8 @@ from kodoctl.cli.spark_bar import STARTS, Bar
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.landing import Landing
-    from kodoctl.pipeline.session import SparkSettings
+    from kodoctl.pipeline.ingest.landing_store import Landing
+    from kodoctl.pipeline.spark.spark_session import SparkSettings
     from kodoctl.topology.expand import Expansion
 
 LANDING = ".kodoctl/landing"
@@ -47,7 +47,7 @@ def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
     """How this process gets a session: `spark-submit` tells its child that a gateway is there. Raises UsageError, also where the
     extra is not installed.
     """
-    from kodoctl.pipeline.session import SparkSettings, configuration_of, installed
+    from kodoctl.pipeline.spark.spark_session import SparkSettings, configuration_of, installed
 
     installed()
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ

@@ -43,7 +43,7 @@ from kodoctl.cli.recall_options import (
 from kodoctl.cli.spark_bar import STARTS, Bar, tell_folded
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import ClusterError, error
-from kodoctl.pipeline.typed import typed
+from kodoctl.pipeline.command_hint import typed
 from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def plan(
     run = new_run()
     bar.begin(run, "choosing dead letters")
     settings = spark_settings(master, conf)
-    from kodoctl.pipeline.jobs.choosing import Choosing
-    from kodoctl.pipeline.landing import Landing, must_hold
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.recall.select_job import Choosing
     from kodoctl.recall.recall_plan import Action
 
     with target.session() as session:
@@ -138,7 +138,7 @@ def apply(
     settings = spark_settings(master, conf)
 
     def helped(attempt: Attempt) -> Helpers:
-        from kodoctl.pipeline.jobs.sending import Sending
+        from kodoctl.pipeline.recall.send_job import Sending
 
         bar.tell(f"Run {attempt.plan.run}: the plan's, for every attempt at it.")
         return Sending(

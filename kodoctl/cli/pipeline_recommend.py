@@ -49,13 +49,13 @@ def recommend(
     bar = Bar(output)
     bar.begin(run, "recommend")
     settings = spark_settings(master, conf)
-    from kodoctl.pipeline.advising import document, lines
-    from kodoctl.pipeline.jobs.patched import patched
-    from kodoctl.pipeline.jobs.recommend import recommend as look
-    from kodoctl.pipeline.jobs.rollup import check_counted, counted
-    from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.patching import patch
-    from kodoctl.pipeline.typed import duration, typed
+    from kodoctl.pipeline.command_hint import duration, typed
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.recommend.job import recommend as look
+    from kodoctl.pipeline.recommend.report import document, lines
+    from kodoctl.pipeline.recommend.verified_patch import patched
+    from kodoctl.pipeline.recommend.yaml_patch import patch
+    from kodoctl.pipeline.rollup.job import check_counted, counted
 
     wanted = duration("--goal", goal)
     expansion = one_expansion(topology, env)

@@ -30,7 +30,7 @@ from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_bar import Bar
 from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import UsageError, error
-from kodoctl.pipeline.typed import typed
+from kodoctl.pipeline.command_hint import typed
 
 Out = Annotated[
     str | None,
@@ -66,9 +66,9 @@ def report(
     check_drawable()
     connection = target.connection()
     expansion = one_expansion(topology, wiring.environment_of(connection, env))
-    from kodoctl.pipeline.jobs.report import gather
-    from kodoctl.pipeline.landing import DEFAULT, Landing, must_hold
-    from kodoctl.pipeline.report import About, document
+    from kodoctl.pipeline.ingest.landing_store import DEFAULT, Landing, must_hold
+    from kodoctl.pipeline.report.document import About, document
+    from kodoctl.pipeline.report.job import gather
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.waiting import WaitMonitor
 

@@ -22,11 +22,11 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.show import say_folded, show_lines
-from kodoctl.pipeline.typed import typed
+from kodoctl.pipeline.command_hint import typed
 from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
-    from kodoctl.pipeline.jobs.rollup import Counted, Work
+    from kodoctl.pipeline.rollup.job import Counted, Work
 
 Window = Annotated[
     str | None,
@@ -53,10 +53,10 @@ def rollup(
     view = _View(output, new_run())
     view.begin("rollup")
     settings = spark_settings(master, conf)
-    from kodoctl.pipeline.counting import parse_window
-    from kodoctl.pipeline.jobs import rollup as job
-    from kodoctl.pipeline.landing import Landing, must_hold
-    from kodoctl.pipeline.transforms.summary import summary
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.rollup import job
+    from kodoctl.pipeline.rollup.report import parse_window
+    from kodoctl.pipeline.rollup.summary import summary
 
     width = None if window is None else parse_window(window)
     expansion = one_expansion(topology, env)
@@ -89,7 +89,7 @@ class _View(Progress):
             days = {"batches": done.batches, "days": list(done.days)}
             self.line("end", "", **totals, **days, landing=where, seconds=round(self.seconds, 3))
             return
-        from kodoctl.pipeline.counting import lines
+        from kodoctl.pipeline.rollup.report import lines
 
         show_lines(lines(found))
         told = f"{many(len(done.days), 'day')} counted anew" if done.days else "Nothing new"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from kodoctl.pipeline.session import Session, SparkSettings
+    from kodoctl.pipeline.spark.spark_session import Session, SparkSettings
 
 STARTS: Final = "Spark takes 5 to 15 s to start."
 _WIDE: Final = 24  # columns of the bar
@@ -58,9 +58,9 @@ class Bar:
 
     @contextmanager
     def session(self, settings: SparkSettings) -> Iterator[Session]:
-        """As kodoctl.pipeline.session.spark_session; where a cluster has no room for it, that is told."""
-        from kodoctl.pipeline.session import spark_session
-        from kodoctl.pipeline.waiting import told_of_waiting
+        """As kodoctl.pipeline.spark.spark_session.spark_session; where a cluster has no room for it, that is told."""
+        from kodoctl.pipeline.spark.executor_wait import told_of_waiting
+        from kodoctl.pipeline.spark.spark_session import spark_session
 
         with self._shown(), spark_session(settings) as spark, told_of_waiting(spark, self.tell):
             self._spark, self._doing = spark, "Spark works"
@@ -92,7 +92,7 @@ class Bar:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        from kodoctl.pipeline.session import running_tasks
+        from kodoctl.pipeline.spark.spark_session import running_tasks
 
         done, tasks = (0, 0) if self._spark is None else running_tasks(self._spark)
         told = f"{done:,} of {many(tasks, 'task')}" if tasks else ""

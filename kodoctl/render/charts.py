@@ -31,7 +31,7 @@ class Style:
     ink: str
     quiet: str
     line: str
-    states: tuple[str, ...]  # as kodoctl.pipeline.report.STATES
+    states: tuple[str, ...]  # as kodoctl.pipeline.report.document.STATES
     marks: tuple[str, str, str]
     narrow: bool = False
 

@@ -21,7 +21,7 @@ _APART: Final = 0.19  # of a row, between its middle and each of its two lines
 
 
 def pairs(trial: Mapping[str, Any]) -> list[Pair]:
-    """(tenant, its figures today, its figures then) of a trial of kodoctl.pipeline.trial.document, in today's order; who only one of
+    """(tenant, its figures today, its figures then) of a trial of kodoctl.pipeline.simulate.comparison.document, in today's order; who only one of
     them tells apart is left out.
     """
     then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}

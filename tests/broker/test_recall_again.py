@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from kodoctl.pipeline.jobs.sending import Errand
+from kodoctl.pipeline.recall.send_job import Errand
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import Cluster

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kodoctl.pipeline.session import SparkSettings, open_session
+from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
 from tests.closed import closed, guarded
 from tests.cluster import workspace
 from tests.spark.standalone import Cluster

@@ -11,9 +11,9 @@ from pathlib import Path
 import pulsar
 import pytest
 
-from kodoctl.pipeline.jobs.ingest import Request, ingest, present
-from kodoctl.pipeline.jobs.judging import judge_landing
-from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.audit.audit_inputs import judge_landing
+from kodoctl.pipeline.ingest.job import Request, ingest, present
+from kodoctl.pipeline.ingest.landing_store import Landing
 from kodoctl.protocol.audit_records import Event, Record, decode, encode
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection

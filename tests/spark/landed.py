@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from kodoctl.pipeline.landing import Landing, Manifest, Part
-from kodoctl.pipeline.schema import EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
 
 Row = dict[str, Any]
 

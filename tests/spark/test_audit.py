@@ -6,12 +6,12 @@ from collections import defaultdict
 
 import pytest
 
-from kodoctl.pipeline.jobs.signatures import genuine
-from kodoctl.pipeline.transforms.audit import findings, judged, messages, outcomes, tallied
-from kodoctl.pipeline.transforms.bookings import LETTERS, weighed
-from kodoctl.pipeline.transforms.places import LANES, hops, places
-from kodoctl.pipeline.transforms.records import contradictions, missing_records, overview, producer_gaps, strays
-from kodoctl.pipeline.verdict import Evidence, Fate, Stray, judge
+from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.audit.completeness import contradictions, missing_records, overview, producer_gaps, strays
+from kodoctl.pipeline.audit.positions import LANES, hops, places
+from kodoctl.pipeline.audit.recalled import LETTERS, weighed
+from kodoctl.pipeline.audit.signatures import genuine
+from kodoctl.pipeline.audit.verdict import Evidence, Fate, Stray, judge
 from kodoctl.pulsar.access import Secret
 from tests.spark import disasters, world
 

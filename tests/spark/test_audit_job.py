@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kodoctl.pipeline.jobs.audit import Letter, Tables, audit
-from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pipeline.audit.job import Letter, Tables, audit
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer

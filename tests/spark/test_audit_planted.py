@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.jobs import ingest as ingesting
-from kodoctl.pipeline.verdict import Cause
+from kodoctl.pipeline.audit.verdict import Cause
+from kodoctl.pipeline.ingest import job as ingesting
 from tests.broker.test_consumer_process import APP
 from tests.skewed import COMPILER, skewed
 from tests.spark.judged import Judged, fates_of, judged

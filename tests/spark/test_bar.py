@@ -15,7 +15,7 @@ import pytest
 
 from kodoctl.cli.options import Format
 from kodoctl.cli.spark_bar import Bar
-from kodoctl.pipeline.session import SparkSettings
+from kodoctl.pipeline.spark.spark_session import SparkSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
-from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.schema import EVENTS
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import EVENTS
 from tests.cluster import Workspace
 from tests.spark.filling import fill, keep
 from tests.spark.standalone import BIN, ENVIRON, WORKERS, Cluster

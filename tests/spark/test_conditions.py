@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as f
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.schema import MESSAGES
-from kodoctl.pipeline.transforms.letters import chosen, letter_of_row
+from kodoctl.pipeline.ingest.tables import MESSAGES
+from kodoctl.pipeline.recall.dead_letter_rows import chosen, letter_of_row
 from kodoctl.protocol.properties import ENCRYPTED, MAX_ID
 from kodoctl.recall.filter.condition import Condition, parse
 from kodoctl.recall.filter.evaluator import evaluate

@@ -6,7 +6,7 @@ import random
 
 from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
-from kodoctl.pipeline.transforms.numbers import counted, holes, summed, worded
+from kodoctl.pipeline.audit.sequence_gaps import counted, holes, summed, worded
 
 CASES = {
     "none": [1, 2, 3],

@@ -10,8 +10,8 @@ import pulsar
 import pytest
 from pyspark.sql import functions as f
 
-from kodoctl.pipeline.landing import Landing, Manifest
-from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.protocol import audit_records
 from tests.cluster import Workspace
 from tests.spark.filling import fill, keep

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql import functions as f
 
-from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.schema import COVERAGE, EVENTS, TABLES, TRANSITIONS
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import COVERAGE, EVENTS, TABLES, TRANSITIONS
 from kodoctl.protocol import audit_records
 from tests.cluster import Workspace
 from tests.spark.dying import DYING
@@ -38,8 +38,8 @@ def ends(_, manifest):
 
 
 if IS_COMMAND:
-    from kodoctl.pipeline.jobs import ingest
-    from kodoctl.pipeline.landing import Landing
+    from kodoctl.pipeline.ingest import job as ingest
+    from kodoctl.pipeline.ingest.landing_store import Landing
 
     around(Landing, "write_rows", "cursors read", 1)
     around(Landing, "commit", "cursors written", 1)
@@ -52,12 +52,12 @@ if IS_COMMAND:
     around(Landing, "commit", "all read", 1, ends)
     around(Landing, "commit", "run ended.", 1, ends)
 elif os.environ["KILL_AT"] in ("offsets planned", "batch committed"):  # Spark's process that plans
-    from kodoctl.pipeline.source import spark
+    from kodoctl.pipeline.source import data_source as spark
 
     around(spark.PulsarStream, "partitions", "offsets planned", 2)  # of the second batch: where it ends is written down
     around(spark.PulsarStream, "latestOffset", "batch committed", 3)  # Spark knows that the second batch is done
 elif os.environ["KILL_AT"].startswith("read"):  # one that reads; the first batch has three splits, one of them audit records
-    from kodoctl.pipeline.source import reading
+    from kodoctl.pipeline.source import split_reader as reading
 
     around(reading.Columns, "batch", "reading", 4)
     around(reading.Coverage, "record", "read, not told", 4)
@@ -88,7 +88,7 @@ from itertools import count
 if "kodoctl" not in sys.orig_argv:
     import requests
 
-    from kodoctl.pipeline.source import spark
+    from kodoctl.pipeline.source import data_source as spark
 
     planned, calls = spark.PulsarStream.partitions, count(1)
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.patching import patch
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.recommend.yaml_patch import patch
 from tests.cluster import run_main
 from tests.spark.landed import event, land, record
 

@@ -36,7 +36,7 @@ orders:
 """
 KILLED = """
 import os, signal
-from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.ingest.landing_store import Landing
 
 commit = Landing.commit
 
@@ -53,7 +53,7 @@ main()
 """
 SHELL = """
 import json, os, sys
-from kodoctl.pipeline.session import SparkSettings, configuration_of, spark_session
+from kodoctl.pipeline.spark.spark_session import SparkSettings, configuration_of, spark_session
 from tests.cluster import run_main
 
 with spark_session(SparkSettings("local[2]", configuration_of(json.loads(sys.argv[1])), light=True, environ=dict(os.environ))):

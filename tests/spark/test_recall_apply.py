@@ -25,7 +25,7 @@ pytestmark = pytest.mark.broker
 LETTERS = 120
 KILLING = f"""
 {DYING}
-from kodoctl.pipeline.jobs import sending
+from kodoctl.pipeline.recall import send_job as sending
 from kodoctl.pulsar.letters import Holder, LaneSender
 from kodoctl.recall import sender as carry
 from kodoctl.recall.delta_ledger import DeltaLedger

@@ -9,11 +9,11 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.harm import Move
-from kodoctl.pipeline.jobs.patched import patched
-from kodoctl.pipeline.jobs.recommend import survey
-from kodoctl.pipeline.jobs.rollup import count
-from kodoctl.pipeline.landing import Landing
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.recommend.job import survey
+from kodoctl.pipeline.recommend.noisy_neighbours import Move
+from kodoctl.pipeline.recommend.verified_patch import patched
+from kodoctl.pipeline.rollup.job import count
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from tests.cluster import run_main

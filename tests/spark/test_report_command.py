@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.pipeline.jobs.report import counts
-from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.transforms import shown
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.report import report_tables
+from kodoctl.pipeline.report.job import counts
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.names import Level, State
@@ -97,7 +97,7 @@ def test_a_report_tells_what_was_planted(spark, workspace, place):
     assert run_main("pipeline", "rollup", str(file), "--landing", landing, "--window", "1s").code == 0
     with counts(spark, at) as known:
         assert all("/rollup/" in one for one in known.rollup.inputFiles())
-        assert shown.points(known.rollup, found["over_time"]["width_ms"]) == [
+        assert report_tables.points(known.rollup, found["over_time"]["width_ms"]) == [
             one for one in found["over_time"]["points"] if sum(one.values()) > one["at"]
         ]
 

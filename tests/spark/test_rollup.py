@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
-from kodoctl.pipeline.transforms.histogram import BASE, bucket, percentiles
-from kodoctl.pipeline.transforms.rollup import latencies, rollup
+from kodoctl.pipeline.rollup.histogram import BASE, bucket, percentiles
+from kodoctl.pipeline.rollup.transforms import latencies, rollup
 
 pytestmark = pytest.mark.timeout(900)
 SHARES = (0.5, 0.95, 0.99, 1.0)

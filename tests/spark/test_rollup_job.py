@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import functions as F  # noqa: N812
 
 from kodoctl.errors import LockedError, UsageError
-from kodoctl.pipeline.jobs.rollup import check_counted, count, counted
-from kodoctl.pipeline.landing import Landing
-from kodoctl.pipeline.schema import EVENTS, LATENCIES, ROLLUP
-from kodoctl.pipeline.transforms.rollup import COUNTS
-from kodoctl.pipeline.transitions import audited, transitions, unreadable
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import EVENTS, LATENCIES, ROLLUP
+from kodoctl.pipeline.ingest.transitions import audited, transitions, unreadable
+from kodoctl.pipeline.rollup.job import check_counted, count, counted
+from kodoctl.pipeline.rollup.transforms import COUNTS
 from kodoctl.topology.expand import expand
 from kodoctl.topology.load import load_topology
 from kodoctl.topology.units import LATEST

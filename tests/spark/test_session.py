@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kodoctl.errors import UsageError
-from kodoctl.pipeline.landing import FEW, Landing, Manifest, Part
-from kodoctl.pipeline.schema import COUNTED, MESSAGES, TABLES, Table
-from kodoctl.pipeline.session import (
+from kodoctl.pipeline.ingest.landing_store import FEW, Landing, Manifest, Part
+from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES, Table
+from kodoctl.pipeline.source.data_source import PulsarSource
+from kodoctl.pipeline.spark.spark_session import (
     JAVA_OPTIONS,
     SparkSettings,
     configuration_of,
@@ -24,14 +25,13 @@ from kodoctl.pipeline.session import (
     small_table,
     spark_session,
 )
-from kodoctl.pipeline.source.spark import PulsarSource
 from tests.cluster import run_main
 
 KILLED = """
 import os, signal, threading
 from pathlib import Path
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.session import SparkSettings, spark_session
+from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 def kill():
     for child in Path(f"/proc/self/task/{os.getpid()}/children").read_text().split():
         if Path(f"/proc/{child}/comm").read_text().strip() == "java":
@@ -45,7 +45,7 @@ except KodoctlError as problem:
 """
 RESET = """
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.session import SparkSettings, spark_session
+from kodoctl.pipeline.spark.spark_session import SparkSettings, spark_session
 from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JNetworkError
 def reset(*_):
@@ -59,7 +59,7 @@ except KodoctlError as problem:
 """
 LOUD = """
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.session import SparkSettings, open_session
+from kodoctl.pipeline.spark.spark_session import SparkSettings, open_session
 try:
     session = open_session(SparkSettings(master="local[1]", extra={"spark.driver.memory": MEMORY}))
 except KodoctlError as problem:
@@ -137,7 +137,7 @@ def test_a_collector_that_the_user_names_is_the_only_one(light: bool) -> None:
 
 
 def test_java_starts_beside_a_collector_of_the_environment(tmp_path: Path) -> None:
-    asked = "import os; from kodoctl.pipeline.session import *\n"
+    asked = "import os; from kodoctl.pipeline.spark.spark_session import *\n"
     asked += "with spark_session(SparkSettings(light=True, environ=dict(os.environ))) as s: print(s.range(3).count())"
     environ = {**os.environ, "JAVA_TOOL_OPTIONS": "-XX:+UseG1GC"}
     done = subprocess.run(

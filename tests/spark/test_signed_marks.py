@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.pipeline.jobs.signatures import genuine
-from kodoctl.pipeline.schema import EVENTS
+from kodoctl.pipeline.audit.signatures import genuine
+from kodoctl.pipeline.ingest.tables import EVENTS
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.pulsar.access import Secret

@@ -11,11 +11,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as f
 
 from kodoctl.errors import ClusterError
-from kodoctl.pipeline.source.asking import read_stored
-from kodoctl.pipeline.source.ranges import Split, splits_of
-from kodoctl.pipeline.source.reading import read_split
-from kodoctl.pipeline.source.spark import PulsarSource
-from kodoctl.pipeline.source.storage import Storage
+from kodoctl.pipeline.ingest.file_store import Storage
+from kodoctl.pipeline.source.data_source import PulsarSource
+from kodoctl.pipeline.source.partition_stats import read_stored
+from kodoctl.pipeline.source.split_reader import read_split
+from kodoctl.pipeline.source.splits import Split, splits_of
 from kodoctl.pulsar.admin_http import HttpAdmin
 from tests.cluster import Workspace
 from tests.spark.filling import core_options, fill, keep, source_options, unload

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pipeline.landing import Landing, Manifest
-from kodoctl.pipeline.schema import CURSORS, EVENTS, TABLES
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
+from kodoctl.pipeline.ingest.tables import CURSORS, EVENTS, TABLES
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import Entry, Event
 from tests.stores import BUCKET, ObjectStore, object_store

@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import count, groupby
 from pathlib import Path
 
-from kodoctl.pipeline.landing import Landing, Manifest
-from kodoctl.pipeline.schema import COVERAGE, CURSORS, EVENTS, TRANSITIONS
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TRANSITIONS
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, Level, State
 

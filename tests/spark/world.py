@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
-from kodoctl.pipeline.verdict import Gap, Part, Tally
+from kodoctl.pipeline.audit.verdict import Gap, Part, Tally
 from kodoctl.protocol.properties import FOR, SEQ
 from kodoctl.protocol.sequence_numbers import NOBODY
 from kodoctl.protocol.signing import Signer
@@ -150,7 +150,7 @@ class World:
         self.marks[state] = ((message.ledger, message.entry - 1), [behind])
 
     def lanes(self):
-        """Rows of kodoctl.pipeline.transforms.places.LANES."""
+        """Rows of kodoctl.pipeline.audit.positions.LANES."""
         for at, state in enumerate(("ready", "retrying", "dead")):
             default = ((self.ledger(state), -1 if state == "dead" else LAST), [])
             mark, ranges = self.marks.get(state, default) or ((None, None), None)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kodoctl.pipeline.source.ranges import Place, Split
+from kodoctl.pipeline.source.splits import Place, Split
 
 COMPLETE: Final = "complete"
 TIMEOUT: Final = "timeout"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kodoctl.pipeline.source.ranges import START, Piece, Place, Stored, clip, share, within
+from kodoctl.pipeline.source.splits import START, Piece, Place, Stored, clip, share, within
 
 
 class Mark(NamedTuple):

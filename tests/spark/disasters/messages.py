@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kodoctl.pipeline.verdict import DAY
+from kodoctl.pipeline.audit.verdict import DAY
 from tests.spark.disasters.planting import CLEAN, DOUBT, LOSS, case
 from tests.spark.world import MINUTE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kodoctl.pipeline.verdict import Fate, Outcome
+from kodoctl.pipeline.audit.verdict import Fate, Outcome
 from tests.spark.world import World
 
 CLEAN, LOSS, DOUBT = Outcome.NO_LOSS, Outcome.LOSS, Outcome.INCONCLUSIVE

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kodo_consumer.core.envelope import FRESH, BrokenControlError, Control, Delivery, identity, read_control
 
-from kodoctl.pipeline.events import Role, events
-from kodoctl.pipeline.schema import MESSAGES
+from kodoctl.pipeline.ingest.events import Role, events
+from kodoctl.pipeline.ingest.tables import MESSAGES
 from kodoctl.protocol.properties import ID, MAX_ID, ORIGIN_ID
 from kodoctl.recall.stored_message import Letter, Position
 

@@ -1,0 +1,1 @@
+"""The audit: proof of no loss from landed messages and audit records."""

@@ -1,0 +1,112 @@
+"""What an audit goes by: the landing's tables as the last finished run left them, recalls that are booked, the cluster's ledgers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import KodoctlError, error
+from kodoctl.pipeline.audit.job import Judged, Letter, Tables, judging
+from kodoctl.pipeline.audit.readings import Key
+from kodoctl.pipeline.audit.verdict import Cause
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, finished
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
+from kodoctl.pipeline.source.partition_stats import internal_stats
+from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.admin import Admin
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.recall_ledger import Event, standings
+from kodoctl.recall.stored_message import Position
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_SETTLED: Final = {Event.SENT: "sent", Event.DISCARDED: "discarded"}
+
+
+def judge_landing(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
+) -> dict[str, Any]:
+    """The document of kodoctl.pipeline.audit.report. `keys`: see kodoctl.pipeline.audit.job.judging."""
+    with judged_landing(spark, landing, expansion, admin, ledger, keys) as judged:
+        return documented(judged, ledger)
+
+
+def documented(judged: Judged, ledger: str) -> dict[str, Any]:
+    """The document, with a note where letters were let go and no ledger of recalls is there to say why."""
+    found = judged.document()
+    if any(one["cause"] == Cause.LET_GO for one in found["findings"]) and not DeltaLedger(ledger).exists():
+        text = f"no ledger of recalls is at {ledger}: letters that a recall took count as lost unless --ledger names its own"
+        found["notes"].append(text)
+    return found
+
+
+def judged_landing(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
+) -> AbstractContextManager[Judged]:
+    """What became of everything that landed. Cursors count up to the last run that read everything behind them: a run that was
+    cut short has cursors whose messages it never read.
+    """
+    manifests = landing.manifests()
+    runs = finished(manifests)
+    read = {table: landing.read(spark, table, named=manifests) for table in TABLES}
+    _check_whole(landing, manifests, read)
+    events, transitions, coverage, cursors = (read[table] for table in (EVENTS, TRANSITIONS, COVERAGE, CURSORS))
+    # Also what a run landed that was cut short: it is newer than the last look of one that was not.
+    landed_at = max((one.at for one in manifests if one.batch is not None), default=0)
+    tables = Tables(events, transitions, coverage, cursors.where(cursors["ingest_run"].isin(runs)), landed_at)
+    letters = _letters(expansion, ledger)
+    return judging(spark, tables, expansion, letters=letters, stored_from=_stored_from(admin, expansion), keys=keys)
+
+
+def _check_whole(landing: Landing, manifests: list[Manifest], tables: Mapping[Table, DataFrame]) -> None:
+    """Raises KodoctlError where files of the landing are gone: what stood in them would be missed by nobody."""
+    marked = [frame.selectExpr(f"'{table.name}' AS name") for table, frame in tables.items()]
+    counted = reduce(type(marked[0]).unionByName, marked).groupBy("name").count().collect()
+    there = {row["name"]: row["count"] for row in counted}
+    told = {table.name: _rows(manifests, table) for table in tables}
+    short = [f"{name}: {there.get(name, 0):,} of {rows:,} rows are there" for name, rows in told.items()
+             if there.get(name, 0) != rows]  # fmt: skip
+    if short:
+        detail = "\n".join(
+            [f"{landing.root.uri} is not as it was written", *short, "bring its files back, or land elsewhere"]
+        )
+        raise KodoctlError(error("K573", "the landing cannot be used", detail))
+
+
+def _rows(manifests: list[Manifest], table: Table) -> int:
+    return sum(one.tables[table.name].rows for one in manifests if table.name in one.tables)
+
+
+def _letters(expansion: Expansion, ledger: str) -> Iterator[Letter]:
+    book = DeltaLedger(ledger)
+    for topic in expansion.topics:
+        if topic.state is State.DEAD:
+            for recall_id, one in standings(book.entries(topic.name.full)).items():
+                if one.event in _SETTLED:
+                    lane, _, part = one.lane.rpartition("-partition-")
+                    yield Letter(
+                        topic.name.full,
+                        *Position.parse(one.position),
+                        published=one.published,
+                        settled=_SETTLED[one.event],
+                        recall_id=recall_id,
+                        sending=f"{one.run} {one.number} {one.lane}" if lane else recall_id,
+                        lane_topic=lane,
+                        lane_part=int(part or -1),
+                        receipt=one.receipt,
+                    )
+
+
+def _stored_from(admin: Admin, expansion: Expansion) -> dict[Key, int]:
+    found: dict[Key, int] = {}
+    for topic in expansion.topics:
+        for number, stats in (internal_stats(admin, topic.name) or {}).items():
+            ledgers = [int(one["ledgerId"]) for one in stats.get("ledgers") or ()]
+            if ledgers:
+                found[topic.name.full, number] = min(ledgers)
+    return found

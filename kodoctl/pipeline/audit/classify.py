@@ -1,0 +1,217 @@
+"""What became of every message for every subscription: first of each of its places, then of the message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.audit.positions import PLACE, WEIGHTS
+from kodoctl.pipeline.audit.verdict import RANKS, Cause, Fate
+from kodoctl.protocol.audit_records import Event
+
+CAUSES: Final = {cause: number for number, cause in enumerate(Cause, 1)}
+FINDINGS: Final = (Fate.OVERDUE, Fate.UNPROVED, Fate.UNKNOWN, Fate.LOST)
+_CAUSES: Final = 100  # rank and cause in one number: a struct is not compared, and costs more than the judgement
+_AWAY: Final = -1  # a place outside of what was read: nothing can be said of it
+_LANE: Final = (
+    "lane", "family", "state", "mark_ledger", "mark_entry", "acknowledged", "aged_ledger", "aged_entry", "started_ledger",
+    "started_entry",
+    "first_ledger", "first_entry", "last_ledger", "last_entry", "covered", "proved", "recorded", "horizon", "read_at",
+)  # fmt: skip
+
+
+def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(PLACE, family, identity, next, deeds, published, alone, followed) of every place: what it comes to if no next hop was
+    stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads it twice: persist it.
+    """
+    known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn("gone", _gone())
+    return known.select(
+        *PLACE,
+        "family",
+        "identity",
+        "next",
+        "deeds",
+        "published",
+        _judgement(followed=False).alias("alone"),
+        _judgement(followed=True).alias("followed"),
+    )
+
+
+def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
+    """(PLACE, family, identity, rank, cause, deeds, published) of every place that was read; `rank` is of
+    kodoctl.pipeline.audit.verdict.RANKS, `cause` of CAUSES, null where there is none. `hops`: kodoctl.pipeline.audit.positions.hops.
+    """
+    doubtful = F.col("alone") != F.col("followed")
+    decided = outcomes.where(~doubtful).withColumn("came", F.col("alone"))
+    asked = (
+        outcomes.where(doubtful)
+        .join(hops.withColumn("found", F.lit(True)), ["family", "next"], how="left")
+        .withColumn("came", F.when(F.col("found"), F.col("followed")).otherwise(F.col("alone")))
+    )
+    columns = (*PLACE, "family", "identity", "deeds", "published", "came")
+    return (
+        asked.select(*columns)
+        .unionByName(decided.select(*columns))
+        .where(F.col("came") != _AWAY)
+        .select(
+            *PLACE,
+            "family",
+            "identity",
+            F.expr(f"came div {_CAUSES}").cast("int").alias("rank"),
+            F.nullif(F.col("came") % _CAUSES, F.lit(0)).alias("cause"),
+            "deeds",
+            "published",
+        )
+    )
+
+
+def messages(judged: DataFrame) -> DataFrame:
+    """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times at one,
+    is done twice.
+    """
+    twice = (F.col("deeds") > 1) & (F.col("worst") <= RANKS[Fate.DONE])
+    return (
+        judged.groupBy("family", "identity")
+        .agg(F.max("rank").alias("worst"), F.sum("deeds").alias("deeds"))
+        .select("family", "identity", F.when(twice, RANKS[Fate.TWICE]).otherwise(F.col("worst")).alias("rank"))
+    )
+
+
+def tallied(messages: DataFrame) -> DataFrame:
+    """(family, rank, messages)."""
+    return messages.groupBy("family", "rank").agg(F.count("*").alias("messages")).select("family", "rank", "messages")
+
+
+def findings(judged: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(fate, cause, topic, subscription, msg_topic, id, identity) of the places that somebody should look at. `id`:
+    `ledger:entry:partition:batch index`; `identity` is a hash.
+    """
+    named = lanes.select("lane", "topic", "subscription", "msg_topic", "msg_partition")
+    return (
+        judged.where(F.col("rank") >= RANKS[FINDINGS[0]])
+        .join(F.broadcast(named), "lane", how="inner")
+        .select(
+            _text({rank: fate.value for fate, rank in RANKS.items()}, "rank").alias("fate"),
+            _text({number: cause.value for cause, number in CAUSES.items()}, "cause").alias("cause"),
+            "topic",
+            "subscription",
+            "msg_topic",
+            F.concat_ws(":", "ledger", "entry", "msg_partition", "batch").alias("id"),
+            "identity",
+        )
+    )
+
+
+def _text(names: dict[int, str], column: str) -> Column:
+    return F.coalesce(*(F.when(F.col(column) == number, F.lit(name)) for number, name in names.items()))
+
+
+def _at_most(ledger: str, entry: str) -> Column:
+    """Whether the place is not behind a position; null where there is none."""
+    place, limit = F.col("ledger"), F.col(ledger)
+    return (place < limit) | ((place == limit) & (F.col("entry") <= F.col(entry)))
+
+
+def _before(ledger: str, entry: str) -> Column:
+    place, limit = F.col("ledger"), F.col(ledger)
+    return (place < limit) | ((place == limit) & (F.col("entry") < F.col(entry)))
+
+
+def _acknowledged() -> Column:
+    """Null where the subscription is not on the partition."""
+    ledger, entry = F.col("ledger"), F.col("entry")
+    inside = F.exists("acknowledged", lambda one: (one["ledger"] == ledger) & entry.between(one["first"], one["last"]))
+    return _at_most("mark_ledger", "mark_entry") | F.coalesce(inside, F.lit(False))
+
+
+def _gone() -> Column:
+    """Stored for the subscription, acknowledged by it, and no record says why."""
+    mine = F.col("stored") & F.col("meant") & (F.col("state") != "dead") & (F.col("weight") == 0)
+    return F.coalesce(F.when(mine, F.col("mark_ledger").isNotNull() & _acknowledged()), F.lit(False))
+
+
+def _overdue() -> Column:
+    """By its publish time, which is its producer's clock, or by when it was read."""
+    old = F.col("read_at") - F.col("published") > F.col("horizon")
+    return old | F.coalesce(_at_most("aged_ledger", "aged_entry"), F.lit(False))
+
+
+def _is(fate: Fate, cause: Cause | None = None) -> Column:
+    return F.lit(RANKS[fate] * _CAUSES + (CAUSES[cause] if cause else 0))
+
+
+def _judgement(*, followed: bool) -> Column:
+    absent = F.col("mark_ledger").isNull()
+    return (
+        F.when(~F.col("stored"), _of_absent())
+        .when(F.col("state") == "dead", _of_dead(absent))
+        .when(~F.col("meant"), _is(Fate.NOT_FOR_ME))
+        .when(F.col("weight") > 0, _of_recorded(absent, followed=followed))
+        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(F.col("gone"), _of_gone(followed=followed))
+        .when(_overdue(), _is(Fate.OVERDUE))
+        .when(F.col("state") == "ready", _is(Fate.OPEN))
+        .otherwise(_is(Fate.WAITING))
+    )
+
+
+def _of_absent() -> Column:
+    """Somebody says that a message is (or was) here, and none was read. Behind the end of what was read it is still to come.
+    What was there before the beginning is gone, and nothing but a record, or a recall that arrived, says that it was not lost
+    there.
+    """
+    before = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False))
+    outside = before | ~F.coalesce(_at_most("last_ledger", "last_entry"), F.lit(False))
+    recorded = F.col("weight") > 0
+    return (
+        F.when(~F.col("named") & ~recorded, _AWAY)
+        .when(F.col("named") & F.col("sent"), _is(Fate.MOVING))
+        .when(before & ~recorded, _is(Fate.UNPROVED, Cause.UNCOVERED))
+        .when(outside & F.col("named"), _is(Fate.MOVING))
+        .when(outside, _AWAY)
+        .when(~F.col("covered"), _is(Fate.UNPROVED, Cause.UNCOVERED))
+        .when(recorded, _is(Fate.UNKNOWN))
+        .otherwise(_is(Fate.LOST, Cause.VANISHED))
+    )
+
+
+def _of_dead(absent: Column) -> Column:
+    return (
+        F.when(F.col("sent"), _is(Fate.MOVING))
+        .when(F.col("discarded"), _is(Fate.DISCARDED))
+        # Cursors know whole entries: a letter that others of its batch hold up may have been let go long before.
+        .when(F.col("claimed") & (absent | _acknowledged() | (F.col("batch") >= 0)), _is(Fate.UNPROVED, Cause.UNMET))
+        .when(F.col("claimed"), _is(Fate.MOVING))
+        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged(), _is(Fate.LOST, Cause.LET_GO))
+        .otherwise(_is(Fate.DEAD))
+    )
+
+
+def _of_recorded(absent: Column, *, followed: bool) -> Column:
+    weight = F.col("weight")
+    return (
+        F.when(F.col("mixed"), _is(Fate.UNPROVED, Cause.MISTAKEN))
+        .when(weight >= WEIGHTS[Event.REPEATED], _is(Fate.DONE))
+        .when(weight == WEIGHTS[Event.DISCARDED], _is(Fate.DISCARDED))
+        .when(weight == WEIGHTS[Event.SKIPPED], _is(Fate.NOT_FOR_ME))
+        .when(F.lit(followed) | ~F.col("astray"), _is(Fate.MOVING))
+        # What is acknowledged was stored elsewhere before the cursors were read: a next hop behind the end is none.
+        .when(absent, _is(Fate.UNPROVED, Cause.NO_CURSOR))
+        .when(_acknowledged() | F.col("stranded"), _is(Fate.UNPROVED, Cause.NOWHERE))
+        .otherwise(_is(Fate.MOVING))
+    )
+
+
+def _of_gone(*, followed: bool) -> Column:
+    if followed:
+        return F.when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNRECORDED)).otherwise(_is(Fate.MOVING))
+    begun = F.coalesce(_at_most("started_ledger", "started_entry"), F.lit(False))
+    return (
+        F.when(begun, _is(Fate.UNPROVED, Cause.BEFORE))
+        .when(F.col("proved"), _is(Fate.LOST, Cause.GONE))
+        .when(F.col("recorded"), _is(Fate.UNPROVED, Cause.UNCOVERED))
+        .otherwise(_is(Fate.UNPROVED, Cause.NO_RECORDS))
+    )

@@ -1,0 +1,154 @@
+"""What the numbers say: records that workers wrote and nobody has, messages that producers sent and nobody stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.audit.sequence_gaps import counted, holes, summed, worded
+from kodoctl.protocol.properties import SIGNATURE
+from kodoctl.protocol.sequence_numbers import MAX_RANGES, NOBODY
+
+_KEY: Final = ("msg_topic", "seq_partition", "seq_run")
+_SAID: Final = (
+    "topic", "subscription", "msg_topic", "id", "identity", "hop", "event", "rule", "target_topic", "target_id",
+)  # fmt: skip
+_SOME: Final = 3  # runs that are named
+_IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
+
+
+def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came repeatedly.
+    `runs`: some that have holes.
+    """
+    families = lanes.select("topic", "subscription", "family").distinct()
+    runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
+    words = worded(runs, ["run", "topic", "subscription"], "number")
+    of = words.join(F.broadcast(families), ["topic", "subscription"], how="left")
+    holed = F.when(F.col("missing") > 0, F.col("run"))
+    return (
+        summed(of, ["run"], "family")
+        .where(F.col("family").isNotNull())
+        .groupBy("family")
+        .agg(
+            F.sum("missing").alias("missing"),
+            F.sum("repeats").alias("repeats"),
+            F.slice(F.array_sort(F.collect_set(holed)), 1, _SOME).alias("runs"),
+        )
+        .where((F.col("missing") > 0) | (F.col("repeats") > 0))
+        .select("family", "missing", "repeats", "runs")
+    )
+
+
+def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, contradictions): numbers of a run with two different records. A record that was stored twice is none."""
+    families = lanes.select("topic", "subscription", "family").distinct()
+    return (
+        transitions.select("worker_run", "number", F.xxhash64(*_SAID).alias("said"), "topic", "subscription")
+        .join(F.broadcast(families), ["topic", "subscription"], how="inner")
+        .groupBy("worker_run", "number")
+        .agg(F.max("family").alias("family"), F.min("said").alias("one"), F.max("said").alias("other"))
+        .where(F.col("one") != F.col("other"))
+        .groupBy("family")
+        .agg(F.count("*").alias("contradictions"))
+        .select("family", "contradictions")
+    )
+
+
+def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
+    """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or repeated numbers.
+
+    `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its last
+    mark when it has ended, else up to the mark before that. Several marks that tell one moment count as far as a later one shows
+    that all of them were read. `genuine`: whether a row of `events` is signed by whom it may be; of marks that are not, nothing
+    is believed but that numbers may be missing: `claimed` is `told` if they were believed. One that is stored again proves no
+    later moment. None: every mark is believed.
+    """
+    first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
+    marks = first.where(F.col("seq_high").isNotNull())
+    proved, marks = (marks, marks) if genuine is None else (_distinct(marks.where(genuine)), _distinct(marks))
+    own = F.expr("`rows` - (last - first + 1)").alias("repeats")
+    ranges = counted(first.where(F.col("seq_number").isNotNull()), _KEY, "seq_number").select(
+        *_KEY, "first", "last", own
+    )
+    void = proved.select(*_KEY, F.explode("seq_void").alias("void")).select(*_KEY, "void.first", "void.last")
+    high = marks.select(*_KEY, F.expr("seq_high + 1").alias("first"), F.col("seq_high").alias("last"))
+    said = void.unionByName(high).withColumn("repeats", F.lit(0).cast("bigint"))
+    missing = F.coalesce(F.col("to") - F.col("from") + 1, F.lit(0))
+    until = _told(marks).select(*_KEY, "until", F.col("until").alias("claimed_until"))
+    if genuine is not None:
+        until = until.drop("until").join(_told(proved), list(_KEY), how="left")
+    return (
+        holes(ranges.unionByName(said), _KEY)
+        .join(F.broadcast(until), list(_KEY), how="left")
+        .groupBy(*_KEY)
+        .agg(
+            F.sum(missing).alias("missing"),
+            F.sum(_up_to("until")).alias("told"),
+            F.sum(_up_to("claimed_until")).alias("claimed"),
+            F.sum("repeats").alias("repeats"),
+        )
+        .where((F.col("missing") > 0) | (F.col("repeats") > 0))
+    )
+
+
+def overview(events: DataFrame) -> DataFrame:
+    """One row: (newest, unnumbered): publish time of the newest message in ms since the epoch; first hops without a number."""
+    lone = F.expr(_IS_FIRST) & F.col("seq_run").isNull()
+    return events.agg(F.max(F.unix_millis("publish_ts")).alias("newest"), F.count_if(lone).alias("unnumbered")).select(
+        "newest", "unnumbered"
+    )
+
+
+def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does not have, by the
+    file. What workers moved for one is their business, which may be gone from the file since.
+    """
+    meant = events.where(_IS_FIRST).where(F.col("for_subscription") != NOBODY)
+    named = meant.select("msg_topic", F.col("for_subscription").alias("subscription"))
+    readers = lanes.select("msg_topic", "subscription").distinct()
+    return (
+        named.groupBy("msg_topic", "subscription")
+        .agg(F.count("*").alias("messages"))
+        .join(F.broadcast(readers), ["msg_topic", "subscription"], how="left_anti")
+        .select("msg_topic", "subscription", "messages")
+    )
+
+
+def signing_topics(events: DataFrame, topics: Sequence[str]) -> DataFrame:
+    """(msg_topic): of these topics those with a producer's mark that carries a signature, whoever made it."""
+    marks = events.where(_IS_FIRST).where(F.col("msg_topic").isin(*topics) & F.col("seq_high").isNotNull())
+    return marks.where(F.col("properties")[SIGNATURE].isNotNull()).select("msg_topic").distinct()
+
+
+def _distinct(marks: DataFrame) -> DataFrame:
+    """Each mark where it was stored first: whoever can read one can store it again."""
+    same = Window.partitionBy(*_KEY, "seq_high", "seq_void", "seq_end").orderBy("ledger", "entry", "batch_index")
+    return marks.withColumn("nth", F.row_number().over(same)).where(F.col("nth") == 1).drop("nth")
+
+
+def _up_to(until: str) -> Column:
+    """Numbers of a hole up to there."""
+    numbers = F.least("to", F.coalesce(until, F.lit(0))) - F.col("from") + 1
+    return F.when(F.col("from").isNull(), 0).otherwise(F.greatest(F.lit(0), numbers))
+
+
+def _told(marks: DataFrame) -> DataFrame:
+    """(key, until). What is in flight when a mark is sent may still be given up by the next one. Where more is given up than a
+    mark holds, several with one `seq_high` tell it, and the last of them may be missing: only a mark that is alone has told all.
+    """
+    order = Window.partitionBy(*_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
+    later = order.rowsBetween(Window.unboundedPreceding, -1)
+    most = F.max(F.coalesce(F.size("seq_void"), F.lit(0)))
+    alone = most.over(Window.partitionBy(*_KEY, "seq_high")) < MAX_RANGES
+    kept = F.coalesce("followed", F.lit(False)) | F.coalesce("seq_end", F.lit(False))
+    return (
+        marks.withColumn("alone", alone)
+        .withColumn("followed", F.max("alone").over(later))
+        .groupBy(*_KEY)
+        .agg(F.max(F.when(kept, F.col("seq_high"))).alias("until"))
+        .select(*_KEY, "until")
+    )

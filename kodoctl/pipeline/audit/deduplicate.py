@@ -1,0 +1,38 @@
+"""Audit records that are stored twice: a worker sends a bundle again whose receipt was lost. Whoever counts takes each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.audit.sequence_gaps import WORD, worded
+
+_RECORD: Final = ("worker_run", "number")
+_WORD: Final = ("worker_run", "word")
+
+
+@contextmanager
+def once(transitions: DataFrame) -> Iterator[DataFrame]:
+    """The rows without copies: of those with one number of one run, the one that was stored first. Runs a query, over two columns.
+
+    A copy says of when it is what the first says, so that of a day both or none are there, whenever they landed. And few are
+    copied: records are shuffled only of neighbouring numbers that have more rows than they are.
+    """
+    words = worded(transitions, ["worker_run"], "number")
+    crowded = words.where(F.col("rows") > F.bit_count("bits")).select(*_WORD).persist()
+    try:
+        yield _first(transitions, crowded) if crowded.count() else transitions
+    finally:
+        crowded.unpersist()
+
+
+def _first(transitions: DataFrame, crowded: DataFrame) -> DataFrame:
+    told, some = transitions.withColumn("word", F.expr(f"number div {WORD}")), F.broadcast(crowded)
+    order = Window.partitionBy(*_RECORD).orderBy("publish_ts", "audit_topic", "audit_id")
+    first = told.join(some, list(_WORD), how="left_semi").withColumn("nth", F.row_number().over(order)).where("nth = 1")
+    alone = told.join(some, list(_WORD), how="left_anti")
+    return alone.unionByName(first.drop("nth")).drop("word")

@@ -1,0 +1,206 @@
+"""Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their counts."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from kodoctl.pipeline.audit.classify import findings, judged, messages, outcomes, tallied
+from kodoctl.pipeline.audit.completeness import (
+    contradictions,
+    missing_records,
+    overview,
+    producer_gaps,
+    signing_topics,
+    strays,
+)
+from kodoctl.pipeline.audit.positions import LANES, hops, places
+from kodoctl.pipeline.audit.readings import Ground, Key, read_tables, survey
+from kodoctl.pipeline.audit.recalled import LETTERS, WEIGHED, weighed
+from kodoctl.pipeline.audit.report import SAMPLES, Finding, document
+from kodoctl.pipeline.audit.signatures import genuine
+from kodoctl.pipeline.audit.verdict import Evidence, Fate, Gap, Stray, Tally, judge
+from kodoctl.pipeline.spark.spark_session import small_table
+from kodoctl.pulsar.access import Secret
+from kodoctl.topology.expand import Expansion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Row, SparkSession
+
+_FATES: Final = tuple(Fate)
+
+
+class Letter(NamedTuple):
+    """A dead letter that the ledger of recalls knows, as kodoctl.pipeline.audit.recalled.LETTERS."""
+
+    msg_topic: str
+    msg_partition: int
+    ledger: int
+    entry: int
+    batch_index: int
+    published: int
+    settled: str
+    recall_id: str
+    sending: str
+    lane_topic: str = ""
+    lane_part: int = -1
+    receipt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs. `landed_at`: when the
+    last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
+    """
+
+    events: DataFrame
+    transitions: DataFrame
+    coverage: DataFrame
+    cursors: DataFrame
+    landed_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of every place, kept for several questions. `verdicts`: kodoctl.pipeline.audit.classify.judged; `lanes`:
+    kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a table. `keys`: those that producers sign with.
+    """
+
+    tables: Tables
+    ground: Ground
+    lanes: DataFrame
+    verdicts: DataFrame
+    keys: Secret | None = None
+
+    def document(self) -> dict[str, Any]:
+        """That of kodoctl.pipeline.audit.report."""
+        evidence = _evidence(self)
+        found = [Finding(*row) for row in _sampled(findings(self.verdicts, self.lanes)).collect()]
+        return document(judge(evidence), evidence, found)
+
+
+@contextmanager
+def judging(
+    spark: SparkSession,
+    tables: Tables,
+    expansion: Expansion,
+    *,
+    letters: Iterable[Letter] = (),
+    stored_from: Mapping[Key, int] | None = None,
+    keys: Secret | None = None,
+) -> Iterator[Judged]:
+    """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue each
+    other for certain while it is not behind them. `keys`: signing keys of the platform; with them only signed marks of
+    producers are believed.
+    """
+    ground = _surveyed(tables, expansion, stored_from or {})
+    lanes = small_table(spark, ground.lanes, LANES)
+    known_letters = list(letters)
+    booked = small_table(spark, known_letters, LETTERS if known_letters else WEIGHED)
+    settled = weighed(booked, tables.events).persist() if known_letters else booked
+    known = outcomes(places(tables.events, tables.transitions, settled, lanes), lanes).persist()
+    try:
+        yield Judged(tables, ground, lanes, judged(known, hops(tables.events, lanes)), keys)
+    finally:
+        known.unpersist()
+        settled.unpersist()
+
+
+def audit(
+    spark: SparkSession,
+    tables: Tables,
+    expansion: Expansion,
+    *,
+    letters: Iterable[Letter] = (),
+    stored_from: Mapping[Key, int] | None = None,
+    keys: Secret | None = None,
+) -> dict[str, Any]:
+    """The document of kodoctl.pipeline.audit.report; parameters as those of `judging`."""
+    with judging(spark, tables, expansion, letters=letters, stored_from=stored_from, keys=keys) as found:
+        return found.document()
+
+
+def _surveyed(tables: Tables, expansion: Expansion, stored_from: Mapping[Key, int]) -> Ground:
+    """Coverage and cursors are a row for each range and subscription: small, so they are collected."""
+    coverage = tables.coverage.select(
+        "msg_topic", "msg_partition", "split_id", "first", "last", "entries_planned", "entries_seen", "full", "state",
+        "ingest_run",
+    )  # fmt: skip
+    cursors = tables.cursors.select(
+        "msg_topic", "msg_partition", "subscription", "mark_ledger", "mark_entry", "acknowledged", "ttl_ms", "first_ledger",
+        "created_ts", "rewrites", "audit", "taken_ts", "ingest_run",
+    )  # fmt: skip
+    return survey(expansion, read_tables(_rows(coverage), _rows(cursors), stored_from))
+
+
+def _rows(table: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict(recursive=True) for row in table.collect()]
+
+
+def _evidence(of: Judged) -> Evidence:
+    tables, ground, lanes = of.tables, of.ground, of.lanes
+    fates: dict[int, dict[Fate, int]] = defaultdict(dict)
+    for row in tallied(messages(of.verdicts)).collect():
+        fates[row["family"]][_FATES[row["rank"]]] = row["messages"]
+    missing = {row["family"]: row for row in missing_records(tables.transitions, lanes).collect()}
+    doubled = any(row["repeats"] for row in missing.values())
+    forged = contradictions(tables.transitions, lanes).collect() if doubled else []
+    contradicted = {row["family"]: row["contradictions"] for row in forged}
+    gaps = producer_gaps(tables.events, genuine(of.keys) if of.keys else None).collect()
+    unverified = _unverified(tables.events, gaps) if of.keys is None else frozenset()
+    newest, unnumbered = overview(tables.events).collect()[0]
+    read_at = max((lane["read_at"] for lane in ground.lanes), default=0)
+    tallies = [
+        Tally(
+            family.topic,
+            family.subscription,
+            family.mode,
+            fates[family.number],
+            missing[family.number]["missing"] if family.number in missing else 0,
+            contradicted.get(family.number, 0),
+            tuple(missing[family.number]["runs"]) if family.number in missing else (),
+        )
+        for family in ground.families
+    ]
+    return Evidence(
+        parts=ground.parts,
+        tallies=tuple(tallies),
+        gaps=tuple(_gap(row, ground, unverified) for row in gaps if row["missing"]),
+        skew=max(0, (newest or 0) - max(read_at, tables.landed_at)) if read_at else 0,
+        unnumbered=unnumbered,
+        numbered_twice=sum(row["repeats"] for row in gaps),
+        strays=tuple(Stray(*row) for row in strays(tables.events, lanes).collect()),
+    )
+
+
+def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
+    """Topics whose producers sign, and whose marks would prove a loss: without keys nobody knows which of them are theirs. Asked
+    only then, as properties are much to read.
+    """
+    topics = sorted({row["msg_topic"] for row in gaps if row["told"]})
+    return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()
+
+
+def _gap(row: Row, ground: Ground, unverified: Container[str]) -> Gap:
+    topic, partition = row["msg_topic"], row["seq_partition"]
+    told = 0 if topic in unverified else row["told"]
+    firm = any(part.full and part.whole for part in ground.parts if (part.topic, part.partition) == (topic, partition))
+    return Gap(topic, partition, row["seq_run"], row["missing"], told, firm, row["claimed"] - told)
+
+
+def _sampled(found: DataFrame) -> DataFrame:
+    """Some of each fate, the first ones by topic and place."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+    columns = ("fate", "cause", "topic", "subscription", "msg_topic", "id")
+    order = Window.partitionBy("fate").orderBy("msg_topic", "id")
+    return (
+        found.select(*columns, F.row_number().over(order).alias("nth"))
+        .where(F.col("nth") <= SAMPLES)
+        .select("fate", F.coalesce("cause", F.lit("")).alias("cause"), *columns[2:])
+        .orderBy("fate", "msg_topic", "id")
+    )

@@ -1,0 +1,248 @@
+"""Everything known of one place: a stored message, as one subscription has to do with it.
+
+A *place* is (lane, ledger, entry, batch index). A *lane* is one partition of a topic for one subscription that answers for
+its messages: every subscription of a ground for its ready topics, one for each waiting state and for its dead letters.
+Rows from messages, from workers' records and from the ledger of recalls are put under each other and grouped once by the
+place: no join of facts decides what became of a message.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.audit.end_positions import ends, was_read, was_stored
+from kodoctl.pipeline.audit.recalled import booked
+from kodoctl.protocol.audit_records import MAX_TEXT, Event
+from kodoctl.protocol.properties import MAX_ID
+
+PLACE: Final = ("lane", "ledger", "entry", "batch")
+LANES: Final = """
+  lane int, family int, topic string, msg_topic string, msg_partition int, subscription string, state string,
+  mark_ledger bigint, mark_entry bigint, aged_ledger bigint, aged_entry bigint,
+  acknowledged array<struct<ledger:bigint,first:bigint,last:bigint>>,
+  started_ledger bigint, started_entry bigint,
+  first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint, stored_ledger bigint, stored_entry bigint,
+  covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
+"""
+"""A row for each lane. `family`: number of (ground topic, subscription). `mark_*` and `acknowledged`: as in the
+table of cursors; null: the subscription is not on the partition. `aged_*`: what was read longer ago than the horizon, null:
+nothing. `started_*`: what the subscription may have begun behind, or what is known of its records; else null. `first_*` (null: its creation) and `last_*`: what was
+read. `stored_*`: the last that was stored there at the last look, null: nobody looked. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has recorded; `proved`: and those
+records were all read. `horizon` in ms; `read_at`: when the cursor was read, ms since the epoch.
+"""
+WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leave several
+    Event.MOVED: 1, Event.DEAD: 2, Event.SKIPPED: 3, Event.DISCARDED: 4, Event.REPEATED: 5, Event.DONE: 6,
+    Event.TRANSFERRED: 7,
+}  # fmt: skip
+_ONWARD: Final = (Event.MOVED.value, Event.DEAD.value)
+_DOES: Final = (Event.DONE.value, Event.DISCARDED.value, Event.TRANSFERRED.value)
+_STORED, _MEANT, _NAMED, _ASTRAY, _DISCARDED, _SENT, _CLAIMED, _STRANDED = (1 << bit for bit in range(8))
+_RECORDED: Final = 8  # bits from here on: a record of that weight
+_COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", "next": "bigint", "deed": "bigint"}
+
+
+def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, stranded, sent, claimed,
+    discarded).
+
+    `letters`: of kodoctl.pipeline.audit.recalled.weighed. `identity` and `next`
+    are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
+    who speak of the place do not mean one message. `weight`: of the
+    heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record, or a recall's receipt,
+    says that the next hop is here. `astray`: its own record names a next hop that cannot have been read; `stranded`: although that was there at the last look. `sent`, `claimed`,
+    `discarded`: of kodoctl.pipeline.audit.recalled.booked.
+    """
+    # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
+    facts = (
+        _stored(events, lanes)
+        .unionByName(_recorded(transitions, lanes))
+        .unionByName(_named(transitions, lanes))
+        .unionByName(_settled(letters, lanes))
+        .repartition(
+            *PLACE
+        )  # a place has few rows, which are seldom together: what is grouped before them stays as long
+        .groupBy(*PLACE)
+        .agg(
+            F.bit_or("facts").alias("facts"),
+            F.max("published").alias("published"),
+            F.max("identity").alias("identity"),
+            F.min("identity").alias("another"),
+            F.max("next").alias("next"),
+            F.min("deed").alias("first_deed"),
+            F.max("deed").alias("last_deed"),
+        )
+    )
+    heavy = sorted(set(WEIGHTS.values()), reverse=True)
+    return facts.select(
+        *PLACE,
+        _has(_STORED).alias("stored"),
+        _has(_MEANT).alias("meant"),
+        "published",
+        F.coalesce("identity", F.xxhash64(*PLACE)).alias("identity"),
+        (F.col("another") != F.col("identity")).alias("mixed"),
+        "next",
+        F.coalesce(*(F.when(_has(_of_weight(one)), one) for one in heavy), F.lit(0)).alias("weight"),
+        F.when(F.col("first_deed").isNull(), 0)
+        .when(F.col("first_deed") == F.col("last_deed"), 1)
+        .otherwise(2)
+        .alias("deeds"),
+        _has(_NAMED).alias("named"),
+        _has(_ASTRAY).alias("astray"),
+        _has(_STRANDED).alias("stranded"),
+        _has(_SENT).alias("sent"),
+        _has(_CLAIMED).alias("claimed"),
+        _has(_DISCARDED).alias("discarded"),
+    )
+
+
+def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    """(family, next): the places of stored messages that were moved, as `places` has them: a message whose `next` is here was
+    moved, even where no record says so.
+    """
+    readers = lanes.select("family", "msg_topic", "msg_partition", F.col("subscription").alias("reader"))
+    return (
+        events.where(F.col("hop") > 0)
+        .join(F.broadcast(readers), ["msg_topic", "msg_partition"], how="inner")
+        .where(_is_meant())
+        .select("family", _hop(F.col("hop")).alias("next"))
+        .distinct()
+    )
+
+
+def _hop(number: Column) -> Column:
+    """The hash of a hop in a message's chain. A recall begins a new one, whose hops keep its id."""
+    return F.xxhash64("mid", "recall", number)
+
+
+def _is_meant() -> Column:
+    return F.coalesce(F.col("for_subscription") == F.col("reader"), F.lit(True))
+
+
+def _of_weight(weight: int) -> int:
+    return 1 << (_RECORDED + weight)
+
+
+def _has(bit: int) -> Column:
+    return F.col("facts").bitwiseAND(F.lit(bit)) != 0
+
+
+def _facts(*given: tuple[Column, int]) -> Column:
+    """Bits of what is so; a condition that is null is not."""
+    return reduce(Column.bitwiseOR, (F.when(condition, bit).otherwise(0) for condition, bit in given))
+
+
+def identity_of(kodo_id: str, mid: str) -> Column:
+    """What names a message over all its hops, as a worker's records have it: they keep the beginning of a long one."""
+    given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
+    return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
+
+
+def identified(kodo_id: str, mid: str) -> Column:
+    """The hash of `identity_of`."""
+    return F.xxhash64(identity_of(kodo_id, mid))
+
+
+def _row(**columns: Column) -> list[Column]:
+    """The columns of a row that is put together with others of its place; those not given are null."""
+    return [
+        *(F.col(name) for name in PLACE),
+        *(columns.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _COLUMNS.items()),
+    ]
+
+
+def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
+    readers = F.broadcast(lanes.select("lane", "msg_topic", "msg_partition", F.col("subscription").alias("reader")))
+    return (
+        events.select(
+            "msg_topic", "msg_partition", "ledger", "entry", F.col("batch_index").alias("batch"),
+            "mid", "kodo_id", "hop", "recall", "for_subscription", "publish_ts",
+        )
+        .join(readers, ["msg_topic", "msg_partition"], how="inner")
+        .select(
+            *_row(
+                facts=_facts(
+                    (F.lit(True), _STORED),
+                    (_is_meant(), _MEANT),
+                ),
+                published=F.unix_millis("publish_ts"),
+                identity=identified("kodo_id", "mid"),
+                next=_hop(F.col("hop") + 1),
+            )
+        )
+    )  # fmt: skip
+
+
+def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """A record counts where it says that the message was. It is `astray` when the next hop it names cannot have been read."""
+    own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
+    event = F.col("event")
+    astray = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
+    return (
+        _split(_split(transitions, "id", ""), "target_id", "target_")
+        .join(F.broadcast(own), ["msg_topic", "part", "subscription"], how="inner")
+        .join(
+            F.broadcast(ends(lanes, "target_topic", "target_part")),
+            ["target_topic", "target_part", "subscription"],
+            how="left",
+        )
+        .select(
+            *_row(
+                facts=_facts(
+                    *((event == name.value, _of_weight(weight)) for name, weight in WEIGHTS.items()),
+                    (astray, _ASTRAY),
+                    (astray & was_stored("target_ledger", "target_entry"), _STRANDED),
+                ),
+                # By its place it calls, too, what it did not believe (signing keys): that says nothing of another message.
+                identity=F.when(F.col("identity") != F.col("id"), F.xxhash64("identity")),
+                deed=F.when(event.isin(*_DOES), F.xxhash64("worker_run", "number")),
+            )
+        )
+    )
+
+
+def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Where records say that messages went. A transferred one is everybody's who reads there."""
+    to = lanes.select(
+        "lane", F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part"), "subscription"
+    )
+    told = _split(transitions, "target_id", "").where(
+        "ledger >= 0"
+    )  # -1: the broker had it already, and does not say where
+    moved, handed = told.where(F.col("event").isin(*_ONWARD)), told.where(F.col("event") == Event.TRANSFERRED.value)
+    row = _row(facts=F.lit(_NAMED), identity=F.xxhash64("identity"))
+    other = _row(facts=F.lit(_NAMED))
+    return (
+        moved.join(F.broadcast(to), ["target_topic", "part", "subscription"], how="inner")
+        .select(*row)
+        .unionByName(
+            handed.drop("subscription").join(F.broadcast(to), ["target_topic", "part"], how="inner").select(*other)
+        )
+    )
+
+
+def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """Dead letters at their places, and those that were sent where they were stored: told by no name, as signing keys may have
+    taken theirs.
+    """
+    letters = booked(letters, lanes)
+    told = {"sent": _SENT, "claimed": _CLAIMED, "discarded": _DISCARDED}
+    own = letters.select(*_row(facts=_facts(*((F.col(name), bit) for name, bit in told.items()))))
+    there = letters.where(F.col("to_lane").isNotNull()).select(*(F.col(f"to_{name}").alias(name) for name in PLACE))
+    return own.unionByName(there.select(*_row(facts=F.lit(_NAMED))))
+
+
+def _split(records: DataFrame, place: str, prefix: str) -> DataFrame:
+    """`ledger:entry:partition:batch index` as four columns; null where it is none."""
+    # an empty text becomes null first: to cast what is no number Spark throws and catches, ten times the cost of one
+    parts = F.split(F.nullif(F.col(place), F.lit("")), ":")
+    numbers = {
+        f"{prefix}{name}": F.try_element_at(parts, F.lit(at + 1)).try_cast(kind)
+        for at, (name, kind) in enumerate(
+            (("ledger", "bigint"), ("entry", "bigint"), ("part", "int"), ("batch", "int"))
+        )
+    }
+    return records.withColumns(numbers)

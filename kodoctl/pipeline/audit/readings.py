@@ -1,0 +1,376 @@
+"""What was read of each partition, and which subscription answers for its messages. Pure: rows of the landing's tables and
+the topology go in, facts for the verdict and rows for the transforms come out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from typing import Any, Final, Literal, NamedTuple
+
+from kodoctl.pipeline.audit.continuity import continues, kept
+from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
+from kodoctl.pipeline.audit.verdict import Part
+from kodoctl.pipeline.source.coverage import HOLE
+from kodoctl.pipeline.source.splits import nothing_deleted
+from kodoctl.topology import settings
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.model import Subscription
+from kodoctl.topology.names import HOLDER, Level, State
+from kodoctl.topology.units import Duration
+
+GRACE: Final = Duration(600_000)  # what a message may be open beyond its horizon: workers are busy, or starting
+NAMELESS: Final = ""  # of the row of cursors that each partition has, whatever subscriptions it has: what is stored
+Place = tuple[int, int]
+"""(ledger, entry)."""
+Key = tuple[str, int]
+"""(full name of a topic, number of a partition)."""
+Mode = Literal["wait", "best_effort", "none"]
+
+
+class Range(NamedTuple):
+    """A row of `coverage`, as far as it is needed here."""
+
+    first: Place
+    last: Place
+    planned: int
+    seen: int
+    full: bool
+    state: str
+    run: str
+
+
+class Mark(NamedTuple):
+    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`: ms since
+    the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
+    """
+
+    subscription: str
+    mark: Place
+    acknowledged: tuple[tuple[int, int, int], ...]
+    ttl: int
+    first_ledger: int
+    taken: int
+    run: str
+    created: datetime | None = None
+    rewrites: int | None = None
+    audit: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`: something was
+    gone before its range was planned.
+    """
+
+    ranges: tuple[Range, ...] = ()
+    marks: tuple[Mark, ...] = ()
+    stored_from: int | None = None
+    holed: bool = False
+
+    @property
+    def looks(self) -> list[int]:
+        """When it was looked at, in order."""
+        return sorted({mark.taken for mark in self.marks})
+
+    def at(self, taken: int) -> dict[str, Mark]:
+        """The cursors of one look."""
+        return {mark.subscription: mark for mark in self.marks if mark.taken == taken}
+
+    @property
+    def runs(self) -> dict[str, int]:
+        """When each run looked, in order."""
+        return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One subscription of a ground topic."""
+
+    number: int
+    topic: str
+    subscription: str
+    mode: Mode
+
+
+class Heard(NamedTuple):
+    """What is known of a subscription's records. `since`: kodoctl.pipeline.audit.start_positions.heard_since; `unheard`: runs of whose messages
+    the records may have been deleted unread.
+    """
+
+    since: int | None
+    unheard: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What the audit goes by. `lanes`: rows of kodoctl.pipeline.audit.positions.LANES."""
+
+    families: tuple[Family, ...]
+    parts: tuple[Part, ...]
+    lanes: tuple[dict[str, Any], ...] = field(repr=False)
+
+
+def place(text: str) -> Place:
+    """`ledger:entry`."""
+    ledger, _, entry = text.partition(":")
+    return int(ledger), int(entry)
+
+
+def read_tables(
+    coverage: Iterable[Mapping[str, Any]],
+    cursors: Iterable[Mapping[str, Any]],
+    stored_from: Mapping[Key, int],
+) -> dict[Key, Reading]:
+    """What the tables say of each partition. A range that was read repeatedly counts as it was read last."""
+    ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
+    marks: dict[Key, list[Mark]] = defaultdict(list)
+    holed: set[Key] = set()
+    for row in coverage:
+        if row["state"] == HOLE:  # of a hole nobody knows where it begins and ends
+            holed.add((row["msg_topic"], row["msg_partition"]))
+            continue
+        found = Range(
+            place(row["first"]), place(row["last"]), row["entries_planned"], row["entries_seen"], row["full"], row["state"],
+            row["ingest_run"],
+        )  # fmt: skip
+        ranges[row["msg_topic"], row["msg_partition"]][row["split_id"]] = found
+    for row in cursors:
+        acknowledged = tuple((one["ledger"], one["first"], one["last"]) for one in row["acknowledged"])
+        mark = (row["mark_ledger"], row["mark_entry"])
+        taken = int(row["taken_ts"].timestamp() * 1000)
+        marks[row["msg_topic"], row["msg_partition"]].append(
+            Mark(
+                row["subscription"],
+                mark,
+                acknowledged,
+                row["ttl_ms"] or 0,
+                row["first_ledger"],
+                taken,
+                row["ingest_run"],
+                row["created_ts"],
+                row["rewrites"],
+                row["audit"],
+            )
+        )
+    return {
+        key: Reading(tuple(sorted(ranges[key].values())), tuple(marks[key]), stored_from.get(key), key in holed)
+        for key in {*ranges, *marks, *stored_from, *holed}
+    }
+
+
+def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
+    """The whole topology."""
+    grounds = expansion.topology.spec.topics
+    families = {
+        (topic, name): Family(number, topic, name, mode_of(spec))
+        for number, (topic, name, spec) in enumerate(
+            (topic, name, spec) for topic, ground in grounds.items() for name, spec in ground.subscriptions.items()
+        )
+    }
+    proved = {key for key, family in families.items() if family.mode == "wait"}
+    looks = {look for reading in readings.values() for look in reading.looks}
+    waited: dict[tuple[str, str], set[int]] = defaultdict(set)
+    unheard: dict[tuple[str, str], set[str]] = defaultdict(set)
+    parts, lanes = [], []
+    there: dict[str, int] = defaultdict(int)  # a topic may have more partitions than the file says
+    for name, number in readings:
+        there[name] = max(there[name], number + 1)
+    last = max(looks, default=0)
+    topics = sorted(expansion.topics, key=lambda one: one.state is not None)  # audit topics first
+    for topic in topics:
+        for number in range(max(topic.resource.partitions or 1, there.get(topic.name.full, 0))):
+            reading = readings.get((topic.name.full, number), Reading())
+            part, covered = _part(expansion, topic, number, reading, last)
+            parts.append(part)
+            if topic.state is None:
+                whose = (topic.ground, topic.subscription or "")
+                if not (covered and part.read) or part.lags or part.absent:
+                    proved.discard(whose)
+                unheard[whose] |= _unheard(reading)
+                waited[whose] |= {mark.taken for mark in reading.marks if mark.audit == WAITS}
+                continue
+            for name in _answering(expansion, topic):
+                whose = (topic.ground, name)
+                heard = Heard(heard_since(looks, waited[whose]), unheard[whose])
+                lanes.append(
+                    _lane(expansion, topic, families[whose], number, reading, part, heard) | {"covered": covered}
+                )
+    for at, lane in enumerate(lanes):
+        lane["lane"], lane["proved"] = at, (lane["topic"], lane["subscription"]) in proved
+    return Ground(tuple(families.values()), tuple(parts), tuple(lanes))
+
+
+def mode_of(subscription: Subscription) -> Mode:
+    """What its records prove."""
+    audit = settings.audit(subscription)
+    if audit is None:
+        return "none"
+    return WAITS if audit.mode == WAITS else "best_effort"
+
+
+def _answering(expansion: Expansion, topic: FamilyTopic) -> list[str]:
+    if topic.subscription is not None:
+        return [topic.subscription]
+    return list(expansion.topology.spec.topics[topic.ground].subscriptions)
+
+
+def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
+    return HOLDER if topic.state is State.DEAD else subscription
+
+
+def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Reading, last: int) -> tuple[Part, bool]:
+    """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`: when the last
+    run looked. Each run looks at every partition that is there.
+
+    Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be told:
+    whatever was moved there is named by a record, and not proved done where it was not read and no record says what became of it.
+    """
+    short = tuple(
+        f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
+        for one in reading.ranges
+        if not one.full
+    )
+    short += ("entries were gone before they were read",) if reading.holed else ()
+    if len({mark.created for mark in reading.marks} - {None}) > 1:
+        short += ("it was deleted and made again between two readings, or is another cluster's",)
+    apart = tuple(
+        f"between {_told(one.last)} and {_told(other.first)} something may be missing: the ranges do not continue each other"
+        for one, other in pairwise(reading.ranges)
+        if not continues(reading, one, other)
+    )
+    ready = topic.state is State.READY
+    looks = reading.looks
+    there = reading.at(looks[-1]) if looks else {}
+    names = {_cursor_name(topic, name) for name in _answering(expansion, topic)} if topic.state is not None else set()
+    full = [one for one in reading.ranges if one.full]
+    found = Part(
+        topic=topic.name.full,
+        partition=number,
+        planned=sum(one.planned for one in full),
+        seen=sum(one.seen for one in full),
+        problems=short + (apart if ready else ()),
+        read=bool(reading.ranges or reading.marks or reading.holed),
+        whole=not ready or _whole(reading),
+        lags=_lags(reading, there.values()),
+        ttl=max((mark.ttl for mark in there.values()), default=0),
+        unread=max((after - before for before, after in pairwise(looks)), default=0),
+        without=tuple(sorted(names - there.keys())) if looks or reading.ranges else (),
+        audit=topic.state is None,
+        absent=bool(looks or reading.ranges) and max(looks, default=0) < last,
+    )
+    return found, not short and not apart
+
+
+def _told(position: Place) -> str:
+    return f"{position[0]}:{position[1]}"
+
+
+def _whole(reading: Reading) -> bool:
+    """Whether it was read from its creation on: at the first look no ledger had ever been deleted, and the first range
+    continues that.
+    """
+    looks = sorted(
+        {(one.taken, one.run, one.first_ledger, one.rewrites) for one in reading.marks}, key=lambda one: one[0]
+    )
+    if not looks or not nothing_deleted(0, looks[0][3]):
+        return False
+    begin = (looks[0][2], -1)
+    start = reading.ranges[0] if reading.ranges else None
+    if start is not None and start.first[1] != 0:
+        return False
+    if (start is not None and start.first[0] == begin[0]) or (
+        reading.stored_from is not None and reading.stored_from <= begin[0]
+    ):
+        return True
+    run = start.run if start is not None else looks[-1][1]
+    if kept(reading, run, begin):
+        return True
+    until = next((at for at, look in enumerate(looks) if look[1] == run), None)
+    if until is None or (start is not None and start.first[0] != looks[until][2]):
+        return False
+    return all(nothing_deleted(one[3], other[3]) for one, other in pairwise(looks[: until + 1]))
+
+
+def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
+    """Whether something was acknowledged, or stored, behind the end of what was read: ends are fixed later than cursors are
+    asked, so part of what was read is missing here.
+    """
+    end = reading.ranges[-1].last if reading.ranges else (-1, -1)
+    return any(
+        place > end and place[1] >= 0 and place[0] >= mark.first_ledger
+        for mark in marks
+        for place in (mark.mark, *((ledger, first) for ledger, first, _ in mark.acknowledged))
+    )
+
+
+def _unheard(reading: Reading) -> set[str]:
+    """Of an audit topic that is not known from its creation on: runs up to the one that read it first. Records of what they
+    read elsewhere may have been deleted unread.
+    """
+    if _whole(reading):
+        return set()
+    runs = list(reading.runs)
+    first = reading.ranges[0].run if reading.ranges else None
+    return {*runs[: runs.index(first) + 1]} if first in runs else {*runs, *(one.run for one in reading.ranges)}
+
+
+def _lane(  # what a row is made of
+    expansion: Expansion,
+    topic: FamilyTopic,
+    family: Family,
+    number: int,
+    reading: Reading,
+    part: Part,
+    heard: Heard,
+) -> dict[str, Any]:
+    spec = expansion.topology.spec.topics[topic.ground]
+    subscription = spec.subscriptions[family.subscription]
+    name = _cursor_name(topic, family.subscription)
+    looks = reading.looks
+    there = reading.at(looks[-1]) if looks else {}
+    mark, end = there.get(name), there.get(NAMELESS)
+    behind = [_started(topic, subscription, name, reading)]
+    behind += [one.last for one in reading.ranges if one.run in heard.unheard]
+    behind += [begun(reading, name, heard.since)] if family.mode == WAITS else []
+    started = max(behind, key=lambda at: at or (-1, -1))
+    known = part.whole if topic.state is State.READY else _whole(reading)
+    first = reading.ranges[0].first if reading.ranges and not known else None
+    last = reading.ranges[-1].last if reading.ranges else None
+    horizon = settings.horizon(spec, subscription) + settings.JITTER + GRACE
+    aged = _aged(reading, int(horizon))
+    return {
+        "lane": 0, "family": family.number, "topic": topic.ground, "msg_topic": topic.name.full, "msg_partition": number,
+        "subscription": family.subscription, "state": topic.state.value if topic.state else "",
+        "mark_ledger": mark.mark[0] if mark else None, "mark_entry": mark.mark[1] if mark else None,
+        "acknowledged": [dict(zip(("ledger", "first", "last"), one, strict=True)) for one in mark.acknowledged] if mark else None,
+        "aged_ledger": aged[0] if aged else None, "aged_entry": aged[1] if aged else None,
+        "started_ledger": started[0] if started else None, "started_entry": started[1] if started else None,
+        "first_ledger": first[0] if first else None, "first_entry": first[1] if first else None,
+        "last_ledger": last[0] if last else None, "last_entry": last[1] if last else None,
+        "stored_ledger": end.mark[0] if end else None, "stored_entry": end.mark[1] if end else None,
+        "covered": False, "proved": False, "recorded": family.mode == "wait", "horizon": int(horizon),
+        "read_at": mark.taken if mark else 0,
+    }  # fmt: skip
+
+
+def _aged(reading: Reading, horizon: int) -> Place | None:
+    """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a run read
+    was stored when the next one looked.
+    """
+    runs, looks = reading.runs, reading.looks
+    following = {run: next((look for look in looks if look > taken), looks[-1]) for run, taken in runs.items()}
+    return max(
+        (one.last for one in reading.ranges if looks[-1:] > [following.get(one.run, looks[-1]) + horizon]), default=None
+    )
+
+
+def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: Reading) -> Place | None:
+    """What is behind a subscription that begins at the latest message may never have been its own."""
+    if topic.state is not State.READY or topic.level is not Level.L1 or subscription.start != "latest":
+        return None
+    marks = sorted((mark for mark in reading.marks if mark.subscription == name), key=lambda mark: mark.taken)
+    return marks[0].mark if marks else None

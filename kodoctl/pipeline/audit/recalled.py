@@ -1,0 +1,102 @@
+"""What the ledger of recalls says of places, as far as the landing bears it out.
+
+A ledger may have seen several clusters, each of which counts its places anew, and a letter that a recall sent may be removed
+before anybody reads its lane. So a booking is believed where its dead letter was read at its place, with its publish time;
+of a letter that was deleted before, where its recall was read in a lane. What was sent is judged where it was stored. These
+joins decide what is believed of a few letters; what became of a message is decided by its places (kodoctl.pipeline.audit.positions).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.audit.end_positions import ends, was_read, was_stored
+
+LETTERS: Final = """
+  msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
+  recall_id string, sending string, lane_topic string, lane_part int, receipt string
+"""
+"""A dead letter of the ledger: its place, its publish time in ms, and `sent` or `discarded`. Of one that was sent, the lane's
+topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already. `sending` is the same for
+letters that were sent as one message, which has the recall id of one of them.
+"""
+WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
+_PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
+_NOWHERE: Final = ""  # the receipt of a letter that the broker had already
+_ALONE: Final = -1  # recalls are not batched
+
+
+def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
+    """WEIGHED of LETTERS: `landed`: the letter was read at its place; `arrived`: its recall was read where its receipt says, or
+    anywhere without one. Left out are those in whose place another letter was read.
+    """
+    there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
+        F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
+    )
+    landed = there.select(*_PLACE, "published", (F.col("at") == F.col("published")).alias("landed")).distinct()
+    wanted = letters.where(F.col("settled") == "sent").select(
+        "recall_id", "sending", "lane_topic", "lane_part", "receipt"
+    )
+    at_receipt = (
+        (F.col("msg_topic") == F.col("lane_topic"))
+        & (F.col("msg_partition") == F.col("lane_part"))
+        & (F.concat_ws(":", "ledger", "entry") == F.col("receipt"))
+    )
+    arrived = (
+        events.where(F.col("recall").isNotNull())
+        .select("msg_topic", "msg_partition", "ledger", "entry", F.col("recall").alias("recall_id"))
+        .join(F.broadcast(wanted), "recall_id", how="inner")
+        .where((F.col("receipt") == _NOWHERE) | at_receipt)
+        .select("sending", F.lit(True).alias("arrived"))
+        .distinct()
+    )
+    return (
+        letters.join(landed, [*_PLACE, "published"], how="left")
+        .where(F.coalesce("landed", F.lit(True)))
+        .join(arrived, "sending", how="left")
+        .withColumns({name: F.coalesce(name, F.lit(False)) for name in ("landed", "arrived")})
+    )
+
+
+def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
+    """`weighed` letters of `lanes`: (lane, ledger, entry, batch) of the dead letter; `sent`, `claimed` or `discarded`; and
+    (to_lane, to_ledger, to_entry, to_batch) where it was sent to, null where that is not known, or behind what was read.
+    `claimed`: it was sent, says the ledger, before the last look at the lane or nobody knows where, and nothing that was read
+    tells what became of it.
+    """
+    dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
+    receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")
+    sent_to = {f"sent_{name}": F.get(receipt, at).try_cast("bigint") for at, name in enumerate(("ledger", "entry"))}
+    sent, looked = F.col("settled") == "sent", F.col("stored_ledger").isNotNull()
+    known = sent & F.col("landed") & was_read(*sent_to)
+    coming = (
+        sent & F.col("landed") & (F.coalesce(F.col("sent_ledger") >= 0, F.lit(False)) & looked & ~was_stored(*sent_to))
+    )
+    return (
+        letters.withColumns(sent_to)
+        .join(F.broadcast(dead), ["msg_topic", "msg_partition"], how="inner")
+        .join(
+            F.broadcast(ends(lanes, "lane_topic", "lane_part")), ["lane_topic", "lane_part", "subscription"], how="left"
+        )
+        .withColumns({"known": known, "on_its_way": known | coming | (sent & F.col("arrived"))})
+        .select(
+            "lane",
+            "ledger",
+            "entry",
+            F.col("batch_index").alias("batch"),
+            F.col("on_its_way").alias("sent"),
+            (sent & ~F.col("on_its_way")).alias("claimed"),
+            ((F.col("settled") == "discarded") & F.col("landed")).alias("discarded"),
+            _where_known("target", "int").alias("to_lane"),
+            _where_known("sent_ledger", "bigint").alias("to_ledger"),
+            _where_known("sent_entry", "bigint").alias("to_entry"),
+            F.when(F.col("known"), _ALONE).alias("to_batch"),
+        )
+    )
+
+
+def _where_known(column: str, kind: str) -> Column:
+    return F.when(F.col("known"), F.col(column)).cast(kind)

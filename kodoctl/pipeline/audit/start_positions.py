@@ -1,0 +1,35 @@
+"""Since when a subscription's records prove anything, and how far it was then: what it acknowledged before, it may have
+acknowledged without a record, or never had. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kodoctl.pipeline.audit.readings import Place, Reading
+
+WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
+
+
+def heard_since(looks: Iterable[int], waited: Collection[int]) -> int | None:
+    """The look from which on all were `waited`: the subscription's audit topic was there, and the file said that workers wait for
+    their records. Looks are in ms since the epoch. None: the last one was not.
+    """
+    without = max((look for look in looks if look not in waited), default=-1)
+    return min((look for look in waited if look > without), default=None)
+
+
+def begun(reading: Reading, cursor: str, since: int | None) -> Place | None:
+    """Up to where nothing proves that the subscription had a message, or would have recorded it: the cursor at its first look
+    `since` then; all that was read, where that is None. None: a partition that was made later.
+    """
+    if since is None:
+        return reading.ranges[-1].last if reading.ranges else None
+    marks = [mark for mark in reading.marks if mark.subscription == cursor and mark.taken >= since]
+    if not marks:
+        return None
+    first = min(marks, key=lambda mark: mark.taken)
+    made_later = since < first.taken == reading.looks[0] and all(one.run == first.run for one in reading.ranges[:1])
+    return None if made_later else max((first.mark, *((ledger, last) for ledger, _, last in first.acknowledged)))

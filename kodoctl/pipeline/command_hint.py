@@ -1,0 +1,29 @@
+"""How a command on the same tables is typed, for people to copy, and what they typed as a time. Pure."""
+
+from __future__ import annotations
+
+import shlex
+
+from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.ingest.landing_store import DEFAULT
+from kodoctl.topology.units import Duration, UnitError
+
+
+def typed(topology: str, environment: str | None, landing: str) -> str:
+    """The argument and the options that name them."""
+    options = [
+        *(("--env", environment) if environment else ()),
+        *(("--landing", landing) if landing != DEFAULT else ()),
+    ]
+    return shlex.join([topology, *options])
+
+
+def duration(option: str, text: str) -> int:
+    """`10s` as ms. Raises UsageError, which names the option, for what is no time, or no time at all."""
+    try:
+        found = int(Duration.parse(text))
+    except UnitError as problem:
+        raise UsageError(error("K804", "not a time", f"{option}: {problem}")) from None
+    if not found:
+        raise UsageError(error("K804", "not a time", f"{option}: nothing is done within no time"))
+    return found

@@ -1,0 +1,1 @@
+"""Ingest: messages, audit records and cursors of a cluster, landed in tables."""

@@ -1,0 +1,113 @@
+"""How far subscriptions are, asked before anything is cut: what is acknowledged then must be found behind it later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any, Final
+
+from kodoctl.pipeline.audit.readings import NAMELESS, mode_of
+from kodoctl.pipeline.ingest.landing_store import Landing, read_at
+from kodoctl.pipeline.ingest.tables import CURSORS
+from kodoctl.pipeline.source.partition_stats import History, histories, internal_stats
+from kodoctl.pipeline.source.splits import part_name
+from kodoctl.pulsar.admin import Admin, must, topic_path
+from kodoctl.pulsar.messages import cursor_of
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import HOLDER, State
+
+_ENDLESS: Final = 2**62  # the last entry of a ledger whose size nobody needs
+Row = dict[str, Any]
+
+
+def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
+    """Rows of the table `cursors`: of every partition that is there what is stored, and declared subscriptions. Audit topics
+    last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
+    """
+    rows: list[Row] = []
+    for topic in sorted(expansion.topics, key=lambda one: one.state is None):
+        names = _declared(expansion, topic)
+        found = internal_stats(admin, topic.name)
+        if not found:
+            continue
+        known = histories(admin, topic.name, found)
+        fixed = {
+            "msg_topic": topic.name.full,
+            "topic": topic.ground,
+            "ttl_ms": _ttl(admin, topic),
+            "audit": _mode(expansion, topic),
+            "taken_ts": datetime.fromtimestamp(now / 1000, UTC),
+            "ingest_run": run,
+        }
+        for number, stats in found.items():
+            own = {**fixed, "created_ts": known[number].created, "rewrites": known[number].rewrites}
+            rows += [{**own, **row} for row in _of_partition(number, stats, names)]
+    return rows
+
+
+def last_looks(landing: Landing) -> dict[str, History]:
+    """What the last run that ended by itself saw before it read, by the partition's full name."""
+    manifests = landing.manifests()
+    at = read_at(manifests)
+    looked = [one for one in manifests if one.batch is None and one.at == at and CURSORS.name in one.tables]
+    rows = [row for one in looked for row in landing.read_rows(one.tables[CURSORS.name])]
+    return {
+        part_name(row["msg_topic"], row["msg_partition"]): History(row["created_ts"], row["rewrites"])
+        for row in rows
+        if row["subscription"] == NAMELESS
+    }
+
+
+def _declared(expansion: Expansion, topic: FamilyTopic) -> Sequence[str]:
+    match topic.state:
+        case None:
+            return ()
+        case State.READY:
+            return list(expansion.topology.spec.topics[topic.ground].subscriptions)
+        case State.DEAD:
+            return [HOLDER]
+        case _:
+            return [topic.subscription] if topic.subscription else ()
+
+
+def _mode(expansion: Expansion, topic: FamilyTopic) -> str | None:
+    if topic.state is not None or topic.subscription is None:
+        return None
+    return mode_of(expansion.topology.spec.topics[topic.ground].subscriptions[topic.subscription])
+
+
+def _of_partition(number: int, stats: Mapping[str, Any], names: Sequence[str]) -> Iterator[Row]:
+    ledgers = sorted(int(one["ledgerId"]) for one in stats.get("ledgers") or ())
+    declared = {name: data for name, data in (stats.get("cursors") or {}).items() if name in names}
+    stored = {"markDeletePosition": str(stats.get("lastConfirmedEntry", "-1:-1"))}
+    for name, data in {NAMELESS: stored, **declared}.items():
+        cursor = cursor_of(data)
+        yield {
+            "msg_partition": number,
+            "subscription": name,
+            "mark_ledger": cursor.mark[0],
+            "mark_entry": cursor.mark[1],
+            "acknowledged": [one for first, last in cursor.ranges for one in _by_ledger(first, last, ledgers)],
+            "first_ledger": ledgers[0] if ledgers else -1,
+        }
+
+
+def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[int]) -> Iterator[Row]:
+    """A range that may span ledgers, ledger by ledger."""
+    spanned = [
+        first[0],
+        *(one for one in ledgers if first[0] < one < last[0]),
+        *([last[0]] if last[0] > first[0] else []),
+    ]
+    begin = first[1]
+    for ledger, following in pairwise([*spanned, None]):
+        yield {"ledger": ledger, "first": begin, "last": last[1] if following is None else _ENDLESS}
+        begin = 0
+
+
+def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
+    """Milliseconds; None: none, or this role may not ask. Raises AdminError: without it what expired would count as lost."""
+    reply = admin.call("GET", f"{topic_path(topic.name)}/messageTTL", query={"applied": "true"})
+    told = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")
+    return told * 1000 or None if isinstance(told, int) else None

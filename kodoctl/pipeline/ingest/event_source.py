@@ -1,0 +1,57 @@
+"""What `pipeline ingest` streams: our source with canonical events for rows, made where the messages are read.
+
+Spark gets them as Arrow batches and has nothing to do but write them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.datasource import CaseInsensitiveDict, DataSource, InputPartition
+from pyspark.sql.types import StructType
+
+from kodoctl.pipeline.ingest.events import Role, events, of_text
+from kodoctl.pipeline.ingest.tables import EVENTS
+from kodoctl.pipeline.source import partition_stats
+from kodoctl.pipeline.source.data_source import PulsarStream
+from kodoctl.pipeline.source.options import Options, read_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_OWN: Final = ("roles", "run", "looks")
+
+
+class EventSource(DataSource):
+    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.ingest.events.to_text), `run` and `looks` (asking.to_text)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "kodoctl-events"
+
+    def schema(self) -> StructType:
+        """Of the table `events`."""
+        return EVENTS.spark()
+
+    def streamReader(self, schema: StructType) -> EventStream:  # noqa: ARG002, N802 - Spark's name
+        """For streams, which is all that is needed."""
+        given = CaseInsensitiveDict({name: text for name, text in self.options.items() if name.lower() not in _OWN})
+        options = read_options(given, os.cpu_count() or 1)
+        return EventStream(options, of_text(self.options["roles"]), self.options["run"], self.options["looks"])
+
+
+class EventStream(PulsarStream):
+    """Offsets and splits are those of the Pulsar source."""
+
+    def __init__(self, options: Options, roles: Mapping[str, Role], run: str, looks: str) -> None:
+        super().__init__(options)
+        self.roles, self.run = roles, run
+        self.declared, self.looks = roles, partition_stats.of_text(looks)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One split, which is of one topic."""
+        for batch in super().read(partition):
+            yield events(batch, self.roles[partition.value.topic], self.run)

@@ -1,0 +1,245 @@
+"""ingest: everything the topology's topics hold, landed batch by batch, each batch proved full before it counts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import KodoctlError, error
+from kodoctl.pipeline.ingest import events, transitions
+from kodoctl.pipeline.ingest.cursors import last_looks, read_cursors
+from kodoctl.pipeline.ingest.event_source import EventSource
+from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, Part
+from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS
+from kodoctl.pipeline.source.options import addressed
+from kodoctl.pipeline.source.partition_stats import History, internal_stats, to_text
+from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import State
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
+_STARTS: Final = 10
+_SLOW_START: Final = "Python worker failed to connect back"
+"""Spark's words when the process that plans our stream was not up within 10 s: half a second of the processor for Spark's own
+modules, on a busy machine. No setting changes that (PythonWorkerFactory waits so long whatever it is told); to try again does.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """`max_bytes` of a batch, as stored; `accept_holes`: go on where messages are gone, and write down that they are."""
+
+    expansion: Expansion
+    connection: Connection
+    landing: Landing
+    run: str
+    max_bytes: int
+    accept_holes: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """A batch, or all of a run: rows of each table, bytes of payloads, seconds; `holes`: ranges that are not full;
+    `unreadable`: messages on audit topics that hold no records.
+    """
+
+    batch: int
+    events: int
+    transitions: int
+    size: int
+    seconds: float
+    splits: int
+    holes: tuple[str, ...] = ()
+    unreadable: int = 0
+
+
+def present(request: Request) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
+    """Topics in the order their ends are fixed, so that what was moved before is found behind it: (there, absent)."""
+    admin = HttpAdmin(request.connection)
+    try:
+        ordered = sorted(request.expansion.topics, key=lambda topic: _ORDER.index(topic.state))
+        known = {topic.name: bool(internal_stats(admin, topic.name)) for topic in ordered}
+        return [one for one in ordered if known[one.name]], [one for one in ordered if not known[one.name]]
+    finally:
+        admin.close()
+
+
+def ingest(
+    request: Request, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[Landed], None]
+) -> list[Landed]:
+    """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is complete by then stays."""
+    landing = request.landing
+    with landing.alone() as alone:
+        landing.check()
+        landing.sweep(TABLES, alone=alone)
+        # Runs are in the order of their times, however this machine's clock was set between them.
+        begun = max(int(time.time() * 1000), *(one.at + 1 for one in landing.manifests()), 0)
+        looks = last_looks(landing)
+        _begin(request, begun, topics)
+        writer = _Writer(request, spark, told)
+        _stream(request, topics, looks, spark, writer)
+        facts = {"begun": begun, "ended": int(time.time() * 1000), "batches": [one.batch for one in writer.done]}
+        names = [topic.name.full for topic in topics]
+        landing.commit(Manifest(f"{request.run}-end", begun, facts={**facts, "complete": True, "topics": names}))
+        landing.work(request.run).remove()
+    return writer.done
+
+
+def _begin(request: Request, now: int, topics: list[FamilyTopic]) -> None:
+    """Cursors first: what they say is acknowledged must be found in what is cut later."""
+    admin = HttpAdmin(request.connection)
+    try:
+        rows = read_cursors(admin, request.expansion, request.run, now)
+    finally:
+        admin.close()
+    part = request.landing.write_rows(CURSORS, request.run, rows)
+    facts = {"begun": now, "topics": [topic.name.full for topic in topics]}
+    request.landing.commit(Manifest(request.run, now, tables={CURSORS.name: part}, facts=facts))
+
+
+def _stream(
+    request: Request, topics: list[FamilyTopic], looks: Mapping[str, History], spark: SparkSession, writer: _Writer
+) -> None:
+    from pyspark.errors import PySparkException
+
+    spark.dataSource.register(EventSource)
+    options = addressed(request.connection) | {
+        "topics": ",".join(topic.name.full for topic in topics),
+        "maxBytesPerTrigger": str(request.max_bytes),
+        "cores": str(writer.cores),
+        "coverage": request.landing.work(request.run).uri,
+        "failOnDataLoss": str(not request.accept_holes).lower(),
+        "roles": events.to_text(events.roles(request.expansion)),
+        "run": request.run,
+        "looks": to_text(looks),
+    }
+    read = spark.readStream.format(EventSource.name()).options(**options).load()
+    stream = read.writeStream.foreachBatch(writer.write).trigger(availableNow=True)
+    stream = stream.option("checkpointLocation", request.landing.checkpoint.uri)
+    for start in range(1, _STARTS + 1):
+        query = stream.start()
+        try:
+            query.awaitTermination()
+        except PySparkException as problem:
+            if _SLOW_START not in str(problem) or start == _STARTS:
+                text = str(problem)
+                raise failed(text, error("K576", "the ingest failed", words(text))) from None
+            writer.again()
+        else:
+            return
+        finally:
+            if query.isActive:
+                query.stop()
+
+
+class _Writer:
+    """Lands one batch after another."""
+
+    def __init__(self, request: Request, spark: SparkSession, told: Callable[[Landed], None]) -> None:
+        self._request, self._told = request, told
+        self._audit = {topic.name.full for topic in request.expansion.topics if topic.state is None}
+        self.cores = spark.sparkContext.defaultParallelism
+        self._starts = 0
+        self._done: dict[int, Landed] = {}
+
+    @property
+    def done(self) -> list[Landed]:
+        """Each batch once, as it was landed last."""
+        return [self._done[batch] for batch in sorted(self._done)]
+
+    def again(self) -> None:
+        """The stream starts anew, behind its last finished batch; what the one it was in left is not counted."""
+        self._starts += 1
+        self._request.landing.work(self._request.run).remove()
+
+    def write(self, messages: DataFrame, batch: int) -> None:
+        """Once, or again after a restart: with the same range then."""
+        began = time.monotonic()
+        request, landing = self._request, self._request.landing
+        if not self._done and (landed := self._landed(batch)) is not None:
+            self._finish(landed)
+            return
+        name = f"{batch:09d}-{request.run}" + (f"-{self._starts}" if self._starts else "")
+        work = landing.work(request.run)
+        stored, size = _write_events(landing, messages.coalesce(2 * self.cores), name)
+        records = list(work.documents().values())
+        if (read := sum(record["rows"] for record in records)) != stored.rows:
+            detail = f"batch {batch}: {read} messages were read, {stored.rows} landed"
+            raise KodoctlError(error("K576", "the ingest failed", detail))
+        audited = any(record["rows"] and record["msg_topic"] in self._audit for record in records)
+        moved, unreadable = self._transitions(messages.sparkSession, name) if audited else (None, 0)
+        coverage = landing.write_rows(
+            COVERAGE, name, [{**one, "ingest_run": request.run, "batch": batch} for one in records]
+        )
+        tables = {EVENTS.name: stored, COVERAGE.name: coverage} | ({TRANSITIONS.name: moved} if moved else {})
+        holes = tuple(sorted(one["split_id"] for one in records if not one["full"]))
+        facts = {"bytes": size, "holes": list(holes), "unreadable": unreadable}
+        landing.commit(Manifest(request.run, int(time.time() * 1000), batch, tables, facts))
+        work.remove()
+        landed = Landed(
+            batch,
+            stored.rows,
+            moved.rows if moved else 0,
+            size,
+            time.monotonic() - began,
+            len(records),
+            holes,
+            unreadable,
+        )
+        self._finish(landed)
+
+    def _finish(self, landed: Landed) -> None:
+        self._done[landed.batch] = landed
+        self._told(landed)
+
+    def _landed(self, batch: int) -> Landed | None:
+        """What a run landed whole that was killed before Spark knew: some of it may not be on the cluster any more."""
+        found = (one for one in self._request.landing.manifests() if one.batch == batch and not one.facts["holes"])
+        if (one := next(found, None)) is None:
+            return None
+        rows = {table.name: one.tables[table.name].rows for table in TABLES if table.name in one.tables}
+        counts = rows[EVENTS.name], rows.get(TRANSITIONS.name, 0), one.facts["bytes"], 0.0, rows[COVERAGE.name]
+        return Landed(batch, *counts, unreadable=one.facts["unreadable"])
+
+    def _transitions(self, spark: SparkSession, name: str) -> tuple[Part, int]:
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        landing = self._request.landing
+        landed = spark.read.schema(EVENTS.spark()).parquet(landing.folder(EVENTS, name)[1])
+        below, folder = landing.folder(TRANSITIONS, name)
+        seen, bad = Observation(), Observation()
+        read = transitions.audited(landed).observe(bad, f.count_if(transitions.unreadable()).alias("unreadable"))
+        transitions.transitions(read).observe(seen, *_bounds(f)).write.mode("overwrite").parquet(folder)
+        return _part(below, seen.get), int(bad.get["unreadable"])
+
+
+def _write_events(landing: Landing, made: DataFrame, name: str) -> tuple[Part, int]:
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as f
+
+    below, folder = landing.folder(EVENTS, name)
+    seen = Observation()
+    observed = made.observe(seen, *_bounds(f), f.sum("size").alias("bytes"))
+    observed.write.mode("overwrite").parquet(folder)
+    found = seen.get
+    return _part(below, found), int(found["bytes"] or 0)
+
+
+def _bounds(f: Any) -> list[Any]:
+    return [
+        f.count(f.lit(1)).alias("rows"),
+        f.unix_millis(f.min("publish_ts")).alias("since"),
+        f.unix_millis(f.max("publish_ts")).alias("until"),
+    ]
+
+
+def _part(below: str, found: dict[str, Any]) -> Part:
+    return Part(below, int(found["rows"]), found["since"], found["until"])

@@ -1,0 +1,1 @@
+"""Recall of dead letters in bulk: chosen by Spark, sent by its executors."""

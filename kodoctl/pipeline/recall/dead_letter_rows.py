@@ -1,0 +1,128 @@
+"""Stored messages of a dead letter topic -> letters that a condition chooses, as kodoctl.recall means it.
+
+The condition runs as Spark SQL. Only for rows where Spark's functions may mean something else (kodoctl.recall.filter.spark_fallback)
+its own evaluation is asked, in Python: of most conditions for none.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import arrow_udf
+
+from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.recall.unacknowledged import STRIDE
+from kodoctl.protocol import properties as control
+from kodoctl.recall.destinations import Family
+from kodoctl.recall.filter.ast import named
+from kodoctl.recall.filter.condition import Condition
+from kodoctl.recall.filter.spark_columns import ABSENT, fact_columns
+from kodoctl.recall.filter.spark_fallback import doubt_sql
+from kodoctl.recall.filter.spark_sql import to_spark_sql
+from kodoctl.recall.recall_plan import RECALL_ID
+from kodoctl.recall.stored_message import DIGEST, Letter, Position, tenant_of
+
+HEAD: Final = 1_024  # bytes of a payload that a sample may need: 160 characters and more
+_RAW: Final = (
+    "topic", "partition", "ledger", "entry", "batch_index", "key", "publish_ts", "event_ts", "properties", "payload",
+)  # fmt: skip
+FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
+"""Names in the landing's table `events` of what the source calls otherwise."""
+
+
+def stored_in(events: DataFrame, topic: str) -> DataFrame:
+    """What the landing has of one topic, as the source would give it."""
+    names = (*_RAW, "broken")
+    return events.where(f.col("msg_topic") == topic).select(
+        *(f.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
+    )
+
+
+def check_facts(condition: Condition) -> None:
+    """Raises UsageError for a fact that tables do not have."""
+    if missing := sorted(ABSENT & named(condition.root)):
+        detail = f"{missing[0]}: Spark's tables do not hold it; `kodoctl recall plan` reads it from the topic"
+        raise UsageError(error("K820", "a fact that Spark does not have", detail))
+
+
+def slips(
+    messages: DataFrame, held: DataFrame, booked: DataFrame, condition: Condition, family: Family, *, whole: bool
+) -> DataFrame:
+    """What a plan has to know of each letter that its holder has: whether it is `chosen`, whether the ledger says that it is
+    `settled`, the `mark` of an earlier recall. Of those chosen also properties, the payload's digest, size and beginning
+    (`whole`: all of it). `held`: rows of kodoctl.pipeline.recall.unacknowledged.
+    """
+    at = ("partition", "ledger", "entry", "batch_index")
+    marked = messages.select(
+        "*", f.floor(f.col("entry") / STRIDE).alias("stride"), chosen(condition, family.fair_by).alias("chosen")
+    )
+    here = f.col("entry").between(f.col("held.first"), f.col("held.last"))
+    same = [f.col(f"letter.{name}") == f.col(f"held.{name}") for name in ("partition", "ledger", "stride")]
+    kept = marked.alias("letter").join(f.broadcast(held).alias("held"), on=[*same, here], how="left_semi")
+    own = f.concat_ws(
+        "|", f.lit(family.dead_topic), f.expr(fact_columns(None)["position"]), f.unix_millis("publish_ts"), f.lit("")
+    )
+    named_ = kept.withColumn("recall_id", f.substring(f.sha2(own, 256), 1, RECALL_ID))
+    known = named_.join(f.broadcast(booked.withColumn("settled", f.lit(True))), on="recall_id", how="left")
+    payload = f.col("payload") if whole else f.substring("payload", 1, HEAD)
+    body = f.concat(
+        f.when(f.col("payload").isNull(), f.lit(b"-")).otherwise(f.lit(b"+")), f.coalesce("payload", f.lit(b""))
+    )
+    of_chosen = {
+        "properties": f.col("properties"),
+        "payload": payload,
+        "digest": f.substring(f.sha2(body, 256), 1, DIGEST),
+        "size": f.length("payload"),
+        "is_text": f.is_valid_utf8(f.col("payload").cast("string")),
+    }
+    return known.select(
+        *at, "chosen", f.coalesce("settled", f.lit(False)).alias("settled"), "key",
+        f.col("properties").getItem(control.RECALL).alias("mark"), f.unix_millis("publish_ts").alias("published"),
+        *(f.when(f.col("chosen"), column).alias(name) for name, column in of_chosen.items()),
+    )  # fmt: skip
+
+
+def chosen(condition: Condition, fair_by: str | None) -> Column:
+    """Whether a stored message is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
+    check_facts(condition)
+    columns = fact_columns(fair_by)
+    truth = f.coalesce(f.expr(to_spark_sql(condition.root, columns)), f.lit(False))
+    doubt = doubt_sql(condition.root, columns)
+    readable = f.col("broken").isNull() | (f.col("broken") == control.ENCRYPTED)  # as Letter.whole has it
+    if doubt is None:
+        return readable & truth
+    unsure = f.expr(doubt)
+    return readable & f.when(unsure, _evaluated(condition, fair_by, unsure)).otherwise(truth)
+
+
+def _evaluated(condition: Condition, fair_by: str | None, unsure: Column) -> Column:
+    """The condition by its own evaluation where it is unsure, else false."""
+
+    def evaluate(rows: pa.Array) -> pa.Array:
+        found = [row is not None and condition.chooses(letter_of_row(row, fair_by)) for row in rows.to_pylist()]
+        return pa.array(found, pa.bool_())
+
+    moments = {"publish_ts": f.unix_millis("publish_ts"), "event_ts": f.unix_millis("event_ts")}
+    row = f.struct(*(moments.get(name, f.col(name)).alias(name) for name in _RAW))
+    made: Any = arrow_udf  # its stubs know no functions without an evaluation type
+    asked: Column = made(evaluate, "boolean")(f.when(unsure, row))
+    return asked
+
+
+def letter_of_row(row: dict[str, Any], fair_by: str | None) -> Letter:
+    """A row of the columns above; moments in ms since the epoch."""
+    properties, key = dict(row["properties"] or ()), row["key"] or ""
+    place = Position(max(0, row["partition"]), row["ledger"], row["entry"], row["batch_index"])
+    return Letter(
+        row["topic"],
+        place,
+        row["payload"],
+        properties,
+        key,
+        event_time=row["event_ts"] or 0,
+        publish_time=row["publish_ts"] or 0,
+        tenant=tenant_of(fair_by, properties, key),
+    )

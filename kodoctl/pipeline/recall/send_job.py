@@ -1,0 +1,187 @@
+"""A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without Spark.
+
+The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
+(kodoctl.recall.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is what an
+attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its plan and one bundle of letters.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.errors import error
+from kodoctl.pipeline.spark.spark_errors import failed, words
+from kodoctl.plan.figures import many
+from kodoctl.protocol.signing import Signer
+from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.session import Session
+from kodoctl.recall.cluster import Cluster
+from kodoctl.recall.delta_ledger import DeltaLedger
+from kodoctl.recall.partitioning import crews
+from kodoctl.recall.payload_patch import Edit
+from kodoctl.recall.rate_limit import Pace
+from kodoctl.recall.recall_plan import RecallPlan
+from kodoctl.recall.sender import Carrier
+from kodoctl.recall.sends_in_flight import Orders, Report
+from kodoctl.recall.stored_message import Position
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+AT_ONCE: Final = 10_000  # letters that a task books at once: two commits of the ledger are worth that many sends
+_REPORTS: Final = "crew bigint, report string"
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`: see
+    Cluster.
+    """
+
+    plan: RecallPlan
+    connection: Connection
+    ledger: str
+    edit: Edit | None
+    per_second: float
+    who: str
+    keys: Secret | None
+    at_once: int
+    largest: Mapping[str, int] = field(default_factory=dict)
+
+    def run(self) -> Report:
+        """In a process of Spark's. Raises KodoctlError."""
+        signer = Signer.parse(self.keys.reveal()) if self.keys is not None else None
+        pace = Pace(self.per_second)
+        orders = Orders(pace, self.who, _now, threading.Event(), _untold, signer, self.at_once, holds=False)
+        with Session(self.connection) as session:
+            return Carrier(self.plan, Cluster(session, self.largest), DeltaLedger(self.ledger), self.edit, orders).run()
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
+
+
+def _untold(done: int, total: int) -> None:
+    """Nobody looks at a task."""
+
+
+@dataclass(frozen=True)
+class Sending:
+    """Helpers of a Carrier (kodoctl.recall.sender): called with the lanes that have letters left. `ledger`: where every task
+    reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks to make theirs.
+    """
+
+    plan: RecallPlan
+    connection: Connection
+    ledger: str
+    edit: Edit | None
+    per_second: float
+    orders: Orders
+    open_spark: Callable[[], AbstractContextManager[SparkSession]]
+    told: Callable[[str], None]
+    keys: Secret | None = None
+    largest: Mapping[str, int] = field(default_factory=dict)
+
+    def __call__(self, lanes: Collection[int], without: Container[Position]) -> Report:
+        """What became of their letters, but for those `without`. Raises KodoctlError."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        interrupted = signal.getsignal(signal.SIGINT)
+        DeltaLedger(self.ledger).create()  # before tasks that would create it side by side
+        with self.open_spark() as spark, _interrupts_to(interrupted):
+            plans = crews(self.plan, lanes, spark.sparkContext.defaultParallelism, without)
+            errands = self._errands(plans)
+            letters = sum(len(one.letters) for one in plans)
+            into = f"{len(lanes):,} lanes, {len(plans):,} at a time" if len(lanes) > 1 else "1 lane"
+            self.told(f"Sending {many(letters, 'letter')} into {into}.")
+            with self._interruptible(spark):
+                try:
+                    return _total(_reports(spark, errands))
+                except (PySparkException, Py4JError) as problem:  # a cancelled job is none of Python's
+                    if self.orders.stop.is_set():
+                        return Report(interrupted=True)
+                    text = str(problem)
+                    detail = f"{words(text)}\nthe same command again goes on where it was, and sends nothing twice"
+                    otherwise = error("K823", "a task of Spark's that sends letters failed", detail)
+                    raise failed(text, otherwise) from None
+
+    def _errands(self, plans: list[RecallPlan]) -> list[Errand]:
+        ledger = self.ledger if "://" in self.ledger else str(Path(self.ledger).absolute())
+        letters = sum(len(one.letters) for one in plans)
+        return [
+            Errand(
+                plan,
+                self.connection,
+                ledger,
+                self.edit,
+                self.per_second * len(plan.letters) / letters,
+                self.orders.who,
+                self.keys,
+                AT_ONCE,
+                self.largest,
+            )
+            for plan in plans
+        ]
+
+    @contextmanager
+    def _interruptible(self, spark: SparkSession) -> Iterator[None]:
+        """Ends Spark's tasks when somebody interrupts: they cannot be asked, and need not be."""
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.2):
+                if self.orders.stop.is_set():  # again and again: the job may begin a moment later
+                    with suppress(Exception):  # nothing to cancel, or nobody to ask: neither may end this thread
+                        spark.sparkContext.cancelAllJobs()
+
+        watching = threading.Thread(target=watch, daemon=True)
+        watching.start()
+        try:
+            yield
+        finally:
+            over.set()
+            watching.join()
+
+
+@contextmanager
+def _interrupts_to(handler: Any) -> Iterator[None]:
+    """Spark's context takes interrupts for itself, and raises whatever it is doing: they go where they went before."""
+    before = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and before is not handler
+    if ours:
+        signal.signal(signal.SIGINT, handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)
+
+
+def _reports(spark: SparkSession, errands: list[Errand]) -> list[Report]:
+    """One task for each errand."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                told = json.dumps(asdict(errands[number].run()))
+                yield pa.RecordBatch.from_pydict({"crew": [number], "report": [told]})
+
+    numbers = spark.range(0, len(errands), 1, len(errands))
+    return [Report(**json.loads(row["report"])) for row in numbers.mapInArrow(work, _REPORTS).collect()]
+
+
+def _total(reports: list[Report]) -> Report:
+    return replace(Report(), sent=sum(one.sent for one in reports), had_already=sum(one.had_already for one in reports))

@@ -1,0 +1,41 @@
+"""What a subscription still has of a partition, as ranges of entries: stored, and not acknowledged. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from kodoctl.pipeline.source.splits import Piece, clip
+from kodoctl.pulsar.messages import Cursor
+from kodoctl.pulsar.unread import Run
+
+STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
+
+
+def held(pieces: Sequence[Piece], cursor: Cursor) -> Iterator[Run]:
+    """In order. Of a batch that is acknowledged in part, the whole entry."""
+    done = sorted(cursor.ranges)
+    begin = 0
+    for piece in clip(pieces, cursor.mark):
+        while begin < len(done) and done[begin][1] < (piece.ledger, piece.first):
+            begin += 1
+        at = piece.first
+        for first, last in done[begin:]:
+            if first > (piece.ledger, piece.last):
+                break
+            if last < (piece.ledger, at):  # an earlier one reaches further
+                continue
+            upto = first[1] - 1 if first[0] == piece.ledger else piece.first - 1
+            if upto >= at:
+                yield Run(piece.ledger, at, upto)
+            at = max(at, last[1] + 1 if last[0] == piece.ledger else piece.last + 1)
+        if at <= piece.last:
+            yield Run(piece.ledger, at, piece.last)
+
+
+def rows(partition: int, runs: Iterable[Run]) -> Iterator[tuple[int, int, int, int, int]]:
+    """(partition, ledger, stride, first, last): an entry is looked for among the rows of its stride alone."""
+    for run in runs:
+        for stride in range(run.first // STRIDE, run.last // STRIDE + 1):
+            first, last = max(run.first, stride * STRIDE), min(run.last, (stride + 1) * STRIDE - 1)
+            yield partition, run.ledger, stride, first, last

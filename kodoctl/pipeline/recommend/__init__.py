@@ -1,0 +1,1 @@
+"""Recommendations: changes of the topology that the rollup supports, as a patch."""

@@ -1,0 +1,256 @@
+"""From the counted tables to moves: the windows of every subscription, only of tenants that may matter, and who suffered."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.pipeline.ingest.events import NOBODY
+from kodoctl.pipeline.recommend.noisy_neighbours import CALM, RECENT, Case, Load, Move, Slice, decide, unmovable
+from kodoctl.pipeline.recommend.report import Victim
+from kodoctl.pipeline.recommend.yaml_patch import Ours, others, ours
+from kodoctl.pipeline.rollup.histogram import BASE, percentiles
+from kodoctl.pipeline.rollup.job import Tables
+from kodoctl.pipeline.spark.spark_session import small_table
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.model import KEY
+from kodoctl.topology.names import Level
+from kodoctl.topology.settings import active_levels
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+HORIZON: Final = 3 * RECENT  # windows that are read
+VICTIMS: Final = 3  # named of each move
+CUT: Final = 200  # characters of a tenant's name in audit records
+_PAIRS: Final = "topic string, subscription string"
+_ROUTED: Final = "topic string, subscription string, tenant string, place string"
+_BLAMED: Final = "topic string, subscription string, mover string, window bigint"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the file says of one subscription: `ladder`: levels below L1, best first; `adds`: B1 would have to be added."""
+
+    topic: str
+    subscription: str
+    fair_by: str
+    ladder: tuple[str, ...]
+    adds: bool
+    routes: tuple[Ours, ...]
+    fixed: frozenset[str]
+
+    @property
+    def routed(self) -> dict[str, str]:
+        """Tenants that our routes move; the first one that names them wins."""
+        found: dict[str, str] = {}
+        for one in self.routes:
+            for tenant in one.tenants:
+                found.setdefault(tenant, one.to)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """`moves` by subscription, `victims` of each move, and what could not be judged or moved (`notes`)."""
+
+    moves: tuple[tuple[Place, tuple[Move, ...]], ...]
+    victims: dict[Move, tuple[Victim, ...]]
+    notes: tuple[str, ...]
+
+
+def survey(expansion: Expansion) -> tuple[list[Place], list[str]]:
+    """Subscriptions whose tenants can be told apart and moved, and why the others' cannot."""
+    places, notes = [], []
+    for topic, ground in expansion.topology.spec.topics.items():
+        below = tuple(one.value for one in active_levels(ground) if one.rank > Level.L1.rank)
+        ladder = below or (Level.B1.value,)
+        if ground.fair_by is None or ground.fair_by == KEY:
+            why = (
+                "has no `fair_by`: everybody is one tenant"
+                if ground.fair_by is None
+                else "goes by `key`, and routes do not"
+            )
+            notes.append(f"{topic} {why}")
+            continue
+        for name, subscription in ground.subscriptions.items():
+            if subscription.type != "shared":
+                notes.append(f"{topic} / {name} keeps order: routes never move its messages")
+            elif not subscription.audit:
+                notes.append(f"{topic} / {name} has no `audit: true`: nobody knows how long its messages take")
+            else:
+                known = (subscription.routes, ground.fair_by, ladder)
+                fixed = others(*known) | {NOBODY}
+                place = Place(topic, name, ground.fair_by, ladder, not below, tuple(ours(*known)), fixed)
+                places.append(place)
+    return places, notes
+
+
+def recommend(spark: SparkSession, tables: Tables, expansion: Expansion, goal: int) -> Advice:
+    """What to move so that quiet tenants' messages are done within `goal` ms."""
+    places, notes = survey(expansion)
+    cases = _cases(spark, tables, places, goal) if places else []
+    moves = [(place, tuple(decide(case))) for place, case in zip(places, cases, strict=True)]
+    for case in cases:
+        for tenant in unmovable(case):
+            why = "has no name that a route could test" if tenant == NOBODY else "has a route of its own in the file"
+            notes.append(f"{case.topic} / {case.subscription}: {tenant} harms others, but {why}")
+    blaming = [move for _, some in moves for move in some if move.action != "upgrade"]
+    victims = _victims(spark, tables, blaming, goal) if blaming else {}
+    return Advice(tuple((place, some) for place, some in moves if some), victims, tuple(notes))
+
+
+def _cases(spark: SparkSession, tables: Tables, places: Sequence[Place], goal: int) -> list[Case]:
+    found: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    for row in _loads(spark, tables, places, goal).collect():
+        found[row["topic"], row["subscription"]][row["window"]].append(row.asDict())
+    return [
+        Case(
+            one.topic,
+            one.subscription,
+            one.ladder,
+            one.routed,
+            one.fixed | _too_long(found[one.topic, one.subscription].values()),
+            tables.window,
+            [_slice(at, rows) for at, rows in sorted(found[one.topic, one.subscription].items())],
+        )
+        for one in places
+    ]
+
+
+def _too_long(windows: Iterable[list[dict[str, Any]]]) -> frozenset[str]:
+    """Audit records know the beginning of a long name only: it tests as nobody's."""
+    return frozenset(row["tenant"] for rows in windows for row in rows if row["tenant"] and len(row["tenant"]) >= CUT)
+
+
+def _slice(at: int, rows: Sequence[dict[str, Any]]) -> Slice:
+    """`rows`: one for each tenant that may matter, and one (tenant null) for all others together."""
+    rest = next((row for row in rows if row["tenant"] is None), {"done": 0, "late": 0})
+    return Slice(
+        at,
+        sum(row["volume"] for row in rows),
+        sum(row["active"] for row in rows),
+        rest["done"],
+        rest["late"],
+        {
+            row["tenant"]: Load(row["volume"], row["done"], row["late"], frozenset(row["levels"]))
+            for row in rows
+            if row["tenant"] is not None
+        },
+    )
+
+
+def _loads(spark: SparkSession, tables: Tables, places: Sequence[Place], goal: int) -> DataFrame:
+    """(topic, subscription, window, tenant, volume, done, late, levels, active) of the newest windows: of tenants that bring a
+    share of CALM or are moved by routes; all others of a window in one row without a name. So few rows leave Spark.
+    """
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    pairs = small_table(spark, [(one.topic, one.subscription) for one in places], _PAIRS)
+    listed = [(one.topic, one.subscription, tenant, to) for one in places for tenant, to in one.routed.items()]
+    routed = f.broadcast(small_table(spark, listed, _ROUTED))
+    keys = ["topic", "subscription", "window", "tenant"]
+    events = _of_readers(tables.rollup, pairs).join(routed, ["topic", "subscription", "tenant"], "left")
+    newest = events.groupBy("topic").agg(f.max("window").alias("newest"))
+    ready, handled = (
+        f.col("state") == "ready",
+        f.col("done") + f.col("failed") + f.col("rerouted") + f.col("discarded") > 0,
+    )
+    counts = ready & ~f.col("level").eqNullSafe(f.col("place")) | ~f.coalesce(f.col("state"), f.lit("dead")).isin(
+        "ready", "dead"
+    )
+    volumes = events.groupBy(*keys).agg(
+        f.sum(f.when(counts, f.col("arrivals")).otherwise(0)).alias("volume"),
+        f.array_compact(f.collect_set(f.when(handled, f.col("level")))).alias("levels"),
+        f.max("place").alias("place"),
+    )
+    known = volumes.join(_late(tables.latencies, pairs, goal), keys, "left").join(f.broadcast(newest), "topic")
+    window = Window.partitionBy("topic", "subscription", "window")
+    shared = known.where(f.col("window") > f.col("newest") - HORIZON * tables.window).withColumn(
+        "share", f.col("volume") / f.greatest(f.sum("volume").over(window), f.lit(1))
+    )
+    named = f.when((f.col("share") >= CALM) | f.col("place").isNotNull(), f.col("tenant"))
+    return (
+        shared.select("topic", "subscription", "window", named.alias("tenant"), "volume", "done", "late", "levels")
+        .groupBy(*keys)
+        .agg(
+            f.sum("volume").alias("volume"),
+            f.coalesce(f.sum("done"), f.lit(0)).alias("done"),
+            f.coalesce(f.sum("late"), f.lit(0)).alias("late"),
+            f.flatten(f.collect_set("levels")).alias("levels"),
+            f.count_if(f.col("volume") > 0).alias("active"),
+        )
+    )
+
+
+def _of_readers(table: DataFrame, pairs: DataFrame) -> DataFrame:
+    """Rows of these subscriptions; what has none, every subscription of its topic has."""
+    from pyspark.sql import functions as f
+
+    asked = f.broadcast(pairs.withColumnRenamed("subscription", "reader"))
+    mine = f.col("subscription").isNull() | (f.col("subscription") == f.col("reader"))
+    read = table.join(asked, "topic").where(mine).drop("subscription").withColumnRenamed("reader", "subscription")
+    return read.withColumn("window", f.unix_millis("window_ts"))
+
+
+def _late(latencies: DataFrame, pairs: DataFrame, goal: int) -> DataFrame:
+    from pyspark.sql import functions as f
+
+    late = f.col("bucket") >= math.ceil(math.log(goal, BASE))  # so many ms at least
+    return (
+        _of_readers(latencies, pairs)
+        .groupBy("topic", "subscription", "window", "tenant")
+        .agg(
+            f.sum("messages").alias("done"),
+            f.sum(f.when(late, f.col("messages")).otherwise(0)).alias("late"),
+        )
+    )
+
+
+def _victims(spark: SparkSession, tables: Tables, moves: Sequence[Move], goal: int) -> dict[Move, tuple[Victim, ...]]:
+    """Who waited longest while they were loud, and how long the same tenants waited in all other windows."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    blamed = [(one.topic, one.subscription, one.tenant, at) for one in moves for at in one.windows]
+    movers = small_table(spark, [row[:3] for row in blamed], f"{_PAIRS}, mover string").distinct()
+    keys = ["topic", "subscription", "mover", "tenant"]
+    rows = tables.latencies.withColumn("window", f.unix_millis("window_ts")).join(f.broadcast(movers), keys[:2])
+    marked = rows.where(f.col("tenant") != f.col("mover")).join(
+        f.broadcast(small_table(spark, blamed, _BLAMED).withColumn("then", f.lit(True))),
+        [*keys[:3], "window"],
+        "left",
+    )
+    then = f.coalesce(f.col("then"), f.lit(False))
+    late = f.col("bucket") >= math.ceil(math.log(goal, BASE))
+    counted = (
+        marked.where(then)
+        .groupBy(*keys)
+        .agg(f.sum("messages").alias("done"), f.sum(f.when(late, f.col("messages")).otherwise(0)).alias("late"))
+    )
+    order = Window.partitionBy(*keys[:3]).orderBy(f.desc("late"), f.desc("done"), "tenant")
+    worst = (
+        counted.withColumn("nth", f.row_number().over(order))
+        .where((f.col("nth") <= VICTIMS) & (f.col("late") > 0))
+        .persist()
+    )
+    try:
+        told = worst.orderBy("nth").collect()
+        histogram = marked.join(f.broadcast(worst.select(*keys)), keys).withColumn("then", then)
+        slow = {
+            tuple(row[name] for name in (*keys, "then")): row["latency"]
+            for row in percentiles(histogram, [*keys, "then"], [0.95]).collect()
+        }
+    finally:
+        worst.unpersist()
+    found: dict[tuple[str, ...], list[Victim]] = defaultdict(list)
+    for row in told:
+        key = tuple(row[name] for name in keys)
+        found[key[:3]].append(
+            Victim(row["tenant"], row["done"], row["late"], slow.get((*key, True)), slow.get((*key, False)))
+        )
+    return {one: tuple(found[one.topic, one.subscription, one.tenant]) for one in moves}

@@ -1,0 +1,180 @@
+"""The document of a report: what an audit found, what was counted and what waits, with what to do about it. Pure.
+
+Everything in it is a few rows, made by kodoctl.pipeline.report.report_tables and .summary; pages, pictures and lines are drawn
+from it by kodoctl.render.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kodoctl.pipeline.report.next_steps import advice
+
+FORMAT_VERSION: Final = 1
+FAILURES: Final = 12  # reasons told; the rest is added up
+MOST: Final = 60  # points of a chart
+_MINUTE: Final = 60_000
+_WIDTHS: Final = tuple(
+    [1_000, 5_000, 10_000, 30_000] + [_MINUTE * many for many in (1, 5, 15, 60, 240, 1_440, 10_080)]
+)  # ms
+STATES: Final = ("ready", "retrying", "pending", "blocking", "dead")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a report is made of. Times are ms, moments ms since the epoch.
+
+    `audit`: the document of kodoctl.pipeline.audit.report. `counted`: that of kodoctl.pipeline.rollup.report. `waiting`, `failures` (the
+    commonest of `failed` in all), `groups` and `points` (each `width` long): as kodoctl.pipeline.report.report_tables has them,
+    lanes with their level.
+    """
+
+    audit: Mapping[str, Any]
+    counted: Mapping[str, Any]
+    waiting: Sequence[Row] = ()
+    failures: Sequence[Row] = ()
+    failed: int = 0
+    groups: Sequence[Row] = ()
+    points: Sequence[Row] = ()
+    width: int = 0
+    read_at: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """Which run made it, of what, and how the same tables are named on a command line."""
+
+    run: str
+    made_at: int
+    topology: str
+    environment: str | None
+    file: str
+    typed: str
+
+
+def document(about: About, facts: Facts) -> Row:
+    """For machines, and for what draws."""
+    made: Row = {
+        "format_version": FORMAT_VERSION,
+        "run": about.run,
+        "made_at": about.made_at,
+        "read_at": facts.read_at,
+        "topology": about.topology,
+        "environment": about.environment,
+        "since": facts.counted["since"],
+        "until": facts.counted["until"],
+        "audit": dict(facts.audit),
+        "waiting": _waiting(facts.waiting),
+        "latency": [_latency(one) for one in facts.counted["lanes"] if one["latency_ms"]],
+        "failures": _failures(facts.failures, facts.failed),
+        "tenants": _tenants(facts.counted["tenants"], facts.groups),
+        "fairness": _fairness(facts.groups),
+        "over_time": {"width_ms": facts.width, "points": _even(facts.points, facts.width)},
+    }
+    return {**made, "advice": [one.to_json() for one in advice(made, about.file, about.typed)]}
+
+
+def fitting(span: int) -> int:
+    """The width of windows (ms) in which so long a time is a readable chart."""
+    return next((width for width in _WIDTHS if span <= width * MOST), _WIDTHS[-1])
+
+
+def coarser(span: int, width: int) -> int:
+    """The same, as a multiple of the windows there are."""
+    wanted = max(width, fitting(span))
+    return wanted - wanted % width
+
+
+def _even(points: Sequence[Row], width: int) -> list[Row]:
+    """With those in which nothing happened."""
+    if not points or not width:
+        return []
+    known = {one["at"]: one for one in points}
+    nothing = {"arrivals": 0, "done": 0, "failed": 0, "over_limit": 0}
+    first, last = min(known), max(known)
+    return [known.get(at, {"at": at, **nothing}) for at in range(max(first, last - 10 * MOST * width), last + 1, width)]
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    """In the order a message goes: levels, then states, dead letters last."""
+    state = STATES.index(row["state"])
+    return (row["topic"], row["subscription"] or "", row["state"] == "dead", _rank(row["level"]), state)
+
+
+def _rank(level: str | None) -> tuple[int, str]:
+    """S before L before B before D."""
+    return ("SLBD".find(level[0]), level) if level else (9, "")
+
+
+def _latency(lane: Row) -> Row:
+    keys = ("topic", "subscription", "level", "state", "done")
+    return {**{name: lane[name] for name in keys}, **lane["latency_ms"]}
+
+
+def _waiting(rows: Iterable[Row]) -> list[Row]:
+    """Partitions of a lane in one row. Its median is that of the partition that holds most."""
+    lanes: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        lanes.setdefault((row["topic"], row["subscription"], row["level"], row["state"]), []).append(row)
+    found = [
+        {
+            **dict(zip(("topic", "subscription", "level", "state"), lane, strict=True)),
+            "messages": sum(one["messages"] for one in parts),
+            "overdue": sum(one["overdue"] for one in parts),
+            "oldest_ms": max(one["oldest_ms"] for one in parts),
+            "median_ms": max(parts, key=lambda one: one["messages"])["median_ms"],
+        }
+        for lane, parts in lanes.items()
+    ]
+    return sorted(found, key=_place)
+
+
+def _failures(rows: Iterable[Row], failed: int) -> list[Row]:
+    """Those with most messages; the rest in one row with `rule` `(others)`."""
+    ordered = sorted(
+        rows, key=lambda row: (-row["messages"], row["topic"], row["subscription"], row["rule"], row["reason"])
+    )
+    told = ordered[:FAILURES]
+    rest = failed - sum(one["messages"] for one in told)
+    others = {"topic": "", "subscription": "", "event": "", "rule": "(others)", "reason": "", "messages": rest}
+    return [*told, others] if rest > 0 else told
+
+
+def _tenants(rows: Iterable[Row], groups: Sequence[Row]) -> list[Row]:
+    """With the share of what arrived on the topic, and whether they are noisy."""
+    arrived: dict[str, int] = {}
+    for group in groups:
+        arrived[group["topic"]] = arrived.get(group["topic"], 0) + group["arrivals"]
+    noisy = {(group["topic"], name) for group in groups if group["noisy"] for name in group["names"]}
+    return [
+        {
+            **one,
+            "share": one["arrivals"] / arrived[one["topic"]] if arrived.get(one["topic"]) else 0.0,
+            "noisy": (one["topic"], one["tenant"]) in noisy,
+        }
+        for one in rows
+        if one["arrivals"] or one["done"]
+    ]
+
+
+def _fairness(groups: Sequence[Row]) -> list[Row]:
+    """Of each topic with more than one tenant, the noisy ones beside the quiet ones."""
+    found = []
+    for topic in sorted({group["topic"] for group in groups}):
+        of = {group["noisy"]: group for group in groups if group["topic"] == topic}
+        if False in of and sum(group["tenants"] for group in of.values()) > 1:
+            total = sum(group["arrivals"] for group in of.values())
+            found.append({"topic": topic, "quiet": _group(of[False], total), "noisy": _group(of.get(True), total)})
+    return found
+
+
+def _group(group: Row | None, total: int) -> Row | None:
+    if group is None:
+        return None
+    share = group["arrivals"] / total if total else 0.0
+    keys = ("tenants", "arrivals", "latency_ms")
+    return {**{name: group[name] for name in keys}, "names": sorted(group["names"]), "share": share}

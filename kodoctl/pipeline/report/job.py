@@ -1,0 +1,78 @@
+"""What a report shows, from the landing's tables: the audit's judgement and the counts of windows, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from kodoctl.pipeline.audit.audit_inputs import documented, judged_landing
+from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.ingest.landing_store import Landing
+from kodoctl.pipeline.ingest.tables import EVENTS, TRANSITIONS
+from kodoctl.pipeline.report import report_tables
+from kodoctl.pipeline.report.document import Facts, coarser, fitting
+from kodoctl.pipeline.rollup.job import Book, counted
+from kodoctl.pipeline.rollup.summary import summary
+from kodoctl.pipeline.rollup.transforms import latencies, rollup
+from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.admin import Admin
+from kodoctl.topology.expand import Expansion
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Counts(NamedTuple):
+    """Tables as kodoctl.pipeline.rollup.transforms makes them, in windows of `width` ms."""
+
+    rollup: DataFrame
+    latencies: DataFrame
+    width: int
+
+
+def gather(
+    spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
+) -> Facts:
+    """Everything a report is made of. Writes nothing. `keys`: see kodoctl.pipeline.audit.job.judging."""
+    with judged_landing(spark, landing, expansion, admin, ledger, keys) as found, counts(spark, landing) as known:
+        levels = {topic.name.full: topic.level and topic.level.value for topic in expansion.topics}
+        waiting = [
+            {**row, "level": levels[row["msg_topic"]]} for row in report_tables.waiting(found.verdicts, found.lanes)
+        ]
+        failures, failed = report_tables.failures(found.tables.events, found.tables.transitions)
+        document = summary(known.rollup, known.latencies, known.width)
+        width = coarser(document["until"] - document["since"], known.width)
+        return Facts(
+            audit=documented(found, ledger),
+            counted=document,
+            waiting=waiting,
+            failures=failures,
+            failed=failed,
+            groups=report_tables.groups(known.rollup, known.latencies),
+            points=report_tables.points(known.rollup, width),
+            width=width,
+            read_at=max((lane["read_at"] for lane in found.ground.lanes), default=0),
+        )
+
+
+@contextmanager
+def counts(spark: SparkSession, landing: Landing) -> Iterator[Counts]:
+    """What `rollup` has counted, where that is all that landed and fine enough to be looked at; else counted now, and not kept."""
+    parts = [one.tables[EVENTS.name] for one in landing.manifests() if EVENTS.name in one.tables]
+    times = [at for part in parts for at in (part.since, part.until) if at is not None]
+    width = fitting(max(times) - min(times) if times else 0)
+    book = Book.read(landing)
+    if book.window and book.window <= width and {part.folder for part in parts if part.rows} <= book.batches:
+        known = counted(spark, landing)
+        yield Counts(known.rollup, known.latencies, known.window)
+        return
+    events, window = landing.read(spark, EVENTS), f"{width} milliseconds"
+    with once(landing.read(spark, TRANSITIONS)) as transitions:
+        made = rollup(events, transitions, window=window).persist()
+        late = latencies(events, transitions, window=window).persist()
+        try:
+            yield Counts(made, late, width)
+        finally:
+            made.unpersist()
+            late.unpersist()

@@ -1,0 +1,114 @@
+"""What a report shows beside the audit and the rollup, in a few rows each: what waits, what fails, who is noisy, what happened when."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.audit.deduplicate import once
+from kodoctl.pipeline.audit.verdict import RANKS, Fate
+from kodoctl.pipeline.recommend.noisy_neighbours import LEAST, LOUD, TIMES
+from kodoctl.pipeline.rollup.histogram import bucket, percentiles
+from kodoctl.pipeline.rollup.transforms import FAILED
+from kodoctl.topology.names import State
+
+SHARES: Final = {0.5: "p50", 0.95: "p95", 0.99: "p99"}
+REASONS: Final = 50  # told one by one
+_LANE: Final = ("topic", "subscription", "msg_topic", "state")
+_HELD: Final = (Fate.OPEN, Fate.WAITING, Fate.OVERDUE, Fate.DEAD)
+Row = dict[str, Any]
+
+
+def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
+    """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything; ages since it
+    came there, when the cursors were read. `verdicts` as kodoctl.pipeline.audit.classify.judged makes them.
+    """
+    named = lanes.select("lane", *_LANE, "read_at")
+    held = (
+        verdicts.where(F.col("rank").isin([RANKS[fate] for fate in _HELD]))
+        .join(F.broadcast(named), "lane", how="inner")
+        .select(*_LANE, "rank", F.greatest(F.lit(0), F.col("read_at") - F.col("published")).alias("age"))
+    )
+    overdue = F.count_if(F.col("rank") == RANKS[Fate.OVERDUE]).alias("overdue")
+    found = held.groupBy(*_LANE).agg(F.count("*").alias("messages"), overdue, F.max("age").alias("oldest_ms"))
+    ages = (
+        held.select(*_LANE, bucket("age").alias("bucket")).groupBy(*_LANE, "bucket").agg(F.count("*").alias("messages"))
+    )
+    medians = {_key(row, _LANE): row["latency"] for row in percentiles(ages, _LANE, [0.5]).collect()}
+    return [{**row.asDict(), "median_ms": medians[_key(row, _LANE)]} for row in found.collect()]
+
+
+def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]:
+    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions that keep no records
+    are told by what lies in their waiting and dead letter topics.
+    """
+    columns = ("topic", "subscription", "event", "rule", "reason")
+    stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))
+    silent = stored.join(transitions.select("topic", "subscription").distinct(), ["topic", "subscription"], "left_anti")
+    is_dead = F.col("state") == State.DEAD.value
+    moved = silent.select(
+        "topic",
+        "subscription",
+        F.when(is_dead, "dead").otherwise("moved").alias("event"),
+        F.col("state").alias("rule"),
+        "reason",
+    )
+    with once(transitions.where(F.col("rule").isin(*FAILED))) as failed:
+        every = failed.select(*columns).unionByName(moved)
+        counted = every.groupBy(*columns).agg(F.count("*").alias("messages"))
+        found = counted.orderBy(F.desc("messages"), *columns).limit(REASONS).collect()
+        return [{**row.asDict(), "reason": row["reason"] or ""} for row in found], every.count()
+
+
+def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
+    """(topic, noisy, names, tenants, arrivals, latency_ms): noisy tenants of each topic, and all the others. `names` are those of
+    the noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls loud in a window.
+    """
+    arrived = F.sum(F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0))
+    by_topic = Window.partitionBy("topic")
+    many = F.col("arrivals") >= F.greatest(F.lit(LOUD), TIMES / F.col("tenants")) * F.col("total")
+    tenants = (
+        rollup.groupBy("topic", "tenant")
+        .agg(arrived.alias("arrivals"))
+        .where("arrivals > 0")  # producers' marks are somebody's records, and nobody's messages
+        .withColumn("tenants", F.count("*").over(by_topic))
+        .withColumn("total", F.sum("arrivals").over(by_topic))
+        .select("topic", "tenant", "arrivals", (many & (F.col("arrivals") >= LEAST)).alias("noisy"))
+        .persist()
+    )
+    try:
+        names = F.collect_list(F.when(F.col("noisy"), F.col("tenant"))).alias("names")
+        found = (
+            tenants.groupBy("topic", "noisy")
+            .agg(names, F.count("*").alias("tenants"), F.sum("arrivals").alias("arrivals"))
+            .collect()
+        )
+        loud = tenants.where("noisy").select("topic", "tenant", "noisy")
+        taken = latencies.join(F.broadcast(loud), ["topic", "tenant"], how="left").select(
+            "topic", F.coalesce("noisy", F.lit(False)).alias("noisy"), "bucket", "messages"
+        )
+        late: dict[tuple[Any, ...], dict[str, float]] = {}
+        for row in percentiles(taken, ("topic", "noisy"), list(SHARES)).collect():
+            late.setdefault(_key(row, ("topic", "noisy")), {})[SHARES[row["share"]]] = row["latency"]
+        return [{**row.asDict(), "latency_ms": late.get(_key(row, ("topic", "noisy")))} for row in found]
+    finally:
+        tenants.unpersist()
+
+
+def points(rollup: DataFrame, width: int) -> list[Row]:
+    """(at, arrivals, done, failed, over_limit), each `width` ms long, where anything happened; `at` ms since the epoch. Arrivals are
+    those on ready topics.
+    """
+    at = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
+    ready = F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0)
+    sums: list[Column] = [
+        F.sum(ready).alias("arrivals"),
+        *(F.sum(name).alias(name) for name in ("done", "failed", "over_limit")),
+    ]
+    return [row.asDict() for row in rollup.groupBy(at).agg(*sums).orderBy("at").collect()]
+
+
+def _key(row: Any, columns: tuple[str, ...]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in columns)

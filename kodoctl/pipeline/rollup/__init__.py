@@ -1,0 +1,1 @@
+"""The rollup: latencies and failures of subscriptions in windows of time."""

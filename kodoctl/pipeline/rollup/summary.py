@@ -1,0 +1,60 @@
+"""The counted tables in a few rows: lanes, and of each ground topic the tenants with most messages. Rows are added, never listed."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.rollup.histogram import percentiles
+from kodoctl.pipeline.rollup.report import SHARES, TENANTS, document, lane_key
+from kodoctl.pipeline.rollup.transforms import COUNTS
+
+_LANE: Final = ("topic", "subscription", "level", "state")
+_TENANT: Final = ("topic", "tenant")
+
+
+def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> dict[str, Any]:
+    """The document of kodoctl.pipeline.rollup.report. `window`: ms."""
+    lanes = rollup.groupBy(*_LANE).agg(*(F.sum(name).alias(name) for name in COUNTS))
+    largest = _largest(rollup).persist()
+    try:
+        slow = percentiles(latencies, _LANE, list(SHARES.values())).collect()
+        known = latencies.join(F.broadcast(largest.select(*_TENANT)), list(_TENANT))
+        of_tenants = percentiles(known, _TENANT, list(SHARES.values())).collect()
+        late: dict[str, dict[Any, dict[str, float]]] = {"lanes": {}, "tenants": {}}
+        names = {share: name for name, share in SHARES.items()}
+        for row in slow:
+            late["lanes"].setdefault(lane_key(row.asDict()), {})[names[row["share"]]] = row["latency"]
+        for row in of_tenants:
+            late["tenants"].setdefault((row["topic"], row["tenant"]), {})[names[row["share"]]] = row["latency"]
+        return document(
+            window,
+            _span(rollup),
+            (row.asDict() for row in lanes.collect()),
+            (row.asDict() for row in largest.collect()),
+            late,
+        )
+    finally:
+        largest.unpersist()
+
+
+def _largest(rollup: DataFrame) -> DataFrame:
+    """Tenants of each topic by what arrived on its ready topics; what happened to that later is counted wherever it did."""
+    arrived = F.when(F.col("state") == "ready", F.col("arrivals")).otherwise(0).alias("arrivals")
+    order = Window.partitionBy("topic").orderBy(F.desc("arrivals"), F.desc("done"), "tenant")
+    return (
+        rollup.select(*_TENANT, arrived, *COUNTS[1:])
+        .groupBy(*_TENANT)
+        .agg(*(F.sum(name).alias(name) for name in COUNTS))
+        .withColumn("nth", F.row_number().over(order))
+        .where(F.col("nth") <= TENANTS)
+        .drop("nth")
+    )
+
+
+def _span(rollup: DataFrame) -> tuple[int, int, int]:
+    moment = F.unix_millis("window_ts")
+    row = rollup.agg(F.min(moment), F.max(moment), F.count_distinct("window_ts")).collect()[0]
+    return (row[0] or 0, row[1] or 0, row[2])

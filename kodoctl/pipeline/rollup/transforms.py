@@ -1,0 +1,94 @@
+"""What happened in each window of time: counts and latencies by topic, subscription, level, state and tenant.
+
+Rows add up: over windows, topics, runs. A row is counted in the window in which it happened: an arrival when it was
+published, what a worker did when it did that.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
+
+from kodoctl.pipeline.ingest.tables import AUDIT, LATENCIES, ROLLUP
+from kodoctl.pipeline.rollup.histogram import bucket
+from kodoctl.protocol.audit_records import Event
+
+KEYS: Final = tuple(LATENCIES.names[:-2])
+COUNTS: Final = tuple(ROLLUP.names[len(KEYS) :])
+FAILED: Final = ("retrying", "escalated", "backup", "dead")
+_LIMITED: Final = ("pending", "blocking")
+DONE: Final = ("done", "transferred")
+
+
+def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+    """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every subscription
+    reads, arrivals are told once, with `subscription` null. `topics`: (msg_topic, level, state), where `events` may lack some.
+
+    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait for room, because a
+    limit or the handler said so; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
+    """
+    return (
+        _arrived(events, window)
+        .unionByName(_handled(transitions, _topics(events) if topics is None else topics, window))
+        .groupBy(*KEYS)
+        .agg(*(F.sum(name).alias(name) for name in COUNTS))
+        .select(*KEYS, *COUNTS)
+    )
+
+
+def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
+    """(KEYS, bucket, messages) of what was done: time since the message was first stored, by kodoctl.pipeline.transforms
+    .histogram. Histograms of one key and several windows or runs are added bucket by bucket.
+    """
+    return (
+        _placed(transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window)
+        .select(*KEYS, bucket("age_ms").alias("bucket"))
+        .groupBy(*KEYS, "bucket")
+        .agg(F.count("*").alias("messages"))
+        .select(*KEYS, "bucket", "messages")
+    )
+
+
+def _arrived(events: DataFrame, window: str) -> DataFrame:
+    tried = F.size("attempts") > 0
+    marks = F.col("seq_high").isNotNull()
+    return events.where((F.col("state") != AUDIT) & ~marks).select(
+        F.window("publish_ts", window)["start"].alias("window_ts"),
+        *KEYS[1:],
+        *_counts(arrivals=F.lit(1), retries=F.when(tried, 1)),
+    )
+
+
+def _handled(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+    event, rule = F.col("event"), F.col("rule")
+    told = transitions.where(event != Event.SKIPPED.value)  # meant for others, who tell of it themselves
+    return _placed(told, topics, window).select(
+        *KEYS,
+        *_counts(
+            done=F.when(event.isin(*DONE), 1),
+            failed=F.when(rule.isin(*FAILED), 1),
+            rerouted=F.when(event == "moved", 1),
+            over_limit=F.when(rule.isin(*_LIMITED), 1),
+            dead=F.when(event == "dead", 1),
+            discarded=F.when(event == "discarded", 1),
+            repeated=F.when(event == "repeated", 1),
+        ),
+    )
+
+
+def _topics(events: DataFrame) -> DataFrame:
+    """(msg_topic, level, state): what the topology gave these events."""
+    return events.where(F.col("state") != AUDIT).select("msg_topic", "level", "state").distinct()
+
+
+def _placed(transitions: DataFrame, topics: DataFrame, window: str) -> DataFrame:
+    """Records with the level and state of the topic they are about."""
+    return transitions.join(F.broadcast(topics), "msg_topic", how="left").select(
+        F.window("at_ts", window)["start"].alias("window_ts"), *KEYS[1:], "event", "rule", "age_ms"
+    )
+
+
+def _counts(**given: Column) -> list[Column]:
+    return [F.coalesce(given.get(name, F.lit(0)), F.lit(0)).cast("bigint").alias(name) for name in COUNTS]

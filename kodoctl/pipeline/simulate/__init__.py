@@ -1,0 +1,1 @@
+"""Simulation of a subscription's recorded arrivals under another topology."""

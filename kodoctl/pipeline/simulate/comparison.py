@@ -1,0 +1,195 @@
+"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, one document, and its lines. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.plan.figures import many
+from kodoctl.render.lab_charts import pairs
+from kodoctl.render.plan_text import Line
+from kodoctl.render.report_words import moment, spell
+from kodoctl.render.safe import one_line
+from kodoctl.topology.model import KEY, GroundTopic, Subscription
+
+FORMAT_VERSION: Final = 1
+WINDOW: Final = 10_000  # ms in which ends are counted
+QUICK: Final = 0.1  # of a tenant's messages: these are taken to have waited for nobody
+_BAR: Final = 40  # columns of the longest bar
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One subscription's recorded arrivals: rows of kodoctl.pipeline.simulate.arrivals. `slots`: handlers at once in all
+    workers, where the files are not to say that; `span`: ms of the first arrival and of the last.
+    """
+
+    topic: str
+    subscription: str
+    slots: int | None
+    arrivals: Sequence[Row]
+    handler_ms: Mapping[str, float]
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """See above."""
+        return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
+
+    def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
+        """What kodo_consumer.simulator reads: a request, then an arrival a line."""
+        names = {"topic": self.topic, "subscription": self.subscription, "slots": self.slots}
+        yield json.dumps({"text": text, "path": path, "environment": environment, **names})
+        since = self.span[0]
+        for one in self.arrivals:
+            seconds = self.handler_ms[one["tenant"]] / 1000
+            row = [
+                (one["at_ms"] - since) / 1000,
+                one["level"],
+                one["key"] or "",
+                one["properties"],
+                one["size"],
+                seconds,
+            ]
+            yield json.dumps([*row, one["fails"]])
+
+
+def asked_properties(grounds: Sequence[GroundTopic], subscription: str) -> list[str]:
+    """Message properties that fairness, limits or routes of any of these go by."""
+    specs = [ground.subscriptions[subscription] for ground in grounds]
+    names = {ground.fair_by for ground in grounds}
+    names |= {limit.by for spec in specs for limit in spec.limits}
+    names |= {route.when.property for spec in specs for route in spec.routes}
+    return sorted(name for name in names if name and name != KEY)
+
+
+def slots_of(spec: Subscription, asked: int | None, name: str) -> int:
+    """Handlers at once, of all workers. Raises UsageError where only the workers know."""
+    if asked is not None:
+        return asked
+    if not isinstance(spec.concurrency, int):
+        detail = f"{name} finds its concurrency out (`adaptive`): say with --slots how many handlers run at once, in all workers"
+        raise UsageError(error("K806", "the lab cannot replay this", detail))
+    return spec.concurrency * spec.expected_workers
+
+
+def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
+    """By tenant, ms that a handler takes: the time in which the quickest tenth of what was done at once was done, and no more
+    than so many slots can have taken for each of the messages that were done in the busiest ten seconds. Both are upper
+    bounds. Empty where no record says that anything was done.
+    """
+    direct: dict[str, list[int]] = {}
+    ends: Counter[int] = Counter()
+    for one in arrivals:
+        if one["took_ms"] is not None and not one["moves"]:
+            direct.setdefault(one["tenant"], []).append(max(one["took_ms"], 0))
+            ends[(one["at_ms"] + one["took_ms"]) // WINDOW] += 1
+    if not direct:
+        return {}
+    most = slots * WINDOW / max(ends.values())
+    quick = {name: _share(sorted(times), QUICK) for name, times in direct.items()}
+    usual = _share(sorted(quick.values()), 0.5)
+    tenants = dict.fromkeys(one["tenant"] for one in arrivals)
+    return {name: round(min(max(quick.get(name, usual), 1.0), most), 3) for name in tenants}
+
+
+def _share(ordered: Sequence[float], share: float) -> float:
+    return ordered[ceil(share * len(ordered)) - 1]
+
+
+def recorded(arrivals: Sequence[Row]) -> dict[str, Any]:
+    """What the workers' records say of the same messages: how many were done, and percentiles of ms until then."""
+    took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+    return {
+        "done": len(took),
+        "latency_ms": {name: _share(took, share) for name, share in shares.items()} if took else None,
+    }
+
+
+def document(trials: Sequence[tuple[Trial, Row, Row]], notes: Sequence[str]) -> dict[str, Any]:
+    """For machines. `trials`: with what the replay of today's file, and of the candidate, gave. Times are ms."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "trials": [
+            {
+                "topic": trial.topic,
+                "subscription": trial.subscription,
+                "messages": len(trial.arrivals),
+                "since": trial.span[0],
+                "until": trial.span[1],
+                "handler_ms": _share(sorted(trial.handler_ms.values()), 0.5),
+                "recorded": recorded(trial.arrivals),
+                "today": dict(today),
+                "candidate": dict(candidate),
+            }
+            for trial, today, candidate in trials
+        ],
+        "notes": list(notes),
+    }
+
+
+def lines(made: Row) -> Iterator[Line]:
+    """For people: of each subscription how true the replay is, a table of tenants, and bars."""
+    for trial in made["trials"]:
+        yield Line(f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}", "bold")
+        yield from _about(trial)
+        yield Line()
+        yield from _table(pairs(trial))
+        yield Line()
+        yield from _bars(pairs(trial))
+        yield Line()
+    for note in made["notes"]:
+        yield Line(f"note: {one_line(note)}", "dim")
+
+
+def _about(trial: Row) -> Iterator[Line]:
+    span = f"{moment(trial['since'])}, within {spell(trial['until'] - trial['since'])}"
+    yield Line(f"  {many(trial['messages'], 'message')} from {span}", hang=2)
+    slots, other = (trial[name]["slots"] for name in ("today", "candidate"))
+    handlers = f"{many(slots, 'handler')} at once{f' (candidate: {other:,})' if other != slots else ''}"
+    yield Line(f"  replayed with {handlers}, of {spell(trial['handler_ms'])}: the middle one of all tenants", hang=2)
+    if (known := trial["recorded"]["latency_ms"]) is not None and (
+        told := trial["today"]["all"]["latency_ms"]
+    ) is not None:
+        shares = ", ".join(f"{name} {spell(told[name])} ({spell(known[name])})" for name in known)
+        yield Line(f"  until done, today's file replayed (as recorded): {shares}", hang=2)
+    for name in ("today", "candidate"):
+        found = trial[name]
+        moved = ", ".join(f"{rule} {times:,}" for rule, times in found["moved"].items())
+        open_ = found["all"]["messages"] - found["all"]["done"] - found["all"]["dead"]
+        ends = f"{found['all']['done']:,} done, {found['all']['dead']:,} dead, {open_:,} still open a day later"
+        yield Line(f"  {name}: {ends}{f'; moved: {moved}' if moved else ''}", hang=2)
+
+
+def _table(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:
+    rows: list[tuple[str, ...]] = [("until a handler starts", "messages", "today p50", "p95", "candidate p50", "p95")]
+    for name, today, then in pairs:
+        waits = [_wait(one, share) for one in (today, then) for share in ("p50", "p95")]
+        rows.append((name, f"{today['messages']:,}", *waits))
+    widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]))]
+    for at, row in enumerate(rows):
+        cells = "".join(f"  {cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))
+        yield Line(f"  {row[0]:<{widths[0]}}{cells}", "dim" if not at else "")
+
+
+def _wait(figures: Row, share: str) -> str:
+    return spell(figures["wait_ms"][share]) if figures["wait_ms"] else "-"
+
+
+def _bars(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:
+    """How long 95 of 100 waited at most, today and then; all bars have one scale."""
+    most = max((one["wait_ms"]["p95"] for _, *both in pairs for one in both if one["wait_ms"]), default=0) or 1
+    width = max((len(name) for name, *_ in pairs), default=0)
+    yield Line("  p95 until a handler starts, today (=) and with the candidate (#)", "dim")
+    for name, *both in pairs:
+        for sign, one in zip("=#", both, strict=True):
+            value = one["wait_ms"]["p95"] if one["wait_ms"] else 0
+            bar = sign * max(round(_BAR * value / most), 1)
+            yield Line(f"  {name if sign == '=' else '':<{width}}  {bar} {_wait(one, 'p95')}")

@@ -1,0 +1,248 @@
+"""`spark.read.format("pulsar")` and `spark.readStream.format("pulsar")`: Spark's public Python API over the source's core.
+
+    from kodoctl.pipeline.source.data_source import PulsarSource
+    spark.dataSource.register(PulsarSource)
+    spark.read.format("pulsar").option("topic", …).option("adminUrl", …).option("serviceUrl", …).load()
+
+Planning runs in a process of Spark's own, reading in its workers: what they share is pickled. Both import this package.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pipeline.ingest.tables import MESSAGES
+from kodoctl.pipeline.source import offsets
+from kodoctl.pipeline.source.options import Options, read_options
+from kodoctl.pipeline.source.partition_stats import History, Part, histories, place_at, read_stored
+from kodoctl.pipeline.source.predicates import Pruning
+from kodoctl.pipeline.source.split_reader import read_split
+from kodoctl.pipeline.source.splits import Piece, Split, Stored, clip, part_name, splits_each, splits_of
+from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.connection import Connection
+from kodoctl.topology.names import whole_topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class PulsarSource(DataSource):
+    """Stored messages of topics, as columns of kodoctl.pipeline.ingest.tables.MESSAGES. docs/how-to/pipeline.md lists the options."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "pulsar"
+
+    def schema(self) -> StructType:
+        """Fixed."""
+        return MESSAGES.spark()
+
+    def _options(self) -> Options:
+        """`self.options` stays what Spark made it: a plain dictionary of it would know lower-case names only."""
+        return read_options(self.options, os.cpu_count() or 1)
+
+    def reader(self, schema: StructType) -> PulsarReader:  # noqa: ARG002 - Spark names it
+        """For batches."""
+        return PulsarReader(self._options())
+
+    def streamReader(self, schema: StructType) -> PulsarStream:  # noqa: ARG002, N802 - Spark's name
+        """For streams."""
+        return PulsarStream(self._options())
+
+
+@cache
+def broker(connection: Connection) -> BrokerClient:
+    """Of each process that reads one: Spark uses its Python processes again, and to connect costs as much as to read some
+    thousand messages.
+    """
+    return BrokerClient(connection)
+
+
+@cache
+def _spare_collecting() -> None:
+    """Called behind a split, when all that reading needs is loaded. After each task Spark has its Python process look for
+    garbage among everything there is: 40 ms for the modules alone, in which some thousand messages are read.
+    """
+    gc.freeze()
+
+
+def _read(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
+    if split.hole:  # who planned it accepted it
+        options = replace(options, strict=False)
+    yield from read_split(split, options, broker(options.connection))
+    _spare_collecting()
+
+
+class _Planner:
+    """What batch and stream share: asking the cluster, cutting ranges into splits."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    def ask(self, pruning: Pruning | None = None) -> dict[Part, Stored]:
+        admin = HttpAdmin(self.options.connection)
+        try:
+            topics = self.options.topics
+            found = read_stored(
+                admin, topics if pruning is None else [one for one in topics if pruning.has_topic(str(one))]
+            )
+            return (
+                found
+                if pruning is None
+                else {part: one for part, one in found.items() if pruning.has_partition(part[1])}
+            )
+        finally:
+            admin.close()
+
+    def splits(self, pieces: Mapping[Part, list[Piece]]) -> Iterator[Split]:
+        full = {part: one for part, one in pieces.items() if one}
+        for (topic, number), one in full.items():
+            size = sum(piece.size for piece in one)
+            most = self.options.splits or splits_each(self.options.cores, len(full), size)
+            yield from splits_of(topic.full, number, one, most)
+
+
+class PulsarReader(DataSourceReader, _Planner):
+    """Everything stored when it is planned, and nothing later."""
+
+    def __init__(self, options: Options) -> None:
+        _Planner.__init__(self, options)
+        self.pruning = Pruning()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Topic, partition and publish time cut what is read. Spark applies every filter to the rows all the same."""
+        self.pruning = Pruning.of(filters)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """One for each split."""
+        pieces = {part: self._clipped(part, one) for part, one in self.ask(self.pruning).items()}
+        return [InputPartition(split) for split in self.splits(pieces)]
+
+    def _clipped(self, part: Part, there: Stored) -> list[Piece]:
+        since, until = self.pruning.moments(self.options.skew)
+        if not there.pieces or (since is None and until is None):
+            return list(there.pieces)
+        admin = HttpAdmin(self.options.connection)
+        try:
+            first = place_at(admin, part, since) if since is not None else None
+            last = place_at(admin, part, until) if until is not None else None
+        finally:
+            admin.close()
+        return clip(there.pieces, (first[0], first[1] - 1) if first else (-1, -1), last)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One split."""
+        return _read(partition.value, self.options)
+
+
+class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
+    """Everything from the beginning of each partition. Offsets never go back, whatever the cluster says.
+
+    A partition or topic that comes later begins at its beginning. `looks`: of partitions, by their full names, what an earlier
+    reading that came to its end saw when it began. `declared`: topics that there are to read; of others a batch that is read
+    again says that they were left out. None: all.
+    """
+
+    looks: Mapping[str, History] = MappingProxyType({})
+    declared: Container[str] | None = None
+
+    def __init__(self, options: Options) -> None:
+        _Planner.__init__(self, options)
+        self.now: dict[str, Stored] | None = None  # fixed when everything that is there now is asked for
+        self.parts: dict[str, Part] = {}
+
+    def _stored(self) -> dict[str, Stored]:
+        if self.now is not None:
+            return self.now
+        found = self.ask()
+        self.parts = {part_name(topic.full, number): (topic, number) for topic, number in found}
+        return {name: found[part] for name, part in self.parts.items()}
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Nothing read."""
+        return {}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """By the option maxBytesPerTrigger."""
+        return ReadMaxBytes(self.options.max_bytes) if self.options.max_bytes else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Fixes the end."""
+        self.now = self._stored()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """The end of the next batch: bytes are dealt out to the partitions, and what one does not need to the others."""
+        now = self._stored()
+        waiting = offsets.wanted(now, start)
+        most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        if self.options.strict and (gone := self._gone(now, start)):
+            raise _hole_error(gone)
+        return {**start, **offsets.advanced(waiting, most)}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The splits of a batch. After a restart the range is planned again from what is stored now."""
+        now = self.now or self._stored()
+        gone, left = self._gone(now, start), {}
+        pieces: dict[Part, list[Piece]] = {}
+        for part, there in now.items():
+            begin, finish = offsets.mark(start, part), offsets.mark(end, part)
+            within = pieces[self.parts[part]] = clip(there.pieces, begin.place, finish.place)
+            if lacking := offsets.missing(within, begin, finish):
+                gone[part] = f"{lacking} entries behind {begin.ledger}:{begin.entry} are gone"
+        for part in end.keys() - now.keys():
+            if end[part] != start.get(part):
+                if self.declared is not None and _named(part)[0] not in self.declared:
+                    left[part] = "it was taken out of the file before its batch was complete, and not read to its end"
+                else:
+                    gone[part] = "it is not there any more"
+        if gone and self.options.strict:
+            raise _hole_error(gone)
+        holes = [Split(*_named(part), (), why) for part, why in (gone | left).items()]
+        return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
+
+    def _gone(self, now: Mapping[str, Stored], start: Mapping[str, str]) -> dict[str, str]:
+        """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted since an earlier
+        reading, which went on behind its look or told what was gone: brokers replace an empty ledger when they load it.
+        """
+        gone = offsets.holes(now, start)
+        if not self.looks.keys() & gone.keys():
+            return gone
+        admin = HttpAdmin(self.options.connection)
+        try:
+            return {part: why for part, why in gone.items() if not self._follows(admin, part)}
+        finally:
+            admin.close()
+
+    def _follows(self, admin: HttpAdmin, part: str) -> bool:
+        topic, number = self.parts[part]
+        return histories(admin, topic, [number])[number].follows(self.looks.get(part, History()))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One split."""
+        return _read(partition.value, self.options)
+
+
+def _named(part: str) -> tuple[str, int]:
+    """Topic and number of a partition that may not be there any more."""
+    number = part.removeprefix(topic := whole_topic(part)).removeprefix("-partition-")
+    return topic, int(number) if number else -1
+
+
+def _hole_error(gone: Mapping[str, str]) -> ClusterError:
+    return ClusterError(
+        *(error("K574", "stored messages could not be read", f"{part}: {why}") for part, why in gone.items())
+    )

@@ -1,0 +1,103 @@
+"""What the source asks of the admin API: one call a topic, and where a publish time begins."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from kodoctl.errors import UsageError, error
+from kodoctl.pipeline.source.splits import Place, Stored, nothing_deleted, stored
+from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
+from kodoctl.pulsar.left_out import ask_each
+from kodoctl.topology.names import TopicName
+
+_AT_ONCE: Final = 8  # more does not make a broker faster
+Part = tuple[TopicName, int]
+"""A topic and the number of its partition; -1: the topic has none."""
+
+
+class History(NamedTuple):
+    """When a partition was made, and how often its metadata was written, less its ledgers. None: the broker does not tell."""
+
+    created: datetime | None = None
+    rewrites: int | None = None
+
+    def follows(self, earlier: History) -> bool:
+        """Whether it is the same partition as at an earlier look, and no ledger of it was deleted since then."""
+        same = self.created is not None and self.created == earlier.created
+        return same and nothing_deleted(earlier.rewrites, self.rewrites)
+
+
+def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]:
+    """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic that is not there."""
+    asked = list(topics)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        answers = list(pool.map(lambda topic: internal_stats(admin, topic), asked))
+    if absent := [topic for topic, answer in zip(asked, answers, strict=True) if answer is None]:
+        raise UsageError(*(error("K560", "no such topic on the cluster", f"{topic}") for topic in absent))
+    return {
+        (topic, number): stored(stats)
+        for topic, answer in zip(asked, answers, strict=True)
+        for number, stats in sorted((answer or {}).items())
+    }
+
+
+def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
+    """By partition; -1 for a topic that has none; None: there is no such topic. Of the partitions that it has by its metadata
+    those that are there. Raises ClusterError where a partition gives no answer: unasked is not absent.
+    """
+    reply = admin.call("GET", f"{topic_path(topic)}/partitions")
+    count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
+    if not count:
+        plain = admin.call("GET", f"{topic_path(topic)}/internalStats")
+        return None if plain.missing else {-1: must(plain, f"looking at {topic}")}
+    found = must(admin.call("GET", f"{topic_path(topic)}/partitioned-internalStats"), f"looking at {topic}")
+    parts = found.get("partitions") or {}
+    told = {number: stats for number in range(count) if (stats := parts.get(topic.partition(number)))}
+    lacking = [number for number in range(count) if number not in told]  # as all do that are moved to another broker
+    return dict(sorted({**told, **ask_each(admin, topic, lacking, "internalStats")}.items()))
+
+
+def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int, History]:
+    """Of each partition of a topic."""
+    reply = admin.call("GET", f"{topic_path(topic)}/internal-info")
+    told = reply.data if reply.ok and isinstance(reply.data, dict) else {}
+    each = told.get("partitions") or {}
+    return {part: _history(told if part < 0 else each.get(topic.partition(part)) or {}) for part in parts}
+
+
+def _history(info: Mapping[str, Any]) -> History:
+    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a ledger
+    that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty ledger: one
+    writing more only.
+    """
+    try:
+        return History(datetime.fromisoformat(info["creationDate"]), int(info["version"]) - len(info["ledgers"]))
+    except (KeyError, TypeError, ValueError):
+        return History()
+
+
+def to_text(looks: Mapping[str, History]) -> str:
+    """For an option of Spark's: histories by the full names of partitions."""
+    return json.dumps({part: [one.created.isoformat(), one.rewrites] for part, one in looks.items() if one.created})
+
+
+def of_text(text: str) -> dict[str, History]:
+    """The inverse; those that nothing is known of are left out."""
+    return {
+        part: History(datetime.fromisoformat(made), rewrites) for part, (made, rewrites) in json.loads(text).items()
+    }
+
+
+def place_at(admin: Admin, part: Part, moment: int) -> Place | None:
+    """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it tells none."""
+    topic, number = part
+    path = topic_path(topic) if number < 0 else partition_path(topic, number)
+    reply = admin.call("GET", f"{path}/messageid/{moment}")
+    if not reply.ok or not isinstance(reply.data, dict):
+        return None
+    found = int(reply.data.get("ledgerId", -1)), int(reply.data.get("entryId", -1))
+    return found if found[0] >= 0 else None

@@ -1,0 +1,1 @@
+"""Spark: its session, its errors, and waits for its executors."""

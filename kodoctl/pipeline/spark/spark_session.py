@@ -1,0 +1,314 @@
+"""The one place that makes Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or somebody's session.
+
+Spark starts a Java process that says eight lines before it has read any configuration: its output is a file that nobody
+sees, read only when it does not start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, cast
+
+from kodoctl.errors import KodoctlError, UsageError, error
+from kodoctl.pipeline.spark.spark_errors import failed, words
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    Session = SparkSession
+    """For who may not import Spark."""
+
+LOCAL: Final = "local[*]"
+_LOG: Final = Path(__file__).with_name("log4j2.properties")
+JAVA_OPTIONS: Final = f"-Xss8m -Dlog4j2.configurationFile={_LOG.as_uri()}"
+"""With a deep stack: Spark up to 4.1 runs over its stack when a query is stopped while our source is read."""
+_SQL: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # our source pushes down; Spark refuses it when this is off
+    "spark.sql.adaptive.enabled": "true",
+    "spark.sql.codegen.hugeMethodLimit": "8000",  # Java never compiles a longer method: our wide rows would be interpreted
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+"""What our plans rely on: set in a session of our own, whoever made the context."""
+_CONTEXT: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.speculation": "false",  # two attempts at once would read, or send, twice
+    "spark.sql.codegen.cache.maxEntries": "2000",  # an audit has more than Spark's 100, and each would be compiled every time
+    "spark.python.sql.dataFrameDebugging.enabled": "false",  # asks Java four things for each expression of a plan
+    "spark.buffer.pageSize": "2m",  # each small table of a join takes one: by itself 64 MB of a heap of 2 GB on two cores
+    "spark.sql.ui.retainedExecutions": "50",  # kept without a page as well, with the words of each plan
+    "spark.ui.retainedJobs": "200",
+    "spark.ui.retainedStages": "200",
+    "spark.ui.retainedTasks": "2000",
+}
+_LOCAL: Final = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "2g",
+    "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+}
+_LIGHT: Final = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+}
+"""For a few rows: most of what Spark and Java then spend is compiling what runs once."""
+_JAVA: Final = "spark.driver.extraJavaOptions"
+_NIMBLE: Final = "-XX:TieredStopAtLevel=1"
+_COLLECTORS: Final = {False: "-XX:+UseParallelGC", True: "-XX:+UseSerialGC"}
+"""By whether there is little to do. Java's own choice shortens pauses, which nobody here waits for: an audit of a million took 8 %
+less time without it, a tenth less in a session that is warm (benchmarks/pipeline).
+"""
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
+_JAVA_READS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_RELIED: Final = ("spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled", "spark.speculation")
+"""Whoever changed these would get other answers."""
+_STORE: Final = (
+    "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_ENDPOINT_URL",
+)  # fmt: skip
+"""How the environment names an object store and the way in, for Spark, Arrow and deltalake alike."""
+
+
+_ENDED: Final = """its Java process has ended
+the system ends it when memory runs out, and dmesg tells: take less with --conf spark.driver.memory=…, or a larger machine"""
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
+    `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a context's
+    settings. `light`: a session of our own on this machine has little to do (kodoctl.pipeline.ingest.landing_store tells). `environ`: of the
+    process, which names an object store and the way in.
+    """
+
+    master: str | None = None
+    extra: Mapping[str, str] = field(default_factory=dict)
+    submitted: bool = False
+    light: bool = False
+    environ: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @property
+    def at(self) -> str | None:
+        """Spark's master; None: whoever made the context's settings has said it."""
+        return self.master or (None if self.submitted else LOCAL)
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """What a new context is told."""
+        if self.submitted:
+            return {}
+        local = _LOCAL | (_LIGHT if self.light else {}) if self._here else {}
+        ours = {**_CONTEXT, **local, **_SQL, **_store(self.environ)}
+        return {**ours, **self.extra, _JAVA: " ".join(self._java())}
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What executors elsewhere get of ours: Spark tells them of the store for its tables alone, and our tasks write there, too."""
+        return (
+            {}
+            if self.submitted or self._here
+            else {name: self.environ[name] for name in _STORE if name in self.environ}
+        )
+
+    def _java(self) -> Iterator[str]:
+        """Java refuses two collectors, so one that the user names is the only one."""
+        given = self.extra.get(_JAVA, "")
+        yield JAVA_OPTIONS
+        if self._here:
+            if self.light:
+                yield _NIMBLE
+            if not any(
+                _COLLECTOR.search(one) for one in (given, *(self.environ.get(name, "") for name in _JAVA_READS))
+            ):
+                yield _COLLECTORS[self.light]
+        if given:
+            yield given
+
+    @property
+    def _here(self) -> bool:
+        return self.at is not None and self.at.startswith("local")
+
+
+def _store(environ: Mapping[str, str]) -> dict[str, str]:
+    """What Spark's connector for S3 does not take from the environment by itself, and Arrow does."""
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
+    found = {"spark.hadoop.fs.s3a.endpoint.region": region} if region else {}
+    return found | ({"spark.hadoop.fs.s3a.path.style.access": "true"} if environ.get("AWS_ENDPOINT_URL") else {})
+
+
+def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
+    """`KEY=VALUE`, as spark-submit takes them. Raises UsageError with every one that is wrong; values may be secrets."""
+    split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
+    wrong = [
+        f"--conf {key}: KEY=VALUE, and KEY begins with spark."
+        for key, sign, _ in split
+        if not sign or not key.startswith("spark.")
+    ]
+    wrong += [
+        f"--conf {key}: kodoctl's answers rest on it, so it stays as it is" for key, *_ in split if key in _RELIED
+    ]
+    if wrong:
+        raise UsageError(*(error("K578", "settings of Spark", detail) for detail in wrong))
+    return {key: value for key, _, value in split}
+
+
+def installed() -> None:
+    """Raises UsageError when the extra is not."""
+    try:
+        import pyarrow as pa  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as problem:
+        detail = f"{problem.name} is missing: pip install '.[spark]' in a clone of kodoctl (some 1 GB; Java 17 or 21 as well)"
+        raise UsageError(error("K570", "Spark is not installed", detail)) from None
+
+
+def open_session(settings: SparkSettings | None = None) -> SparkSession:
+    """A session: of the context that runs in this process, else of a new one. Takes 5 to 10 s for a new one.
+
+    Raises UsageError without the extra, KodoctlError when Spark does not start.
+    """
+    installed()
+    from pyspark.sql import SparkSession
+
+    asked = settings or SparkSettings()
+    running = SparkSession.getActiveSession()
+    session = running.newSession() if running else _started(asked)
+    if session.sparkContext.pythonExec == "python3":  # nobody said which; the first on PATH may be any
+        session.sparkContext.pythonExec = sys.executable
+    for key, value in {**_SQL, **asked.extra}.items():
+        if running or asked.submitted:
+            with contextlib.suppress(Exception):  # what only a context takes is its maker's business
+                session.conf.set(key, value)
+    return session
+
+
+@contextlib.contextmanager
+def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
+    """The same for the length of a block. Behind it the session is ended, or the one that was running is the active one again.
+    What fails in Spark is a KodoctlError.
+    """
+    installed()
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    session = open_session(settings)
+    if running is not None:
+        _make_active(session)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    try:
+        yield session
+    except (PySparkException, Py4JError, ConnectionError) as problem:
+        if _has_ended(session):
+            raise KodoctlError(error("K577", "Spark failed", _ENDED)) from None
+        if isinstance(problem, ConnectionError):
+            raise
+        text = str(problem)
+        raise failed(text, error("K577", "Spark failed", words(text))) from None
+    finally:
+        if running is None:
+            with contextlib.suppress(ConnectionError, Py4JError), warnings.catch_warnings():  # it has ended by itself
+                warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+                session.stop()
+        else:
+            _make_active(running)
+        logging.getLogger().removeFilter(_is_not_of_py4j)
+
+
+def _has_ended(session: SparkSession) -> bool:
+    from py4j.protocol import Py4JError
+
+    try:
+        return not session.version
+    except (ConnectionError, Py4JError):
+        return True
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """py4j logs a traceback with the root logger before it raises, when Java ends while it answers: the error says it, once."""
+    return record.module != "java_gateway"
+
+
+def _make_active(session: SparkSession) -> None:
+    """Spark looks a source up in the active session, whoever asks and registers; a session becomes that whenever a frame of rows
+    is made in it. So ours is while it is in use, else sources of its maker's would stand in the way of ours, and not behind
+    that, else its maker's would be unknown.
+    """
+    with contextlib.suppress(Exception):  # its context was ended meanwhile
+        session.createDataFrame([], "n int")
+
+
+def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequence[Any]], schema: str) -> DataFrame:
+    """A table of these rows, by name or in the order of its columns, that is part of the plan (Spark's LocalRelation): a list
+    would become a data set in Java, and each join with it a job of its own.
+    """
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    kind = cast("StructType", StructType.fromDDL(schema))
+    named = [row if isinstance(row, Mapping) else dict(zip(kind.names, row, strict=True)) for row in rows]
+    return session.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(kind)), kind)
+
+
+def running_tasks(session: SparkSession) -> tuple[int, int]:
+    """(over, all) of the stages that run now; (0, 0) where nothing does, or Spark has ended."""
+    try:
+        tracker = session.sparkContext.statusTracker()
+        stages = [found for one in tracker.getActiveStageIds() if (found := tracker.getStageInfo(one)) is not None]
+    except Exception:  # noqa: BLE001 - what became of Spark its user is told, not who looks on
+        return 0, 0
+    return sum(one.numCompletedTasks for one in stages), sum(one.numTasks for one in stages)
+
+
+def _started(asked: SparkSettings) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("kodoctl")
+    if asked.at:
+        builder = builder.master(asked.at)
+    for key, value in asked.configuration.items():
+        builder = builder.config(key, value)
+    with _hidden_output() as said:
+        try:
+            if asked.environment:  # as a setting it would stand in the list of processes, for everybody to read
+                settings = {"spark.app.name": "kodoctl", "spark.master": asked.at or "", **asked.configuration}
+                SparkContext(conf=SparkConf().setAll(list(settings.items())), environment=asked.environment)
+            return builder.getOrCreate()
+        except (PySparkException, Py4JError, OSError) as problem:
+            said.seek(0)
+            last = [line for line in said.read().decode(errors="replace").splitlines() if line.strip()][-5:]
+            told = "\n".join([str(problem).splitlines()[0][:300], *last])
+            detail = f"{told}\nSpark needs Java 17 or 21: `java -version`, or JAVA_HOME"
+            raise KodoctlError(error("K571", "Spark does not start", detail)) from None
+
+
+@contextlib.contextmanager
+def _hidden_output() -> Iterator[IO[bytes]]:
+    """Both outputs go into a file while Java is started, which inherits them."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        kept = {number: os.dup(number) for number in (1, 2)}
+        try:
+            for number in kept:
+                os.dup2(said.fileno(), number)
+            yield said
+        finally:
+            for number, copy in kept.items():
+                os.dup2(copy, number)
+                os.close(copy)

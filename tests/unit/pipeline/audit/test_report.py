@@ -1,0 +1,62 @@
+"""What an audit has to say, for machines and for people."""
+
+from __future__ import annotations
+
+from kodoctl.pipeline.audit.report import EXIT_CODES, Finding, document, lines, sql
+from kodoctl.pipeline.audit.verdict import Evidence, Fate, Outcome, Part, Tally, judge
+
+TOPIC = "persistent://t/n/orders"
+
+
+def told(*findings, **fates):
+    counts = {Fate[name.upper()]: count for name, count in fates.items()}
+    tallies = (Tally("orders", "billing", "wait", {Fate.DONE: 1_200, **counts}), Tally("orders", "empty", "wait"))
+    evidence = Evidence((Part(TOPIC, 0, 12, 12), Part(TOPIC, 1, 3, 3)), tallies)
+    return document(judge(evidence), evidence, findings)
+
+
+def test_a_clean_run():
+    assert list(lines(told(twice=2))) == [
+        "NO LOSS",
+        "",
+        "orders / billing: 1,200 done, 2 done twice",
+        "orders / empty: no messages",
+        "note: orders / billing: 2 messages done twice; that is no loss",
+        "coverage: 15 of 15 entries of 2 partitions",
+    ]
+
+
+def test_a_loss_names_the_messages_and_shows_how_to_look_at_them():
+    lost = [Finding("lost", "gone", "orders", "billing", TOPIC, f"7:{number}:0:-1") for number in range(7)]
+    found = told(*lost, Finding("overdue", "", "orders", "billing", TOPIC, "7:9:0:-1"), lost=7, overdue=1)
+    text = list(lines(found))
+    assert text[:2] == ["LOSS", "  orders / billing: 7 messages lost"]
+    assert f"lost (gone) on {TOPIC}: 7:0:0:-1, 7:1:0:-1, 7:2:0:-1, 7:3:0:-1, 7:4:0:-1 and 2 more" in text
+    assert f"overdue on {TOPIC}: 7:9:0:-1" in text
+    assert [line.split(" WHERE")[0] for line in text[-2:]] == [
+        "sql: SELECT * FROM events",
+        "sql: SELECT * FROM transitions",
+    ]
+    assert [one["id"] for one in found["findings"]] == [*(one.id for one in lost), "7:9:0:-1"]
+
+
+def test_the_document_says_what_was_counted_and_read():
+    found = told()
+    assert found["verdict"] == "no loss"
+    assert found["subscriptions"][0]["messages"] == {"done": 1_200}
+    assert found["coverage"][0]["entries_seen"] == 12
+    assert found["sql"] == []
+
+
+def test_text_from_the_cluster_stays_a_text_in_sql():
+    query = next(sql([Finding("lost", "", "t", "s", "a'b\\c", "1")]))
+    assert query == "SELECT * FROM events WHERE msg_topic = 'a\\'b\\\\c' AND id IN ('1')"
+
+
+def test_exit_codes_tell_the_verdicts_apart():
+    assert [EXIT_CODES[one] for one in Outcome] == [0, 5, 6]
+
+
+def test_the_run_is_told_last():
+    text = list(lines({**told(), "read_at": 1_767_322_980_000, "run": "20260102-030405-9f86d081"}))
+    assert text[-2:] == ["read at 2026-01-02 03:03 UTC: what came later is not judged", "run: 20260102-030405-9f86d081"]

@@ -1,0 +1,162 @@
+"""The verdict from counts and coverage: never a false "no loss"."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kodoctl.pipeline.audit.verdict import DAY, RANKS, Evidence, Fate, Gap, Outcome, Part, Tally, judge
+
+READY = Part("persistent://t/n/orders", 0, planned=10, seen=10)
+AUDIT = Part("persistent://t/n/orders-billing-AUDIT", 0, planned=3, seen=3, audit=True)
+GOOD = Tally("orders", "billing", "wait", {Fate.DONE: 90, Fate.OPEN: 5, Fate.DEAD: 5})
+CLEAN = Evidence((READY, AUDIT), (GOOD,))
+HOUR = 3_600_000
+
+
+def tally(mode="wait", missing=0, contradictions=0, runs=(), **fates):
+    counts = {Fate[name.upper()]: count for name, count in fates.items()}
+    return Tally("orders", "billing", mode, {Fate.DONE: 90, **counts}, missing, contradictions, runs)
+
+
+def part(**changes):
+    return replace(READY, **changes)
+
+
+def gap(**changes):
+    return Gap(**{"topic": "t", "partition": 0, "run": "r", "missing": 2, "told": 2, **changes})
+
+
+# name, what differs from a clean run, outcome, kinds of the reasons, a part of the first one's text
+CASES = [
+    ("clean", {}, Outcome.NO_LOSS, [], ""),
+    ("no message at all", {"tallies": (Tally("orders", "billing", "wait"),)}, Outcome.NO_LOSS, [], ""),
+    ("nothing read", {"parts": ()}, Outcome.INCONCLUSIVE, ["nothing read"], "ingest"),
+    ("lost", {"tallies": (tally(lost=2),)}, Outcome.LOSS, ["lost"], "orders / billing: 2 messages lost"),
+    (
+        "lost, or only the records",
+        {"tallies": (tally(lost=2, missing=2, runs=("w-1",)),)},
+        Outcome.INCONCLUSIVE,
+        ["lost or unrecorded", "records"],
+        "or the records of them: 2 records",
+    ),
+    (
+        "more lost than records",
+        {"tallies": (tally(lost=3, missing=2),)},
+        Outcome.LOSS,
+        ["lost", "records"],
+        "3 messages lost",
+    ),
+    ("unproved", {"tallies": (tally(unproved=1),)}, Outcome.INCONCLUSIVE, ["unproved"], "1 message acknowledged, not"),
+    ("unknown", {"tallies": (tally(unknown=1),)}, Outcome.INCONCLUSIVE, ["unknown"], "no topic has"),
+    ("overdue", {"tallies": (tally(overdue=1),)}, Outcome.INCONCLUSIVE, ["overdue"], "longer than the horizon"),
+    ("forged", {"tallies": (tally(contradictions=1),)}, Outcome.INCONCLUSIVE, ["forged records"], "two different"),
+    ("no records", {"tallies": (tally("none"),)}, Outcome.INCONCLUSIVE, ["no records"], "`audit: true`"),
+    ("best effort", {"tallies": (tally("best_effort"),)}, Outcome.INCONCLUSIVE, ["best effort"], "prove nothing"),
+    ("never read", {"parts": (part(read=False), AUDIT)}, Outcome.INCONCLUSIVE, ["never read"], "orders-partition-0"),
+    (
+        "a split that ended early",
+        {"parts": (part(seen=9, problems=("split 3 ended early",)),)},
+        Outcome.INCONCLUSIVE,
+        ["coverage", "coverage"],
+        "split 3",
+    ),
+    ("a beginning unknown", {"parts": (part(whole=False),)}, Outcome.INCONCLUSIVE, ["beginning"], "first reading"),
+    ("audit lags", {"parts": (READY, replace(AUDIT, lags=True))}, Outcome.INCONCLUSIVE, ["lag"], "AUDIT"),
+    (
+        "a topic gone",
+        {"parts": (part(absent=True),)},
+        Outcome.INCONCLUSIVE,
+        ["gone"],
+        "orders-partition-0 was not there",
+    ),
+    ("a lane without", {"parts": (part(without=("billing",)),)}, Outcome.INCONCLUSIVE, ["no subscription"], "billing"),
+    ("TTL long enough", {"parts": (part(ttl=3 * DAY, unread=2 * DAY - 1),)}, Outcome.NO_LOSS, [], ""),
+    ("TTL too short", {"parts": (part(ttl=3 * DAY, unread=2 * DAY),)}, Outcome.INCONCLUSIVE, ["ttl"], "TTL of 3d"),
+    ("TTL, unread for how long?", {"parts": (part(ttl=9 * DAY, unread=None),)}, Outcome.INCONCLUSIVE, ["ttl"], "unkn"),
+    ("producer's gap", {"gaps": (gap(),)}, Outcome.LOSS, ["producer"], "2 messages sent and stored nowhere"),
+    ("gap, not all read", {"gaps": (gap(firm=False),)}, Outcome.INCONCLUSIVE, ["producer"], "not read completely"),
+    ("gap, not told", {"gaps": (gap(told=0),)}, Outcome.INCONCLUSIVE, ["producer"], "may still give up"),
+    (
+        "gap, by forged marks",
+        {"gaps": (gap(told=0, unsigned=2),)},
+        Outcome.INCONCLUSIVE,
+        ["unsigned mark"],
+        "signature was not verified",
+    ),
+    (
+        "gap, some of it by forged marks",
+        {"gaps": (gap(missing=4, told=1, unsigned=2),)},
+        Outcome.LOSS,
+        ["producer", "unsigned mark", "producer"],
+        "1 message sent",
+    ),
+    ("gap, told in part", {"gaps": (gap(told=1),)}, Outcome.LOSS, ["producer", "producer"], "1 message sent"),
+    ("slow clock", {"skew": HOUR}, Outcome.INCONCLUSIVE, ["clock"], "1h behind"),
+    ("slow clock, nothing open", {"skew": HOUR, "tallies": (tally(),)}, Outcome.NO_LOSS, [], ""),
+]
+
+
+@pytest.mark.parametrize(("name", "changes", "outcome", "kinds", "text"), CASES, ids=[case[0] for case in CASES])
+def test_verdict(name, changes, outcome, kinds, text):
+    found = judge(replace(CLEAN, **changes))
+    assert (found.outcome, [reason.kind for reason in found.reasons]) == (outcome, kinds)
+    assert not kinds or text in found.reasons[0].text
+
+
+def test_a_loss_is_told_before_what_is_only_in_doubt():
+    found = judge(replace(CLEAN, parts=(part(whole=False),), tallies=(tally(lost=1),)))
+    assert [reason.proves for reason in found.reasons] == [Outcome.LOSS, Outcome.INCONCLUSIVE]
+    assert found.outcome is Outcome.LOSS
+
+
+def test_many_reasons_of_a_kind_are_counted():
+    parts = tuple(part(partition=number, read=False) for number in range(12))
+    texts = [reason.text for reason in judge(replace(CLEAN, parts=parts)).reasons]
+    assert len(texts) == 6
+    assert texts[-1] == "… and 7 more of this kind"
+
+
+def test_notes_change_nothing():
+    found = judge(replace(CLEAN, tallies=(tally(twice=3, dead=1),), unnumbered=7, numbered_twice=1))
+    assert found.outcome is Outcome.NO_LOSS
+    assert [note.removeprefix("orders / billing: ").split(" ")[0] for note in found.notes] == ["3", "1", "1", "7"]
+
+
+def test_a_part_is_full_when_all_of_it_was_seen():
+    assert READY.full
+    assert not any(part(**one).full for one in ({"seen": 9}, {"read": False}, {"problems": ("x",)}))
+    assert tally(lost=2).judged == 92
+
+
+def test_the_worst_fate_is_loss():
+    assert max(RANKS, key=RANKS.__getitem__) is Fate.LOST
+
+
+fates = st.dictionaries(st.sampled_from(list(Fate)), st.integers(0, 3))
+tallies = st.builds(
+    Tally, st.just("t"), st.just("s"), st.sampled_from(["wait", "best_effort", "none"]), fates, st.integers(0, 2)
+)
+parts = st.builds(
+    part,
+    seen=st.integers(9, 10),
+    read=st.booleans(),
+    whole=st.booleans(),
+    lags=st.booleans(),
+    ttl=st.sampled_from([0, DAY]),
+)
+
+
+@given(st.lists(parts, min_size=1, max_size=3), st.lists(tallies, max_size=3))
+def test_no_loss_is_said_only_when_everything_was_seen(parts, tallies):
+    found = judge(Evidence(tuple(parts), tuple(tallies)))
+    bad = {Fate.LOST, Fate.UNPROVED, Fate.UNKNOWN, Fate.OVERDUE}
+    clean = all(p.full and p.whole and not p.lags and not p.ttl for p in parts) and all(
+        t.mode == "wait" and not t.missing and not any(t.count(fate) for fate in bad) for t in tallies
+    )
+    assert (found.outcome is Outcome.NO_LOSS) == clean
+    sure = any(t.count(Fate.LOST) > t.missing for t in tallies)
+    assert (found.outcome is Outcome.LOSS) == sure

@@ -1,0 +1,156 @@
+"""Who is moved, who is not, and that advice once taken ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kodoctl.pipeline.recommend.noisy_neighbours import (
+    CALM,
+    ENTER,
+    LOUD,
+    RECENT,
+    Case,
+    Load,
+    Slice,
+    decide,
+    harmed,
+    loud,
+    unmovable,
+)
+
+WIDTH = 300_000
+WAITING = {"done": 100, "late": 50}
+FINE = {"done": 100, "late": 0}
+
+
+def window(at, rest=100, active=10, done=100, late=0, **volumes):
+    tenants = {name: one if isinstance(one, Load) else Load(one) for name, one in volumes.items()}
+    return Slice(at * WIDTH, rest + sum(one.volume for one in tenants.values()), active, done, late, tenants)
+
+
+def case(*slices, routed=None, ladder=("B1", "D1"), fixed=()):
+    return Case("orders", "billing", ladder, routed or {}, frozenset(fixed), WIDTH, slices)
+
+
+def told(case):
+    return [(one.action, one.tenant, one.source, one.target) for one in decide(case)]
+
+
+def applied(case, moves):
+    """The same data under the patched file."""
+    routed = {**case.routed, **{one.tenant: one.target for one in moves}}
+    return replace(case, routed={tenant: level for tenant, level in routed.items() if level != "L1"})
+
+
+def test_a_tenant_that_makes_others_wait_in_three_windows_is_isolated():
+    noise = [window(at, noisy=900, late=50) for at in range(3)]
+    quiet = [window(at, noisy=10) for at in range(3, 6)]
+    assert told(case(*noise, *quiet)) == [("isolate", "noisy", "L1", "B1")]
+    move = decide(case(*noise, *quiet))[0]
+    assert (move.windows, move.share, move.late, move.late_else) == ((0, WIDTH, 2 * WIDTH), 0.9, 0.5, 0.0)
+    assert told(case(*noise[:2], *quiet)) == []
+    assert decide(case()) == []
+    everywhere = decide(case(*noise))[0]
+    assert everywhere.late_else is None  # there is no other window
+
+
+def test_nobody_is_moved_for_noise_that_harms_nobody_or_harm_that_nobody_makes():
+    assert told(case(*(window(at, noisy=900) for at in range(5)))) == []
+    assert told(case(*(window(at, rest=500, big=100, late=50) for at in range(5)))) == []
+    assert told(case(*(window(at, rest=0, active=1, only=900, late=50) for at in range(5)))) == []
+    assert told(case(*(window(at, rest=900, active=2, half=1000, late=50) for at in range(5)))) == []  # its fair share
+    assert told(case(*(window(at, rest=9, small=90, late=50) for at in range(5)))) == []  # too few to matter
+    assert told(case(*(window(at, noisy=900, done=10, late=10) for at in range(5)))) == []  # too few to judge by
+
+
+def test_the_fewest_that_explain_every_harmed_window_are_moved():
+    both = [window(at, rest=10, one=300, two=300, late=50) for at in range(4)]
+    only_two = [window(at, rest=10, two=300, late=50) for at in range(4, 6)]
+    assert told(case(*both, *only_two)) == [("isolate", "two", "L1", "B1")]
+    # greedy takes the middle first, and then needs both others, who make it needless
+    left = [window(at, rest=10, a=300, late=50) for at in range(3)]
+    right = [window(at, rest=10, c=300, late=50) for at in range(3, 6)]
+    middle = [window(at, rest=10, **{name: 300}, b=400, late=50) for at, name in enumerate("aaccac", 6)]
+    assert {one.tenant for one in decide(case(*left, *right, *middle))} == {"a", "c"}
+
+
+def test_who_still_harms_where_it_was_put_goes_further_down_until_there_is_no_further():
+    there = Load(900, 10, 0, frozenset({"B1"}))
+    slices = [window(at, noisy=there, late=50) for at in range(4)]
+    assert told(case(*slices, routed={"noisy": "B1"})) == [("degrade", "noisy", "B1", "D1")]
+    assert told(case(*slices, routed={"noisy": "B1"}, ladder=("B1",))) == []
+    assert told(case(*slices)) == []  # the newest windows have it in B1 already
+    not_yet = [window(at, noisy=900, late=50) for at in range(4)]
+    assert told(case(*not_yet, routed={"noisy": "B1"})) == []  # the route was not in effect: wait
+
+
+def test_who_has_been_calm_for_twelve_windows_comes_back_and_not_before():
+    loud_once = window(0, noisy=900)
+    calm = [window(at, rest=1000, noisy=100) for at in range(1, RECENT + 1)]
+    assert told(case(loud_once, *calm, routed={"noisy": "B1"})) == [("upgrade", "noisy", "B1", "L1")]
+    assert told(case(loud_once, *calm[:-1], routed={"noisy": "B1"})) == []
+    between = window(RECENT, rest=500, noisy=100)  # neither loud nor calm
+    assert CALM < 100 / 600 < LOUD
+    assert told(case(loud_once, *calm[:-1], between, routed={"noisy": "B1"})) == []
+    assert told(case(*calm[1:], routed={"noisy": "B1"})) == []  # not enough is known
+    silent = [window(at) for at in range(RECENT + 1)]
+    assert told(case(*silent, routed={"noisy": "B1"})) == [("upgrade", "noisy", "B1", "L1")]
+
+
+def test_whose_place_is_somebody_elses_to_change_is_named_and_not_moved():
+    slices = [window(at, noisy=900, late=50) for at in range(4)]
+    given_ = case(*slices, fixed={"noisy", "other"})
+    assert (told(given_), unmovable(given_)) == ([], ["noisy"])
+
+
+NAMES = ("a", "b", "c")
+loads = st.builds(
+    Load,
+    st.sampled_from([0, 5, 90, 130, 300, 1000, 5000]),
+    st.integers(0, 40),
+    st.just(0),
+    st.frozensets(st.sampled_from(["L1", "B1", "D1"]), max_size=3),
+)
+
+
+@st.composite
+def cases(draw):
+    slices = []
+    for at in range(draw(st.integers(0, 16))):
+        tenants = draw(st.dictionaries(st.sampled_from(NAMES), loads, max_size=3))
+        rest, done = draw(st.sampled_from([0, 50, 400, 2000])), draw(st.sampled_from([0, 30, 100]))
+        late = draw(st.integers(0, done))
+        volume = rest + sum(one.volume for one in tenants.values())
+        slices.append(Slice(at * WIDTH, volume, draw(st.integers(1, 9)), done, late, tenants))
+    routed = draw(st.dictionaries(st.sampled_from(NAMES), st.sampled_from(["B1", "D1"]), max_size=2))
+    fixed = draw(st.frozensets(st.sampled_from(NAMES), max_size=1)) - routed.keys()
+    return Case("orders", "billing", ("B1", "D1"), routed, fixed, WIDTH, tuple(slices))
+
+
+@settings(max_examples=200)
+@given(cases())
+def test_advice_that_was_taken_is_not_given_again_nor_taken_back(given_case):
+    assert decide(applied(given_case, decide(given_case))) == []
+
+
+@settings(max_examples=60)
+@given(cases())
+def test_only_who_was_loud_while_others_waited_is_ever_moved_down(given_case):
+    moves = decide(given_case)
+    assert len({one.tenant for one in moves}) == len(moves)
+    assert not given_case.fixed & {one.tenant for one in moves}
+    at = {one.at: one for one in given_case.slices}
+    for move in moves:
+        if move.action == "upgrade":
+            assert all(
+                one.tenants[move.tenant].volume < CALM * one.volume
+                for one in map(at.get, move.windows)
+                if move.tenant in one.tenants
+            )
+        else:
+            assert len(move.windows) >= ENTER
+            assert all(loud(move.tenant, at[one]) and harmed(at[one]) for one in move.windows)
+            assert move.share >= LOUD

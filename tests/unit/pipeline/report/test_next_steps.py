@@ -1,0 +1,106 @@
+"""What to do: every doubt has its advice, and every command can be copied as it is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+
+import pytest
+import typer.main
+
+from kodoctl.pipeline.report import next_steps as module
+from tests.reports import EVIL, audited, busy, failure, late, made, quiet, wait
+
+
+def titles(found):
+    return [one["title"] for one in found["advice"]]
+
+
+def test_a_loss_comes_first_and_names_messages():
+    found = made()["advice"]
+    assert found[0]["title"] == "Find the lost messages and send them again"
+    assert (
+        found[0]["commands"][1]
+        == "kodo-consumer why topologies/trade.yaml --topic orders --subscription billing 7:0:0:-1"
+    )
+    assert len(found[0]["commands"]) == 4
+
+
+def test_nothing_to_complain_of_is_no_empty_page():
+    assert titles(made(quiet())) == ["Come back tomorrow"]
+
+
+def test_dead_letters_are_recalled_by_the_reason_most_died_of():
+    found = made()["advice"][-1]
+    assert found["commands"] == [
+        (
+            "kodoctl recall plan topologies/trade.yaml --topic orders --subscription billing --where \"reason = 'negative amount'\" "
+            "--out recall.json"
+        ),
+        "kodoctl recall apply recall.json --rate 200/s",
+    ]
+    assert "12 messages wait" in found["why"]
+
+
+@pytest.mark.parametrize("reason", [EVIL, 'it\'s $HOME `id` "x" \\ !', "a" * 200, ""])
+def test_no_reason_becomes_a_command_of_its_own(reason):
+    facts = busy(failures=[failure("dead", reason, 1, "dead")], failed=1, waiting=[wait(None, "dead", 1, 1, 1)])
+    (command, _) = made(facts)["advice"][-1]["commands"]
+    where = shlex.split(command)[shlex.split(command).index("--where") + 1]
+    assert where == ("reason = '" + reason.replace("'", "''") + "'" if reason.startswith("it's") else "true")
+
+
+def test_letters_of_another_subscription_have_their_own_reason():
+    other = {**failure("dead", "no stock", 9, "dead"), "subscription": "stock"}
+    facts = busy(failures=[other], waiting=[wait(None, "dead", 1, 1, 1)])
+    assert "--where true" in made(facts)["advice"][-1]["commands"][0]
+    assert "1 message waits" in made(facts)["advice"][-1]["why"]
+
+
+KINDS = [
+    kind for kinds in module._DOUBTS for kind in kinds
+]  # those of kodoctl.pipeline.audit.verdict, which a test below holds against its source
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_doubt_has_advice_with_commands_that_can_be_typed(kind):
+    audit = {**audited(short=True), "reasons": [{"kind": kind, "proves": "inconclusive", "text": ""}]}
+    (found,) = made(replace(quiet(), audit=audit))["advice"]
+    assert found["why"].endswith(".")
+    for command in found["commands"]:
+        assert "{" not in command
+        assert shlex.split(command)[0] == "kodoctl"
+
+
+def test_no_kind_of_doubt_is_without_advice():
+    import inspect
+
+    from kodoctl.pipeline.audit import verdict
+
+    known = set(re.findall(r'_doubt\("([a-z ]+)"', inspect.getsource(verdict))) | {one.value for one in verdict._DOUBTS}
+    assert known == set(KINDS)
+
+
+def test_a_noisy_tenant_that_others_wait_for_is_to_be_held():
+    groups = [{**one, "latency_ms": late(500, 200_000, 300_000)} for one in busy().groups]
+    assert titles(made(busy(groups=groups)))[-1] == "Keep a noisy tenant from delaying the others"
+    (last,) = [one for one in made(busy(groups=groups))["advice"] if "noisy" in one["title"]]
+    assert last["commands"][0] == "kodoctl pipeline recommend topologies/trade.yaml"
+
+
+def test_advice_names_options_that_exist():
+    from kodo_consumer.cli.main import app as consumer
+
+    from kodoctl.cli.main import app
+
+    roots = {"kodoctl": typer.main.get_command(app), "kodo-consumer": typer.main.get_command(consumer)}
+    every = {line for _, _, lines in module._DOUBTS.values() for line in lines}
+    every |= {line for one in made()["advice"] for line in one["commands"]}
+    for line in every:
+        words = shlex.split(line)
+        command = roots[words.pop(0)]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        options = {name for parameter in command.params for name in parameter.opts}
+        assert {word for word in words if word.startswith("--")} <= options, line

@@ -1,0 +1,179 @@
+"""Messages are taken an entry at a time, and each one's place is nonetheless its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+import pytest
+
+from kodoctl.pipeline.source.split_reader import Columns, queue_size, runs
+from kodoctl.pipeline.source.splits import Piece, Split
+from kodoctl.topology.units import LATEST
+
+Found = list[tuple[int, int, int, int]]
+
+
+class Id(NamedTuple):
+    """As the client gives it, with what `serialize` says of the batch."""
+
+    ledger: int
+    entry: int
+    at: int
+    size: int
+
+    def ledger_id(self) -> int:
+        return self.ledger
+
+    def entry_id(self) -> int:
+        return self.entry
+
+    def batch_index(self) -> int:
+        return self.at
+
+    def serialize(self) -> bytes:
+        return bytes([8, self.ledger, 16, self.entry, 48, self.size])
+
+    def message_id(self) -> Id:
+        return self
+
+
+def taken(ids: Iterable[Id]) -> tuple[Found, bool]:
+    """(ledger, entry, index, messages) of each run, all told; whether the end was a time-out."""
+    left, found = iter(ids), Found()
+
+    def read(timeout: int) -> Id:
+        assert timeout == 5
+        for one in left:
+            return one
+        raise TimeoutError
+
+    try:
+        for ledger, entry, index, messages in runs(read, 5):
+            assert [(one.ledger, one.entry) for one in messages] == [(ledger, entry)] * len(messages)
+            assert [one.at for one in messages] == list(range(index, index + len(messages)))
+            found.append((ledger, entry, index, len(messages)))
+    except TimeoutError:
+        return found, True
+    return found, False
+
+
+def entry(number: int, size: int, ledger: int = 3) -> list[Id]:
+    return [Id(ledger, number, index, size) for index in range(size)]
+
+
+def test_a_whole_entry_is_one_run() -> None:
+    alone = Id(3, 8, -1, 0)
+    assert taken([*entry(6, 4), *entry(7, 1), alone, alone._replace(entry=9), *entry(0, 2, ledger=4)]) == (
+        [(3, 6, 0, 4), (3, 7, 0, 1), (3, 8, -1, 1), (3, 9, -1, 1), (4, 0, 0, 2)],
+        True,
+    )
+
+
+def test_messages_before_a_time_out_are_told_each_with_its_place() -> None:
+    assert taken(entry(6, 4)[:3]) == ([(3, 6, 0, 1), (3, 6, 1, 1), (3, 6, 2, 1)], True)
+
+
+@pytest.mark.parametrize("gone", [1, 2, 3])
+def test_a_batch_with_a_gap_is_looked_at_message_by_message(gone: int) -> None:
+    rows = [one for one in entry(6, 4) if one.at != gone]
+    expected = [(3, 6, one.at, 1) for one in rows] + [(3, 7, index, 1) for index in range(1)]
+    found, _ = taken([*rows, *entry(7, 3)])
+    assert found[:4] == expected
+    assert found[4:] == [(3, 7, 1, 1), (3, 7, 2, 1)]
+
+
+def test_a_batch_that_is_begun_again_is_looked_at_message_by_message() -> None:
+    rows = [*entry(6, 4)[:2], *entry(6, 4)]
+    assert taken(rows)[0] == [(3, 6, index, 1) for index in (0, 1, 0, 1, 2, 3)]
+
+
+def test_a_batch_that_begins_in_its_middle_is_looked_at_message_by_message() -> None:
+    assert taken([*entry(6, 4)[2:], *entry(7, 2)])[0] == [(3, 6, 2, 1), (3, 6, 3, 1), (3, 7, 0, 2)]
+
+
+class Stored(NamedTuple):
+    """As much of a message as is looked at before a batch is made."""
+
+    size: int
+
+    def data(self) -> bytes:
+        return bytes(self.size)
+
+    def publish_timestamp(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("size", "together", "payload", "rows"),
+    [
+        (1_024, 100, True, 5_000),
+        (2**20, 1, True, 32),
+        (2**20, 1, False, 32),
+        (2**18, 4, True, 128),
+        (2**18, 4, False, 128),
+    ],
+)
+def test_an_arrow_batch_is_full_by_rows_and_by_bytes(size: int, together: int, payload: bool, rows: int) -> None:
+    split = Split("persistent://a/b/c", 0, (Piece(1, 0, 9_999, 10_000 * size * together),))
+    columns = Columns(split, 5_000, payload=payload)
+    for entry in range(10_000):
+        columns.add(1, entry, 0, [Stored(size)] * together)
+        if columns.full:
+            break
+    assert columns.rows == rows
+
+
+def test_an_arrow_batch_has_room_for_some_that_are_larger_than_all_on_average() -> None:
+    columns = Columns(Split("persistent://a/b/c", 0, (Piece(1, 0, 999_999, 10**9),)), 5_000, payload=True)
+    for entry in range(5):
+        assert not columns.full
+        columns.add(1, entry, -1, [Stored(7 * 2**20)])
+    assert columns.full
+
+
+class Timed(NamedTuple):
+    """A message with nothing but times, in ms."""
+
+    published: int = 1
+    happened: int = 0
+
+    def data(self) -> bytes:
+        return b"x"
+
+    def publish_timestamp(self) -> int:
+        return self.published
+
+    def event_timestamp(self) -> int:
+        return self.happened
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def partition_key(self) -> str:
+        return ""
+
+    def encryption_context(self) -> None:
+        return None
+
+
+def test_times_that_no_timestamp_holds_do_not_end_the_reading() -> None:
+    last = datetime(9999, 12, 30, 23, 59, 59, 999_000, UTC)
+    assert datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=LATEST) == last
+    beyond = [LATEST + 1, 1_700_000_000_000_000_000, 2**63 - 1, 2**63, 2**64 - 1]
+    columns = Columns(Split("persistent://a/b/c", 0, (Piece(1, 0, 99, 100),)), 5_000, payload=True)
+    for number, at in enumerate([LATEST, *beyond]):
+        columns.add(1, number, -1, [Timed(published=at, happened=at)])
+    columns.add(1, 50, -1, [Timed(happened=1)])
+    made = columns.batch()
+    made.validate(full=True)
+    assert made.column("event_ts").to_pylist() == [
+        last, *[None] * len(beyond), datetime(1970, 1, 1, 0, 0, 0, 1_000, UTC)
+    ]  # fmt: skip
+    assert made.column("publish_ts").to_pylist()[:-1] == [last] * (1 + len(beyond))
+
+
+@pytest.mark.parametrize(("size", "entries", "expected"), [(10, 1, 1_000), (10**9, 10**6, 10_000), (10**9, 10, 16)])
+def test_a_reader_fetches_ahead_within_memory(size: int, entries: int, expected: int) -> None:
+    assert queue_size(Split("persistent://a/b/c", 0, (Piece(1, 0, entries - 1, size),))) == expected
