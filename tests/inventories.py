@@ -14,9 +14,9 @@ from kodoctl.plan.changes import Change
 from kodoctl.plan.diff import Allowances, Difference, diff
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Found, Live, TopicFacts, desired
 from kodoctl.plan.ledger import Holding, Ledger, Source
-from kodoctl.plan.owners import HELD, OwnerPlan, ledger_after
+from kodoctl.plan.ledger_plan import HELD, OwnerPlan, ledger_after
 from kodoctl.plan.plan import Plan, make_plan
-from kodoctl.plan.selection import Selection, choose
+from kodoctl.plan.targeting import Selection, choose
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_set, source_of
 from kodoctl.topology.names import NamespaceName

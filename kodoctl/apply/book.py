@@ -13,7 +13,7 @@ from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Holding, Ledger
-from kodoctl.plan.owners import HELD, OwnerPlan, entries_written
+from kodoctl.plan.ledger_plan import HELD, OwnerPlan, entries_written
 from kodoctl.plan.plan import Plan
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path

@@ -17,10 +17,10 @@ from kodoctl.apply.report import ApplyReport, Event, Listen, Listener, Outcome, 
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
-from kodoctl.plan.compare import Levels, overlaid
+from kodoctl.plan.field_diff import Levels, overlaid
 from kodoctl.plan.inventory import Live
-from kodoctl.plan.order import Step, StepKey, schedule
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.schedule import Step, StepKey, schedule
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient

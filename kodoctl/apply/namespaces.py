@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from kodoctl.apply.topics import write_policy
 from kodoctl.plan.changes import FieldChange
-from kodoctl.plan.compare import normal
-from kodoctl.plan.write_order import PolicyWrite, write_order
+from kodoctl.plan.field_diff import normal
+from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
 from kodoctl.pulsar.live import grants_of
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies

@@ -13,15 +13,15 @@ from kodoctl.apply import namespaces
 from kodoctl.apply.executor import Executor
 from kodoctl.apply.leased import LeasedAdmin
 from kodoctl.apply.meeting import ALONE, Seat
-from kodoctl.apply.prepare import judged_now, scope_of_plan
 from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
-from kodoctl.plan import document, history
+from kodoctl.plan import history, plan_file
 from kodoctl.plan.changes import Create
 from kodoctl.plan.inventory import Live
+from kodoctl.plan.partial_access import refuse_reduced
 from kodoctl.plan.plan import Plan
-from kodoctl.plan.reduced import refuse_reduced
-from kodoctl.plan.stale import of_others, other_cluster, staleness
+from kodoctl.plan.staleness import of_others, other_cluster, staleness
+from kodoctl.planning.planner import judged_now, scope_of_plan
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.journal import Heading, Journal, read_journal
@@ -89,7 +89,7 @@ def run(
 
 
 def _heading(plan: Plan, options: RunOptions) -> Heading:
-    text = document.dumps(plan)
+    text = plan_file.dumps(plan)
     return Heading(options.verb, options.who, options.commit, plan.digest[:12], len(plan.changes), text)
 
 
@@ -123,7 +123,7 @@ def _applied_already(session: Session, plan: Plan, spaces: Iterable[NamespaceNam
     for namespace in spaces:
         with contextlib.suppress(ClusterError):
             found = history.read(read_journal(session.admin, session.client, namespace)).applies
-            if earlier := history.earlier_apply(found, document.to_json(plan)):
+            if earlier := history.earlier_apply(found, plan_file.to_json(plan)):
                 told = _told(earlier, namespace, latest=earlier is found[-1])
                 return error("K533", "the plan was applied already", told)
     return None

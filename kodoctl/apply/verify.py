@@ -14,8 +14,8 @@ from kodoctl.apply.namespaces import actions_text, read_grant, read_grants
 from kodoctl.apply.topics import read_policy
 from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Create, Delete, Update
-from kodoctl.plan.compare import Levels, same, validates
-from kodoctl.plan.order import Step
+from kodoctl.plan.field_diff import Levels, same, validates
+from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient

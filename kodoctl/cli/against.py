@@ -13,7 +13,7 @@ from kodoctl.cli.git import Revision
 from kodoctl.errors import warning
 
 if TYPE_CHECKING:
-    from kodoctl.plan.against import Against
+    from kodoctl.plan.git_baseline import Against
     from kodoctl.topology.load import LoadedTopology, SourceFile
     from kodoctl.topology.payloads import PayloadFile
 
@@ -24,7 +24,7 @@ def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Agai
     """What the files under `paths` declared at `ref`; one that cannot be read as it was then counts as not there, and that
     is told. Raises UsageError without git, repository or such a commit.
     """
-    from kodoctl.plan.against import Against
+    from kodoctl.plan.git_baseline import Against
     from kodoctl.plan.inventory import desired
     from kodoctl.topology.expand import expand
     from kodoctl.topology.load import environments_of, load_set

@@ -172,9 +172,9 @@ def prepare_destroy(  # one for each flag
     allow_destroy: list[str] | None,
 ) -> Plan:
     """The plan that leaves nothing of the topologies named by files or by name."""
-    from kodoctl.apply.prepare import prepare
     from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
+    from kodoctl.planning.planner import prepare
     from kodoctl.topology.names import InvalidNameError, NamespaceName
 
     try:

@@ -20,10 +20,10 @@ from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, U
 
 if TYPE_CHECKING:
     from kodoctl.apply.fleet import Ended
-    from kodoctl.apply.prepare import Prepared
     from kodoctl.cli.wiring import Reach, Target
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
+    from kodoctl.planning.planner import Prepared
     from kodoctl.pulsar.session import Session
 
 
@@ -130,7 +130,7 @@ def _apply_planned(
     sessions: Mapping[str, Session], paths: list[str] | None, env: str | None, given: Given, approval: Approval
 ) -> None:
     """Plans, shows, asks, carries out."""
-    from kodoctl.plan.owners import ledger_pending
+    from kodoctl.plan.ledger_plan import ledger_pending
 
     planned = plan_all(sessions, paths, env, given, verbose=approval.verbose)
     waiting = {
@@ -220,7 +220,7 @@ def _tell_end(ended: Ended, *, json_output: bool) -> None:
 
 def _tell_problem(context: str, what: str, problem: KodoctlError, *, json_output: bool) -> None:
     if json_output:
-        from kodoctl.plan.codec import diagnostic_to_json
+        from kodoctl.plan.serialization import diagnostic_to_json
 
         found = [diagnostic_to_json(one) for one in problem.diagnostics]
         say(json.dumps({"type": "error", "context": context, "status": what, "problems": found}))
@@ -259,8 +259,8 @@ def drift_several(
     reach: Reach, paths: list[str] | None, env: str | None, *, unmanaged: bool, json_output: bool, verbose: bool
 ) -> None:
     """Each cluster's drift under its name. Exit codes: not comparable, drift, not all reached."""
-    from kodoctl.plan.codec import diagnostic_to_json
     from kodoctl.plan.drift import split, to_json
+    from kodoctl.plan.serialization import diagnostic_to_json
 
     with open_all(reach.targets) as sessions:
         planned = plan_all(sessions, paths, env, Given(), verbose=verbose)

@@ -73,8 +73,8 @@ def undo(
     verbose: wiring.Verbose = False,
 ) -> None:
     """Take an apply back: plan it backwards, show, ask, carry out. What changed since is refused, what cannot come back named."""
-    from kodoctl.apply.undoing import prepare_undo
     from kodoctl.plan.diff import Allowances
+    from kodoctl.planning.undo_planner import prepare_undo
 
     json_output, wait, space = output is ApplyFormat.JSON, lock_seconds(lock_timeout), wiring.parse_namespace(namespace)
     with target.session() as session:

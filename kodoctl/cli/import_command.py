@@ -16,7 +16,7 @@ from kodoctl.cli.wiring import Target, connects
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
 if TYPE_CHECKING:
-    from kodoctl.plan.importing import Import
+    from kodoctl.plan.importing.import_planner import Import
     from kodoctl.plan.inventory import Live
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.names import NamespaceName
@@ -122,7 +122,7 @@ def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) 
 
 
 def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> None:
-    from kodoctl.plan.importing import import_namespace
+    from kodoctl.plan.importing.import_planner import import_namespace
 
     found = import_namespace(live, space, name)
     if out is None:
@@ -136,7 +136,7 @@ def _write_one(live: Live, space: NamespaceName, name: str, out: str | None) -> 
 
 def _write_all(live: Live, files: dict[NamespaceName, Path]) -> None:
     """A file a namespace. One that cannot be imported stops no other: all problems are told at the end."""
-    from kodoctl.plan.importing import import_namespace
+    from kodoctl.plan.importing.import_planner import import_namespace
 
     names = Counter(space.namespace for space in files)
     problems: list[Diagnostic] = []

@@ -194,7 +194,7 @@ def _apply_paths(  # one for each thing that flags say
     approved: str | None,
 ) -> None:
     """Plans, shows, asks, and carries out what was shown; `approved`: the plan file that stands for an answer."""
-    from kodoctl.plan.owners import ledger_pending
+    from kodoctl.plan.ledger_plan import ledger_pending
 
     reviewed = read_plan(approved) if approved is not None else None
     prepared = prepare_files(session, paths, env, given, verbose=approval.verbose)
@@ -236,8 +236,8 @@ def _shown(planned: Plan, session: Session, approval: Approval) -> Plan:
 
 def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
     """The plan made now, if all of it was approved: the file says what may be done, never what is done."""
-    from kodoctl.plan.approved import unapproved, with_reviewed_evidence
-    from kodoctl.plan.reduced import refuse_reduced
+    from kodoctl.plan.approval import unapproved, with_reviewed_evidence
+    from kodoctl.plan.partial_access import refuse_reduced
 
     if reviewed.refused:
         raise RefusedError(
@@ -252,7 +252,7 @@ def _as_approved(planned: Plan, reviewed: Plan, file: str) -> Plan:
 def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) -> None:
     """Exactly this plan: bound to the cluster, to the files and to every object it touches."""
     from kodoctl.cli.apply_flow import check_files
-    from kodoctl.plan.reduced import refuse_reduced
+    from kodoctl.plan.partial_access import refuse_reduced
 
     refuse_reduced(planned, file)
     if not approval.json_output:
@@ -268,7 +268,7 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
 
 def _resume(session: Session, namespace: str, approval: Approval, destroy: Sequence[str]) -> None:
     """What is left of a plan that was cut off: a journal says so, which is no approval."""
-    from kodoctl.apply.undoing import prepare_resume
+    from kodoctl.planning.undo_planner import prepare_resume
 
     planned = _shown(prepare_resume(session, wiring.parse_namespace(namespace), destroy), session, approval)
     confirm(session.connection, approval, question="Continue with these changes?")

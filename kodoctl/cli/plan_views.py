@@ -64,9 +64,9 @@ def show(
 
 def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> None:
     """Any view of a plan, drawn from its JSON form; `target` says where it comes from."""
-    from kodoctl.plan import document
+    from kodoctl.plan import plan_file
 
-    data = document.to_json(plan)
+    data = plan_file.to_json(plan)
     match output:
         case PlanFormat.TEXT:
             from kodoctl.render.plan_text import plan_lines
@@ -114,7 +114,7 @@ def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat 
 
 
 def read_plan(file: str) -> Plan:
-    """A plan file's plan. Raises UsageError for a file that cannot be read; see kodoctl.plan.document.loads for the rest."""
+    """A plan file's plan. Raises UsageError for a file that cannot be read; see kodoctl.plan.plan_file.loads for the rest."""
     from kodoctl.plan.plan import Plan
 
     found = read_any_plan(file)
@@ -126,14 +126,14 @@ def read_plan(file: str) -> Plan:
 
 def read_any_plan(file: str) -> Plan | FleetPlan:
     """The plan of one cluster or of several, as `read_plan` does."""
-    from kodoctl.plan import document, fleet
+    from kodoctl.plan import fleet, plan_file
 
     text = read_plan_text(file, "kodoctl plan")
-    return fleet.loads(text, file) if fleet.is_fleet(text) else document.loads(text, file)
+    return fleet.loads(text, file) if fleet.is_fleet(text) else plan_file.loads(text, file)
 
 
 def write_plan(plan: Plan | FleetPlan, out: str) -> None:
     """The plan file, complete or not at all. Raises UsageError."""
-    from kodoctl.plan import document, fleet
+    from kodoctl.plan import fleet, plan_file
 
-    write_plan_text(fleet.dumps(plan) if isinstance(plan, fleet.FleetPlan) else document.dumps(plan), out)
+    write_plan_text(fleet.dumps(plan) if isinstance(plan, fleet.FleetPlan) else plan_file.dumps(plan), out)

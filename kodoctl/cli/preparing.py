@@ -12,9 +12,9 @@ from kodoctl.cli.console import paths_or_default, report
 from kodoctl.errors import Severity
 
 if TYPE_CHECKING:
-    from kodoctl.apply.prepare import Prepared
-    from kodoctl.plan.against import Against
+    from kodoctl.plan.git_baseline import Against
     from kodoctl.plan.inventory import Desired
+    from kodoctl.planning.planner import Prepared
     from kodoctl.pulsar.session import Session
 
 
@@ -55,8 +55,8 @@ def prepare_loaded(
     session: Session, loaded: Loaded, given: Given, *, tell: Callable[[str], None] | None, may_reduce: bool = False
 ) -> Prepared:
     """The plan against one cluster; `tell`: where requests and time are told; `may_reduce`: it will not be applied as it is."""
-    from kodoctl.apply.prepare import prepare
-    from kodoctl.plan.selection import Selection
+    from kodoctl.plan.targeting import Selection
+    from kodoctl.planning.planner import prepare
 
     desired, take_over = loaded.desired, given.take_over
     allowances = wiring.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)

@@ -58,14 +58,14 @@ def post(
     One comment for each environment, updated in place.
     """
     from kodoctl.forge.review import Mark, body_of, own_comment
-    from kodoctl.plan import document
+    from kodoctl.plan import plan_file
 
     plan = read_plan(file) if Path(file).exists() else None
     if plan is not None and (plan.environment or "base") != env:
         detail = f"the plan is for {plan.environment or 'base'}, --env says {env}"
         raise UsageError(error("K547", "not a pull request's job", detail))
     place, run = _place(), _run()
-    seal = document.to_json(plan)["seal"] if plan else None
+    seal = plan_file.to_json(plan)["seal"] if plan else None
     mark = Mark(env, _commit(commit), run, seal)
     body = body_of(plan, mark, place.run_url(run))
     with _opened(place) as forge:

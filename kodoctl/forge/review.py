@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kodoctl.errors import KodoctlError, RefusedError, error
-from kodoctl.plan import document
+from kodoctl.plan import plan_file
 from kodoctl.plan.plan import Plan
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 
@@ -83,7 +83,7 @@ def body_of(plan: Plan | None, mark: Mark, run_url: str) -> str:
         " applies this and nothing else."
     )
     room = LIMIT - len(f"{mark}\n\n\n{end}".encode())
-    return f"{mark}\n{plan_markdown(document.to_json(plan), f'commit {commit}', limit=room)}\n\n{end}"
+    return f"{mark}\n{plan_markdown(plan_file.to_json(plan), f'commit {commit}', limit=room)}\n\n{end}"
 
 
 def own_comment(comments: Iterable[Json], environment: str, author: str) -> Json | None:
@@ -150,12 +150,12 @@ def check_run(run: Json, pull: Json, job: Job) -> None:
 def approved_plan(archive: bytes, mark: Mark, comment: Json, run_url: str) -> Plan:
     """The plan in an artifact, which is the one that the comment shows. Raises RefusedError."""
     try:
-        plan = document.loads(_unpacked(archive), "the plan of the pull request")
+        plan = plan_file.loads(_unpacked(archive), "the plan of the pull request")
     except RefusedError:
         raise
     except (KodoctlError, zipfile.BadZipFile, UnicodeDecodeError, KeyError, OSError) as problem:
         raise refused(f"the artifact of run {mark.run} holds no plan: {problem}") from None
-    if document.to_json(plan)["seal"] != mark.plan:
+    if plan_file.to_json(plan)["seal"] != mark.plan:
         raise refused(f"the artifact of run {mark.run} is another plan than the one that was shown")
     if _plain(str(comment["body"])) != _plain(body_of(plan, mark, run_url)):
         raise refused("the comment does not show the plan as it is: it was edited, or written by another kodoctl")

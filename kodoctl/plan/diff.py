@@ -8,7 +8,7 @@ from functools import cached_property
 
 from kodoctl.errors import Diagnostic, error, warning
 from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
-from kodoctl.plan.compare import (
+from kodoctl.plan.field_diff import (
     Levels,
     grant_fields,
     impossible,
@@ -21,7 +21,7 @@ from kodoctl.plan.compare import (
 from kodoctl.plan.inventory import Desired, Found, Live, Wanted
 from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.ownership import Claim, claim, foreign_ledgers, namespace_of
-from kodoctl.plan.selection import Chosen
+from kodoctl.plan.targeting import Chosen
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     Address,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, assert_never
 
 from kodoctl.errors import Diagnostic, Severity
-from kodoctl.plan import codec
+from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Holding
@@ -94,7 +94,7 @@ def to_json(drift: Drift) -> dict[str, Any]:
     """The machine form, from which views are drawn."""
 
     def changes(group: tuple[Change, ...]) -> list[Any]:
-        return [codec.change_to_json(change) for change in group]
+        return [serialization.change_to_json(change) for change in group]
 
     return {
         "format_version": FORMAT_VERSION,
@@ -103,8 +103,8 @@ def to_json(drift: Drift) -> dict[str, Any]:
         "by_hand": changes(drift.by_hand),
         "either": changes(drift.either),
         "not_applied": changes(drift.not_applied),
-        "beyond_repair": [codec.diagnostic_to_json(finding) for finding in drift.beyond_repair],
-        "conflicts": [codec.diagnostic_to_json(finding) for finding in drift.conflicts],
+        "beyond_repair": [serialization.diagnostic_to_json(finding) for finding in drift.beyond_repair],
+        "conflicts": [serialization.diagnostic_to_json(finding) for finding in drift.conflicts],
         "unmanaged": list(drift.unmanaged),
         "counts_unmanaged": drift.count_unmanaged,
         "stale_topologies": list(drift.stale_topologies),

@@ -12,11 +12,11 @@ from typing import Any, Final
 
 from kodoctl import __version__
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan import codec
+from kodoctl.plan import serialization
 from kodoctl.plan.changes import Delete
-from kodoctl.plan.document import from_json, opened, parsed
-from kodoctl.plan.document import to_json as plan_to_json
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.plan_file import from_json, opened, parsed
+from kodoctl.plan.plan_file import to_json as plan_to_json
 
 FORMAT_VERSION: Final = 1
 Json = dict[str, Any]
@@ -68,14 +68,14 @@ def to_json(fleet: FleetPlan) -> Json:
             {
                 "context": member.context,
                 "plan": plan_to_json(member.plan) if member.plan is not None else None,
-                "problems": [codec.diagnostic_to_json(problem) for problem in member.problems],
+                "problems": [serialization.diagnostic_to_json(problem) for problem in member.problems],
             }
             for member in fleet.members
         ],
         "differences": list(differences(fleet.plans)),
         "deletes": any(isinstance(change, Delete) for plan in fleet.plans.values() for change in plan.changes),
     }
-    return {**document, "seal": codec.digest(document)}
+    return {**document, "seal": serialization.digest(document)}
 
 
 def dumps(fleet: FleetPlan) -> str:
@@ -103,7 +103,7 @@ def _from_json(document: Json) -> FleetPlan:
             Member(
                 one["context"],
                 from_json(one["plan"]) if one["plan"] is not None else None,
-                tuple(codec.diagnostic_from_json(problem) for problem in one["problems"]),
+                tuple(serialization.diagnostic_from_json(problem) for problem in one["problems"]),
             )
             for one in document["clusters"]
         )
@@ -123,7 +123,7 @@ def differences(plans: Mapping[str, Plan]) -> Iterator[Json]:
 def _by_address(plan: Plan) -> Mapping[str, list[Json]]:
     changes: dict[str, list[Json]] = {}
     for change in plan.changes:
-        document = codec.change_to_json(change)
+        document = serialization.change_to_json(change)
         kept = {"action": document["action"], "fields": document.get("fields", [])}
         made = document["after"] if document["action"] == "create" else None
         changes.setdefault(change.address, []).append({**kept, "after": made})

@@ -9,7 +9,7 @@ from kodoctl.plan.changes import About, Forget
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Live
 from kodoctl.plan.ledger import Ledger
-from kodoctl.plan.owners import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.topology.resources import Address
 

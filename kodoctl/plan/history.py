@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan import codec, packing
+from kodoctl.plan import packing, serialization
 from kodoctl.plan.changes import Change, action_of
 from kodoctl.topology.names import InvalidNameError, NamespaceName
 from kodoctl.topology.units import LATEST
@@ -157,7 +157,7 @@ def _take(found: dict[str, _Open], entry: Json) -> None:
             one.end = _End.model_validate(entry)
         case "before":
             before = _Before.model_validate(entry)
-            one.changes[before.key] = codec.change_from_json(before.change)
+            one.changes[before.key] = serialization.change_from_json(before.change)
         case "after":
             after = _After.model_validate(entry)
             one.results[after.key] = (after.status, after.detail)
@@ -247,8 +247,8 @@ def to_json(one: Applied) -> Json:
         "plan": one.digest,
         "state": one.state,
         "changes": one.total,
-        "done": [codec.change_to_json(change) for change in one.done],
-        "broken": [{"change": codec.change_to_json(change), "detail": detail} for change, detail in one.broken],
+        "done": [serialization.change_to_json(change) for change in one.done],
+        "broken": [{"change": serialization.change_to_json(change), "detail": detail} for change, detail in one.broken],
     }
 
 

@@ -6,16 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from kodoctl.errors import Diagnostic, Severity, error
-from kodoctl.plan import codec
-from kodoctl.plan.against import Against, unedited, with_origins
+from kodoctl.plan import serialization
 from kodoctl.plan.changes import Action, Change, action_of
-from kodoctl.plan.danger import Judge
-from kodoctl.plan.delays import undelivered
+from kodoctl.plan.danger.active_overrides import steered
+from kodoctl.plan.danger.blast_radius import large_share
+from kodoctl.plan.danger.broker_settings import surroundings
+from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.danger.delayed_delivery import undelivered
+from kodoctl.plan.danger.evidence import Evidence
+from kodoctl.plan.danger.undrained_lanes import with_lanes
 from kodoctl.plan.diff import Allowances, Difference
-from kodoctl.plan.evidence import Evidence
+from kodoctl.plan.git_baseline import Against, unedited, with_origins
 from kodoctl.plan.inventory import ClusterIdentity, Desired, Live
-from kodoctl.plan.lanes import with_lanes
-from kodoctl.plan.owners import (
+from kodoctl.plan.ledger_plan import (
     ABSENT,
     ConsumerChange,
     OwnerPlan,
@@ -26,10 +29,7 @@ from kodoctl.plan.owners import (
     partial_owners,
     renamed_in_part,
 )
-from kodoctl.plan.selection import Portion
-from kodoctl.plan.share import large_share
-from kodoctl.plan.steered import steered
-from kodoctl.plan.surroundings import surroundings
+from kodoctl.plan.targeting import Portion
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address
 
@@ -56,7 +56,9 @@ class Plan:
     paths: tuple[str, ...] = ()  # the files, as the command named them
     against: tuple[str, str] | None = None  # the git revision it is compared with, as named, and its commit
     portion: Portion | None = None  # None: all that the files say
-    unseen: tuple[NamespaceName, ...] = ()  # of which only topics and subscriptions were seen: kodoctl.plan.reduced
+    unseen: tuple[
+        NamespaceName, ...
+    ] = ()  # of which only topics and subscriptions were seen: kodoctl.plan.partial_access
 
     @property
     def refused(self) -> bool:
@@ -132,12 +134,12 @@ def make_plan(  # the parts of a plan are what they are
 
 def desired_digest(desired: Desired) -> str:
     """Digest of everything the files mean, their lists of allowances included; comments and order do not matter."""
-    return codec.digest(
+    return serialization.digest(
         {
             "environment": desired.environment,
             "destroyed": sorted(desired.destroyed),
             "objects": {
-                address: [wanted.owner, codec.resource_to_json(wanted.resource)]
+                address: [wanted.owner, serialization.resource_to_json(wanted.resource)]
                 for address, wanted in desired.objects.items()
             },
             "ignore": {address: sorted(wanted.ignore) for address, wanted in desired.objects.items() if wanted.ignore},
@@ -153,11 +155,11 @@ def fingerprint(address: Address, live: Live) -> str:
     if found is None:
         return ABSENT
     document = {
-        "resource": codec.resource_to_json(found.resource),
+        "resource": serialization.resource_to_json(found.resource),
         "marker": found.marker,
         "stalls": found.stalls_delivery,
     }
-    return codec.digest(document)
+    return serialization.digest(document)
 
 
 def _absent_tenants(desired: Desired, live: Live) -> Iterator[Diagnostic]:

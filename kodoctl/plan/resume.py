@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import assert_never
 
 from kodoctl.errors import Diagnostic, error
-from kodoctl.plan import codec
+from kodoctl.plan import serialization
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
-from kodoctl.plan.compare import normal, same
+from kodoctl.plan.field_diff import normal, same
 from kodoctl.plan.inventory import Found, Live
 from kodoctl.plan.ledger import Holding
-from kodoctl.plan.owners import HELD, ledger_fingerprints
+from kodoctl.plan.ledger_plan import HELD, ledger_fingerprints
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.topology.resources import (
@@ -97,7 +97,7 @@ def _of_made(change: Create, after: Resource, found: Found, live: Live) -> Itera
     """Made by the apply: what is not yet set on it, and its place in the ledger."""
     owner = change.about.owner
     if isinstance(after, TopicResource | SubscriptionResource) and found.marker != owner:
-        raise _ForeignError(f"it was made by somebody else, and is {codec.describe(found.resource)}")
+        raise _ForeignError(f"it was made by somebody else, and is {serialization.describe(found.resource)}")
     if isinstance(after, (*HELD, GrantResource)) and _holding(after, owner, live) is not Holding.CREATED:
         yield Adopt(found.resource, change.about)
     fields = tuple(_unset(after, found.resource))
@@ -172,7 +172,7 @@ def _of_deleted(change: Delete, before: Resource, found: Found | None, live: Liv
     half = replace(found.resource, missing=()) if isinstance(found.resource, TopicResource) else found.resource
     half = replace(half, missing_on=()) if isinstance(half, SubscriptionResource) else half
     if half != before:
-        raise _ForeignError(f"it is {codec.describe(found.resource)} by now")
+        raise _ForeignError(f"it is {serialization.describe(found.resource)} by now")
     yield Delete(found.resource, change.about)
 
 

@@ -13,14 +13,14 @@ from typing import Any, Final, assert_never
 from kodoctl.errors import Diagnostic, error, note
 from kodoctl.plan import ledger as ledgers
 from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
-from kodoctl.plan.compare import normal, same
-from kodoctl.plan.danger import Judge
+from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.diff import Allowances
-from kodoctl.plan.evidence import Evidence
+from kodoctl.plan.field_diff import normal, same
 from kodoctl.plan.history import Applied
 from kodoctl.plan.inventory import Found, Live
 from kodoctl.plan.ledger import Holding
-from kodoctl.plan.owners import OwnerPlan, ledger_fingerprints
+from kodoctl.plan.ledger_plan import OwnerPlan, ledger_fingerprints
 from kodoctl.plan.ownership import claim, namespace_of
 from kodoctl.plan.plan import Plan, fingerprint, reading_order
 from kodoctl.topology.names import NamespaceName

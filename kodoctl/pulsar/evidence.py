@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kodoctl.plan.evidence import Evidence
+from kodoctl.plan.danger.evidence import Evidence
 from kodoctl.plan.inventory import Live
 from kodoctl.pulsar.admin import Admin, must, partition_path, path_part
 from kodoctl.pulsar.stats import Stats, read_stats

@@ -16,8 +16,8 @@ from urllib.parse import quote
 from kodoctl.errors import ClusterError, error
 from kodoctl.plan import history
 from kodoctl.plan.changes import Change
-from kodoctl.plan.order import resource_of
 from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.schedule import resource_of
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.control import control_namespace, lease_topic
@@ -88,9 +88,13 @@ class Journal:
             self.lease.write(namespace, {**self._entry(kind), **entry})
 
     def _before(self, change: Change, part: str) -> Json:
-        from kodoctl.plan import codec
+        from kodoctl.plan import serialization
 
-        return {**self._entry("before"), **history.step_json(change, part), "change": codec.change_to_json(change)}
+        return {
+            **self._entry("before"),
+            **history.step_json(change, part),
+            "change": serialization.change_to_json(change),
+        }
 
     def _place(self, change: Change) -> NamespaceName:
         """The namespace in whose journal a change is told of."""

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kodoctl.errors import ClusterError
 from kodoctl.plan import ledger as ledgers
-from kodoctl.plan.compare import validates
+from kodoctl.plan.field_diff import validates
 from kodoctl.plan.inventory import ClusterIdentity, Found, Live
 from kodoctl.plan.ledger import Ledger
 from kodoctl.protocol.properties import LEDGER_PREFIX

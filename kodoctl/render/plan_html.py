@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kodoctl.plan.danger import ALLOWING
+from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
 from kodoctl.render.page import page
 from kodoctl.render.plan_text import grouped

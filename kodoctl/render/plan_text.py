@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kodoctl.plan.danger import ALLOWING
+from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
 from kodoctl.render.safe import one_line
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kodoctl.plan.changes import Action
-from kodoctl.plan.danger import ALLOWING
+from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]

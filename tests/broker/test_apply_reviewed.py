@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import pytest
 
-from kodoctl.plan import document
+from kodoctl.plan import plan_file
 from kodoctl.plan.changes import About, Delete
 from kodoctl.plan.plan import fingerprint
 from kodoctl.pulsar.connection import Flags, connect
@@ -333,7 +333,7 @@ def test_an_edited_plan_file_with_a_seal_of_its_own_takes_nothing_of_others(work
         live = read_live(session.admin, session.client, Scope((space,), frozenset({"other"}), everything=True))
     address = f"topic.{workspace.full('J')}"
     file = workspace.folder / "plan.json"
-    plan = document.loads(file.read_text(), "plan.json")
+    plan = plan_file.loads(file.read_text(), "plan.json")
     doomed = Delete(live.objects[address].resource, About("other"))
     edited = replace(
         plan,
@@ -341,7 +341,7 @@ def test_an_edited_plan_file_with_a_seal_of_its_own_takes_nothing_of_others(work
         allowances=replace(plan.allowances, destroy=frozenset({address})),
         fingerprints={**plan.fingerprints, address: fingerprint(address, live)},
     )
-    file.write_text(document.dumps(edited))
+    file.write_text(plan_file.dumps(edited))
     refused = workspace.run("apply", "plan.json", code=4)
     assert "another topology owns it [K410]" in refused.err
     assert "J" in workspace.topics()

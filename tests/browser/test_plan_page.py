@@ -8,8 +8,8 @@ import pytest
 
 from kodoctl.errors import warning
 from kodoctl.plan.changes import About, Create, Delete, FieldChange, Update
-from kodoctl.plan.document import to_json
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.plan_file import to_json
 from kodoctl.render.plan_html import plan_html
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource

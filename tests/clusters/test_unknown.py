@@ -21,13 +21,13 @@ import pulsar
 import pytest
 import requests
 
-from kodoctl.apply.prepare import prepare
 from kodoctl.cli.wiring import load_desired
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.diff import Allowances
 from kodoctl.plan.inventory import Desired
 from kodoctl.plan.plan import Plan
+from kodoctl.planning.planner import prepare
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.session import Session
 from tests.cluster import run_main

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kodoctl.apply import run
-from kodoctl.plan import document
+from kodoctl.plan import plan_file
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.session import Session
@@ -152,7 +152,7 @@ def test_two_applies_at_once_without_a_lease_end_in_what_the_next_one_can_put_ri
     ended: dict[str, str] = {}
 
     def one(name: str) -> None:
-        plan = document.loads((workspace.folder / f"{name}.json").read_text(encoding="utf-8"), name)
+        plan = plan_file.loads((workspace.folder / f"{name}.json").read_text(encoding="utf-8"), name)
         flags = Flags(None, workspace.broker.admin_url, workspace.broker.broker_url, None)
         with Session(connect(flags, {}, workspace.folder)) as session:
             try:

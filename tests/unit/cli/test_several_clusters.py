@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import error
-from kodoctl.plan import document
+from kodoctl.plan import plan_file
 from kodoctl.plan.fleet import FleetPlan, Member, dumps
 from tests.cluster import run_main
 from tests.inventories import empty, planned, topology, wanted
@@ -22,7 +22,7 @@ def files(folder: Path) -> None:
     """plan.json of one cluster, fleet.json of two; two contexts with one address."""
     contexts = [f'[contexts.{name}]\nadmin_url = "http://127.0.0.1:9"\n' for name in ("eu", "far")]
     (folder / "kodoctl.toml").write_text("".join(contexts), encoding="utf-8")
-    (folder / "plan.json").write_text(document.dumps(PLAN), encoding="utf-8")
+    (folder / "plan.json").write_text(plan_file.dumps(PLAN), encoding="utf-8")
     (folder / "fleet.json").write_text(dumps(FLEET), encoding="utf-8")
 
 

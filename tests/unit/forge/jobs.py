@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.forge import review as rules
-from kodoctl.plan import document
+from kodoctl.plan import plan_file
 from kodoctl.plan.plan import Plan
 from tests.cluster import Run, run_main
 from tests.forge import WORKFLOW, StandIn
@@ -41,8 +41,8 @@ class Job:
         """A run that plans a pull request."""
         run = self.begin(event, pull_requests="write")
         if plan is not None:
-            (self.folder / "plan.json").write_text(document.dumps(plan), encoding="utf-8")
-            text = document.dumps(kept or plan).encode()
+            (self.folder / "plan.json").write_text(plan_file.dumps(plan), encoding="utf-8")
+            text = plan_file.dumps(kept or plan).encode()
             self.forge.keep(run, rules.artifact_name("base", HEAD), zipped({"plan.json": text}))
         return run_main("review", "post", "plan.json", "--pull", "1", "--commit", HEAD)
 

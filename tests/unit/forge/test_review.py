@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.errors import error
 from kodoctl.forge import review as rules
-from kodoctl.plan import document
+from kodoctl.plan import plan_file
 from kodoctl.render.plan_markdown import LIMIT
 from tests.cluster import run_main
 from tests.forge import BOT, WORKFLOW
@@ -27,7 +27,7 @@ def test_the_plan_that_was_shown_is_the_one_that_is_found_after_the_merge(job: J
     job.forge.merge(1, MERGED)
     found = job.asks("--require-review")
     assert "Approved with #1" in found.out
-    assert document.loads((job.folder / "approved.json").read_text(encoding="utf-8"), "f") == SMALL
+    assert plan_file.loads((job.folder / "approved.json").read_text(encoding="utf-8"), "f") == SMALL
 
 
 def test_a_second_plan_updates_the_comment_and_other_people_s_stay(job: Job) -> None:
@@ -39,7 +39,7 @@ def test_a_second_plan_updates_the_comment_and_other_people_s_stay(job: Job) -> 
     assert [one["user"]["login"] for one in job.forge.comments[1]].count(BOT) == 1
     job.forge.merge(1, MERGED)
     job.asks()
-    assert document.loads((job.folder / "approved.json").read_text(encoding="utf-8"), "f") == LARGER
+    assert plan_file.loads((job.folder / "approved.json").read_text(encoding="utf-8"), "f") == LARGER
 
 
 def test_a_commit_that_could_not_be_planned_is_said_in_the_comment_and_never_applied(job: Job) -> None:
@@ -55,7 +55,7 @@ def test_each_environment_has_a_comment_of_its_own(job: Job) -> None:
     job.shows(SMALL)
     overlay = "environments: {prod: {}}\n"
     prod = planned(wanted(topology("{J: {}}", overlay), environment="prod"), empty())
-    (job.folder / "plan.json").write_text(document.dumps(prod), encoding="utf-8")
+    (job.folder / "plan.json").write_text(plan_file.dumps(prod), encoding="utf-8")
     assert "Posted" in run_main("review", "post", "plan.json", "--pull", "1", "--commit", HEAD, "--env", "prod").out
     assert [rules.mark_of(one["body"]).environment for one in job.forge.comments[1]] == ["base", "prod"]  # type: ignore[union-attr]
     job.forge.merge(1, MERGED)
@@ -65,7 +65,7 @@ def test_each_environment_has_a_comment_of_its_own(job: Job) -> None:
 
 def test_a_plan_of_another_environment_is_not_shown_as_this_one(job: Job) -> None:
     job.begin(pull_requests="write")
-    (job.folder / "plan.json").write_text(document.dumps(SMALL), encoding="utf-8")
+    (job.folder / "plan.json").write_text(plan_file.dumps(SMALL), encoding="utf-8")
     found = run_main("review", "post", "plan.json", "--pull", "1", "--commit", HEAD, "--env", "prod")
     assert (found.code, "K547" in found.err) == (64, True)
     assert job.forge.comments == {}
@@ -112,7 +112,7 @@ def _damaged(job: Job) -> None:
 
 def _two_files(job: Job) -> None:
     [(number, (row, _))] = job.forge.artifacts.items()
-    job.forge.artifacts[number] = (row, zipped({"plan.json": document.dumps(SMALL).encode(), "other": b""}))
+    job.forge.artifacts[number] = (row, zipped({"plan.json": plan_file.dumps(SMALL).encode(), "other": b""}))
 
 
 def _no_plan(job: Job) -> None:
@@ -182,7 +182,7 @@ def test_a_run_s_workflow_may_be_written_with_its_repository_and_branch_and_anot
 
 def test_the_forge_s_refusal_is_told_without_the_token(job: Job) -> None:
     job.begin(pull_requests="read")
-    (job.folder / "plan.json").write_text(document.dumps(SMALL), encoding="utf-8")
+    (job.folder / "plan.json").write_text(plan_file.dumps(SMALL), encoding="utf-8")
     found = run_main("review", "post", "plan.json", "--pull", "1", "--commit", HEAD)
     assert found.code == 1
     assert "K546" in found.err

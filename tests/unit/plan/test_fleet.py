@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from kodoctl.errors import InvalidFileError, RefusedError, error
-from kodoctl.plan import codec, document
+from kodoctl.plan import plan_file, serialization
 from kodoctl.plan.fleet import FleetPlan, Member, differences, dumps, is_fleet, loads, same_cluster, to_json
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.plan import Plan
@@ -55,10 +55,10 @@ def test_what_is_not_the_same_in_all_clusters_is_listed_with_what_each_does() ->
 def test_the_file_reads_back_as_it_was_written_and_holds_every_plan_whole() -> None:
     assert loads(dumps(FLEET), "fleet.json") == FLEET
     assert is_fleet(dumps(FLEET))
-    assert not is_fleet(document.dumps(FRESH))
+    assert not is_fleet(plan_file.dumps(FRESH))
     assert not is_fleet("no json")
     assert not is_fleet("[1]")
-    assert to_json(FLEET)["clusters"][0]["plan"] == document.to_json(FRESH)
+    assert to_json(FLEET)["clusters"][0]["plan"] == plan_file.to_json(FRESH)
     assert to_json(FLEET)["deletes"] is False
     dropping = planned(wanted(ONE), applied(wanted(topology("{J: {}, K: {}}"))))
     assert to_json(FleetPlan((Member("eu", dropping),)))["deletes"] is True
@@ -68,7 +68,7 @@ def _edited(**parts: Any) -> str:
     found = json.loads(dumps(FLEET))
     del found["seal"]
     found |= parts
-    return json.dumps({**found, "seal": codec.digest(found)})
+    return json.dumps({**found, "seal": serialization.digest(found)})
 
 
 def test_an_edited_file_and_one_that_says_nonsense_are_refused() -> None:
@@ -77,7 +77,7 @@ def test_an_edited_file_and_one_that_says_nonsense_are_refused() -> None:
     with pytest.raises(InvalidFileError):
         loads(_edited(clusters=[{}]), "fleet.json")
     with pytest.raises(InvalidFileError):
-        document.loads(dumps(FLEET), "fleet.json")
+        plan_file.loads(dumps(FLEET), "fleet.json")
 
 
 def test_one_cluster_by_two_names_is_found_where_it_has_been_applied_to_before() -> None:

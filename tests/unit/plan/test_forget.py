@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kodoctl.plan.document import dumps, loads
 from kodoctl.plan.forget import forget_plan
+from kodoctl.plan.plan_file import dumps, loads
 from kodoctl.plan.status import LaneStatus, Status
 from tests.inventories import HERE, applied, changed, said, topology, wanted
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kodoctl.errors import UsageError
-from kodoctl.plan import codec, packing
+from kodoctl.plan import packing, serialization
 from kodoctl.plan.changes import About, Create, Delete
 from kodoctl.plan.history import Applied, chosen, earlier_apply, pack, parse, read, step_json, to_json, unpack
 from kodoctl.topology.names import TopicName
@@ -35,7 +35,13 @@ def _begin(name: str = "aa11", at: int = 5, **more: Any) -> dict[str, Any]:
 
 
 def _before(change: Any, name: str = "aa11", part: str = "all") -> dict[str, Any]:
-    return {"kind": "before", "apply": name, "at": 6, **step_json(change, part), "change": codec.change_to_json(change)}
+    return {
+        "kind": "before",
+        "apply": name,
+        "at": 6,
+        **step_json(change, part),
+        "change": serialization.change_to_json(change),
+    }
 
 
 def _after(change: Any, status: str = "done", detail: str = "", part: str = "all") -> dict[str, Any]:
@@ -140,7 +146,7 @@ def test_what_is_no_entry_is_nothing(data: bytes, found: dict[str, str]) -> None
 
 ODD = [
     {"owner": {}},
-    {"after": {**codec.resource_to_json(J), "partitions": "x"}},
+    {"after": {**serialization.resource_to_json(J), "partitions": "x"}},
     {"after": {"kind": "grant", "target": "acme/ns", "role": "anna", "actions": [1, "produce"]}},
 ]
 HOSTILE = [
@@ -155,10 +161,10 @@ HOSTILE = [
     _begin("bb22", packed="x" * (3 << 20)),
     {"kind": "before", "apply": "aa11"},
     {**_before(MADE), "change": {}},
-    {**_before(MADE), "change": {**codec.change_to_json(MADE), "after": {"kind": "topic", "name": "?"}}},
-    {**_before(MADE), "change": {**codec.change_to_json(MADE), "action": "explode"}},
+    {**_before(MADE), "change": {**serialization.change_to_json(MADE), "after": {"kind": "topic", "name": "?"}}},
+    {**_before(MADE), "change": {**serialization.change_to_json(MADE), "action": "explode"}},
     {**_before(MADE), "address": 5},
-    *({**_before(MADE), "change": {**codec.change_to_json(MADE), **odd}} for odd in ODD),
+    *({**_before(MADE), "change": {**serialization.change_to_json(MADE), **odd}} for odd in ODD),
     {**_after(MADE), "status": None},
     {"kind": "end", "apply": "aa11", "at": -1, "complete": True},
     {"kind": "end", "apply": "aa11", "at": 9, "complete": "yes"},

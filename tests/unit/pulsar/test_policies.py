@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kodoctl.plan.compare import normal
+from kodoctl.plan.field_diff import normal
 from kodoctl.pulsar.policies import (
     BY_NAME,
     CODECS,

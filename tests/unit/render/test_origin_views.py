@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kodoctl.plan.changes import FieldChange, Update
-from kodoctl.plan.document import to_json
+from kodoctl.plan.plan_file import to_json
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import plan_markdown
 from kodoctl.render.plan_text import plan_lines

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kodoctl.plan.document import to_json
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.plan_file import to_json
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import plan_markdown

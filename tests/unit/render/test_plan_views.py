@@ -12,12 +12,12 @@ import pytest
 
 from kodoctl.errors import Where, error, note, warning
 from kodoctl.plan.changes import About, Adopt, Change, Create, Delete, FieldChange, Forget, Update
-from kodoctl.plan.document import to_json
 from kodoctl.plan.drift import split
 from kodoctl.plan.drift import to_json as drift_json
 from kodoctl.plan.inventory import ClusterIdentity, Found
-from kodoctl.plan.owners import ConsumerChange
+from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
+from kodoctl.plan.plan_file import to_json
 from kodoctl.plan.status import LaneStatus, OtherReaders, Status
 from kodoctl.render.drift import drift_lines
 from kodoctl.render.plan_github import plan_github
@@ -279,7 +279,7 @@ def test_hostile_names_and_values_are_escaped_in_markdown() -> None:
 
 
 def test_hostile_names_and_values_are_plain_ascii_in_json() -> None:
-    from kodoctl.plan.document import dumps
+    from kodoctl.plan.plan_file import dumps
 
     text = dumps(_hostile())
     assert text.isascii()

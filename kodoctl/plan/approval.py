@@ -1,0 +1,107 @@
+"""Whether a plan made now holds nothing but what an approved plan held: what a merge may carry out. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan import serialization
+from kodoctl.plan.changes import Action, Change, Create, Update, action_of
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.staleness import MAX_SHOWN, other_cluster
+from kodoctl.topology.resources import Address
+
+K544: Final = "not in the approved plan"
+# What explains a change or judges it; the rest is what would be done.
+_ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
+
+
+def unapproved(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
+    """Everything `fresh` would do, or put at stake, that `approved` does not have; () if it may be carried out.
+
+    A change counts as approved with the very values it had then, before and after. What is done already may be missing. A
+    Pulsar tenant that had no UUID yet may have one by now: a first apply, cut off, gave it and is run again.
+    """
+    now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
+    known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})
+    findings = list(other_cluster(replace(approved, identity=known), fresh.identity.cluster, now))
+    if fresh.environment != approved.environment:
+        detail = f"the approved plan is for environment {approved.environment or 'base'}, this is {fresh.environment or 'base'}"
+        findings.append(error("K544", K544, detail))
+    lines = [*_changes(fresh, approved), *_owners(fresh, approved)]
+    if lines:
+        shown = lines[:MAX_SHOWN]
+        shown += [f"and {len(lines) - MAX_SHOWN} more"] if len(lines) > MAX_SHOWN else []
+        advice = "nothing was written: plan again in a pull request, and have that approved"
+        findings.append(error("K544", K544, "\n".join([*shown, advice])))
+    return tuple(findings)
+
+
+def with_reviewed_evidence(fresh: Plan, approved: Plan) -> Plan:
+    """The plan with the evidence that was reviewed: clients that it does not name may not be cut off."""
+    known = {_key(change): change.about.evidence for change in approved.changes}
+    changes = tuple(
+        replace(change, about=replace(change.about, evidence=known[_key(change)])) for change in fresh.changes
+    )
+    return replace(fresh, changes=changes)
+
+
+def _key(change: Change) -> tuple[Address, Action]:
+    """An address alone would not do: what is adopted may be updated as well."""
+    return change.address, action_of(change)
+
+
+def _changes(fresh: Plan, approved: Plan) -> Iterator[str]:
+    known = {_key(change): change for change in approved.changes}
+    touched: dict[Address, list[str]] = {}
+    for change in approved.changes:
+        touched.setdefault(change.address, []).append(_in_words(change))
+    for change in fresh.changes:
+        address, reviewed = change.address, known.get(_key(change))
+        if address not in touched:
+            yield f"{address}: {action_of(change).value}"
+            continue
+        if reviewed is None or _done(change) != _done(reviewed):
+            yield f"{address}: {_in_words(change)}; approved was {', '.join(touched[address])}"
+            continue
+        seen = {(danger.code, danger.severity) for danger in reviewed.about.dangers}
+        for danger in change.about.dangers:
+            if (danger.code, danger.severity) not in seen:
+                yield f"{address}: at stake now, and not when it was approved: {danger.code} {danger.detail}"
+
+
+def _owners(fresh: Plan, approved: Plan) -> Iterator[str]:
+    """Whose ledger entries are written, begun or ended."""
+    known = {(owner.namespace, owner.name, owner.replaces, owner.ends) for owner in approved.owners}
+    for owner in fresh.owners:
+        if (owner.namespace, owner.name, owner.replaces, owner.ends) not in known:
+            end = " would end" if owner.ends else ""
+            instead = f" would replace {', '.join(owner.replaces)}" if owner.replaces else ""
+            yield f"topology {owner.name} in {owner.namespace}{end}{instead}; the approved plan does not have that"
+
+
+def _done(change: Change) -> dict[str, Any]:
+    return {key: value for key, value in serialization.change_to_json(change).items() if key not in _ABOUT}
+
+
+def _in_words(change: Change) -> str:
+    """The verb, and what would become of the object."""
+    verb = action_of(change).value
+    match change:
+        case Create(after=after):
+            return f"{verb} ({serialization.describe(after)})"
+        case Update(fields=fields):
+            documents = [serialization.field_to_json(field) for field in fields]
+            told = [
+                f"{d['name'].removeprefix('policies.')} {_text(d['before'])} → {_text(d['after'])}" for d in documents
+            ]
+            return f"{verb} ({', '.join(told)})"
+        case _:
+            return verb
+
+
+def _text(value: Any) -> str:
+    return "unset" if value is None else json.dumps(value, sort_keys=True)

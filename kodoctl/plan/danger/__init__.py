@@ -1,0 +1,1 @@
+"""Dangers of a plan: one module for each family of refusals and warnings. Pure."""

@@ -1,0 +1,54 @@
+"""How much of what a topology owns a plan takes away or weakens at once (K403): large shares are rarely meant."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Final
+
+from kodoctl.errors import Diagnostic, error, warning
+from kodoctl.plan.changes import Change, Delete, Update
+from kodoctl.plan.danger.data_loss import ALLOWING
+from kodoctl.plan.inventory import Desired, Live
+from kodoctl.plan.ledger import Holding
+from kodoctl.topology.resources import Address
+
+LARGEST: Final = 0.2  # of the owned topics and subscriptions, without --allow-share
+FEWEST: Final = 10  # objects; below, a share says little
+K403 = "a large share of what is owned would go or be weakened"
+_COUNTED = ("topic.", "subscription.")
+
+
+def large_share(
+    desired: Desired, live: Live, changes: Iterable[Change], allowed: float | None
+) -> tuple[Diagnostic, ...]:
+    """Refused above the share that is allowed (0 to 1). A destroy names everything itself: it is not asked again."""
+    owned = _owned(desired, live)
+    hit = {change.address for change in changes if change.address in owned and _takes(change)}
+    if desired.destroyed or len(hit) < FEWEST or len(hit) <= LARGEST * len(owned):
+        return ()
+    share = len(hit) / len(owned)
+    told = (
+        f"{len(hit)} of {len(owned)} owned topics and subscriptions ({share:.0%}) would be deleted, or would lose data or"
+        f" copies; more than {LARGEST:.0%} at once is often a slip: a wrong file, folder or environment"
+    )
+    if allowed is not None and share <= allowed:
+        return (warning("K403", K403, f"{told}; allowed up to {allowed:.0%}"),)
+    return (error("K403", K403, f"{told}\n{ALLOWING}--allow-share={math.ceil(share * 100) / 100:g}"),)
+
+
+def _owned(desired: Desired, live: Live) -> frozenset[Address]:
+    return frozenset(
+        address
+        for entries in live.ledgers.values()
+        for name, entry in entries.items()
+        if name in desired.all_names
+        for address, holding in entry.owned.items()
+        if holding is not Holding.INTENT and address.startswith(_COUNTED)
+    )
+
+
+def _takes(change: Change) -> bool:
+    if isinstance(change, Delete):
+        return True
+    return isinstance(change, Update) and any(danger.code in ("K402", "K406") for danger in change.about.dangers)

@@ -1,0 +1,125 @@
+"""What the cluster does by itself to declared topics (K210), and values that only a cluster can show to be regretted (K207)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.changes import Change, Create, Update
+from kodoctl.plan.field_diff import Levels, overlaid
+from kodoctl.plan.inventory import Desired, Live
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import AutoTopicCreation, InactiveTopic, Persistence, Policies
+from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
+from kodoctl.topology.units import Duration
+
+K210: Final = "the broker makes or deletes topics by itself"
+K207: Final = "a value that Pulsar accepts and regrets"
+
+
+def surroundings(desired: Desired, live: Live, changes: Iterable[Change]) -> Iterator[Diagnostic]:
+    """Warnings, one for each namespace and matter; nothing is said where the broker's configuration is unknown."""
+    all_changes = tuple(changes)
+    subscribed = {
+        wanted.resource.topic
+        for wanted in desired.objects.values()
+        if isinstance(wanted.resource, SubscriptionResource)
+    }
+    for namespace in desired.namespaces:
+        before = live.namespace_policies.get(namespace, {})
+        levels = Levels(before, _after(namespace, before, all_changes), live.broker_defaults)
+        topics = [topic for topic in _topics(desired) if topic.name.namespace == namespace]
+        yield from _made(namespace, levels)
+        yield from _deleted(namespace, topics, levels, subscribed)
+        yield from _too_wide(namespace, topics, levels, live.bookies)
+        yield from _stalled(namespace, live, desired)
+
+
+def _topics(desired: Desired) -> Iterator[TopicResource]:
+    for wanted in desired.objects.values():
+        if isinstance(wanted.resource, TopicResource):
+            yield wanted.resource
+
+
+def _after(namespace: NamespaceName, before: Policies, changes: Iterable[Change]) -> Policies:
+    for change in changes:
+        match change:
+            case Create(after=NamespaceResource(name=name, policies=policies)) if name == namespace:
+                return policies
+            case Update(after=NamespaceResource(name=name), fields=fields) if name == namespace:
+                return overlaid(before, fields)
+            case _:
+                pass
+    return before
+
+
+def _made(namespace: NamespaceName, levels: Levels) -> Iterator[Diagnostic]:
+    counts = levels.effective("auto_topic_creation", None, after=True)
+    if counts.value is True or isinstance(counts.value, AutoTopicCreation):
+        detail = (
+            f"{namespace}: topics are created automatically ({counts.source}): a misspelt name is a new topic, and a client"
+            " that is still connected brings a deleted topic back as a plain one; the file turns it off with"
+            " `namespace_policies: {auto_topic_creation: false}`"
+        )
+        yield warning("K210", K210, detail)
+
+
+def _deleted(
+    namespace: NamespaceName, topics: Iterable[TopicResource], levels: Levels, subscribed: set[TopicName]
+) -> Iterator[Diagnostic]:
+    exposed = [topic for topic in topics if _exposed(topic, levels, has_reader=topic.name in subscribed)]
+    if exposed:
+        others = f" and {len(exposed) - 1} more" if len(exposed) > 1 else ""
+        detail = (
+            f"{namespace}: the broker deletes {exposed[0].name.local}{others} once inactive: without a subscription, or when"
+            " its last one expires; the file forbids it with `inactive_topic: {delete: never}` under `defaults.policies` or"
+            " the topic's"
+        )
+        yield warning("K210", K210, detail)
+
+
+def _exposed(topic: TopicResource, levels: Levels, *, has_reader: bool) -> bool:
+    inactive = levels.effective("inactive_topic", topic.policies.get("inactive_topic"), after=True).value
+    if not isinstance(inactive, InactiveTopic) or inactive.delete == "never":
+        return False
+    expiry = levels.effective("subscription_expiry", topic.policies.get("subscription_expiry"), after=True).value
+    return not has_reader or inactive.delete == "caught_up" or isinstance(expiry, Duration)
+
+
+def _too_wide(
+    namespace: NamespaceName, topics: Iterable[TopicResource], levels: Levels, bookies: int | None
+) -> Iterator[Diagnostic]:
+    if bookies is None:
+        return
+    wide = [topic for topic in topics if _ensemble(topic, levels) > bookies]
+    if wide:
+        others = f" and {len(wide) - 1} more" if len(wide) > 1 else ""
+        detail = (
+            f"{namespace}: {wide[0].name.local}{others} asks for an ensemble of {_ensemble(wide[0], levels)}, the cluster has"
+            f" {bookies}: Pulsar takes the value, and then nothing can be written; lower `persistence.ensemble` or add bookies"
+        )
+        yield warning("K207", K207, detail)
+
+
+def _ensemble(topic: TopicResource, levels: Levels) -> int:
+    copies = levels.effective("persistence", topic.policies.get("persistence"), after=True).value
+    return (copies.ensemble or 0) if isinstance(copies, Persistence) else 0
+
+
+def _stalled(namespace: NamespaceName, live: Live, desired: Desired) -> Iterator[Diagnostic]:
+    stalled = [
+        found.resource.name.local
+        for address, found in live.objects.items()
+        if found.stalls_delivery
+        and isinstance(found.resource, TopicResource)
+        and found.resource.name.namespace == namespace
+        and address in desired.objects
+    ]
+    if stalled:
+        others = f" and {len(stalled) - 1} more" if len(stalled) > 1 else ""
+        detail = (
+            f"{namespace}: {stalled[0]}{others} has a delayed-delivery value of its own: delayed messages of a topic stall"
+            " under it until it is gone and the topic unloaded; this plan removes it and unloads"
+        )
+        yield warning("K207", K207, detail)

@@ -1,0 +1,294 @@
+"""The danger rules: what a change would destroy, and whether somebody allowed it. Pure: evidence and clock are passed in.
+
+A finding of severity ERROR refuses the plan (exit 4); once its address is allowed it stays as a WARNING, so that the
+reviewer still reads what goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kodoctl.errors import Diagnostic, Severity, warning
+from kodoctl.plan.changes import Change, Delete, FieldChange, Update
+from kodoctl.plan.danger.durability import weakened
+from kodoctl.plan.danger.evidence import DAY_MS, Evidence
+from kodoctl.plan.danger.grants import changed_grant, takes_away
+from kodoctl.plan.figures import age_text, size_text
+from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
+from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS
+from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    SubscriptionResource,
+    TopicResource,
+    place_of,
+)
+from kodoctl.topology.units import UNLIMITED, Duration, as_limit
+
+ALLOWING = "if that is meant: "  # begins the line of a refusal that says how to allow it
+K401 = "deletes data, or an object in use"
+K402 = "a lowered value would drop stored data"
+K409 = "takes away what another tenant's roles were given"
+K405 = "partitions grown under an ordered subscription"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What else a plan does: objects it deletes, and (topic, policy) that it changes on the topic itself."""
+
+    gone: frozenset[Address]
+    own: frozenset[tuple[Address, str | None]]
+
+
+def _rest_of(changes: Iterable[Change]) -> Rest:
+    updates = [change for change in changes if isinstance(change, Update) and isinstance(change.after, TopicResource)]
+    return Rest(
+        frozenset(change.address for change in changes if isinstance(change, Delete)),
+        frozenset((update.address, field.policy) for update in updates for field in update.fields),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Everything the rules may look at."""
+
+    ordered: frozenset[Address]
+    live: Live
+    evidence: Mapping[Address, Evidence]
+    allowed: frozenset[Address]
+    now: int  # ms since the epoch
+
+    def judge(self, changes: Iterable[Change]) -> tuple[Change, ...]:
+        """The changes with their dangers and the figures behind them."""
+        all_changes = tuple(changes)
+        rest = _rest_of(all_changes)
+        return tuple(self._judged(change, rest) for change in all_changes)
+
+    def _judged(self, change: Change, rest: Rest) -> Change:
+        dangers: list[Diagnostic] = []
+        match change:
+            case Delete(before=TopicResource()):
+                dangers += self._deleted(change.address)
+            case Delete(before=SubscriptionResource(topic=topic)) if f"topic.{topic}" not in rest.gone:
+                dangers += self._deleted(change.address)
+            case Delete(before=GrantResource()) | Update(before=GrantResource()):
+                dangers += (*changed_grant(change, self.live), *self._of_another_tenant(change))
+            case Update():
+                dangers += (*self._updated(change, rest), *weakened(change))
+            case _:
+                pass
+        shown = self._shown(change.address)
+        if not dangers and not shown:
+            return change
+        return replace(change, about=replace(change.about, dangers=tuple(dangers), evidence=shown))
+
+    def _shown(self, address: Address) -> dict[str, Any]:
+        found = self.evidence.get(address)
+        if found is None:
+            return {}
+        return {
+            "entries": found.entries,
+            "messages": found.messages,
+            "messages_at_least": found.at_least,
+            "bytes": found.bytes,
+            "oldest": found.oldest,
+            "clients": list(found.clients),
+            "last_publish": found.last_publish,
+        }
+
+    def _of_another_tenant(self, change: Delete | Update) -> Iterator[Diagnostic]:
+        """What only a ledger of another tenant says was given: whoever administers that tenant writes there what he likes."""
+        if not takes_away(change):
+            return
+        ours = [
+            namespace
+            for namespace, entries in self.live.ledgers.items()
+            if any(change.address in entry.grants for entry in entries.values())
+        ]
+        if place_of(change.address).tenant not in {namespace.tenant for namespace in ours}:
+            told = ", ".join(map(str, sorted(ours))) or "none"
+            stake = f"it is another tenant's, and the ledger that says it was given is that of {told}"
+            yield self._refusal("K409", K409, change.address, stake)
+
+    def _refusal(self, code: str, summary: str, address: Address, stake: str) -> Diagnostic:
+        return refusal(code, summary, address, stake, allowed=address in self.allowed)
+
+    # --- K401
+
+    def _deleted(self, address: Address) -> Iterator[Diagnostic]:
+        facts = self.live.objects[address].facts
+        found = self.evidence.get(address, Evidence())
+        stake = [*_data(facts, found, self.now), *_use(facts, found, self.now)]
+        if stake:
+            yield self._refusal("K401", K401, address, ", ".join(stake))
+
+    # --- K402, K405
+
+    def _updated(self, change: Update, rest: Rest) -> Iterator[Diagnostic]:
+        for field in change.fields:
+            if field.name == "partitions":
+                if change.address in self.ordered:
+                    shown = f"{change.address}: {field.before} → {field.after}"
+                    yield warning("K405", K405, f"{shown}: keys move to other partitions, their order breaks once")
+            elif field.policy in PULSAR_DEFAULTS or field.policy == "inactive_topic":
+                yield from self._lowered(change, field, rest)
+
+    def _lowered(self, change: Update, field: FieldChange, rest: Rest) -> Iterator[Diagnostic]:
+        assert field.policy is not None
+        before, after = (self._effective(field, after=False), self._effective(field, after=True))
+        losses = [
+            (address, loss)
+            for address in self._affected(change, field.policy, rest)
+            if (loss := self._loss(field.policy, before, after, address))
+        ]
+        if not losses:
+            return
+        first = f"{losses[0][0]} {losses[0][1]}" if isinstance(change.before, NamespaceResource) else losses[0][1]
+        more = f" and {len(losses) - 1} more topic{'s' * (len(losses) > 2)}" if len(losses) > 1 else ""
+        stake = f"{field.policy} {_shown_value(before)} → {_shown_value(after)} would drop {first}{more}"
+        yield self._refusal("K402", K402, change.address, stake)
+
+    def _effective(self, field: FieldChange, *, after: bool) -> PolicyValue | None:
+        effective = field.effective_after if after else field.effective_before
+        value = effective.value if effective else (field.after if after else field.before)
+        return value if value is not None else PULSAR_DEFAULTS.get(field.policy or "")
+
+    def _affected(self, change: Update, policy: str, rest: Rest) -> Iterator[Address]:
+        """The topic itself, or the topics of a namespace that have no value of their own; those whose own value the same
+        plan changes are judged there.
+        """
+        if isinstance(change.before, TopicResource):
+            yield change.address
+            return
+        assert isinstance(change.before, NamespaceResource)
+        for address, found in self.live.objects.items():
+            topic = found.resource
+            if (
+                isinstance(topic, TopicResource)
+                and topic.name.namespace == change.before.name
+                and policy not in topic.policies
+                and (address, policy) not in rest.own
+            ):
+                yield address
+
+    def _loss(self, policy: str, before: PolicyValue, after: PolicyValue, address: Address) -> str:
+        """What of a topic's stored data would go; "" when nothing would. An upper bound, in whole ledgers."""
+        found = self.live.objects.get(address)
+        facts = found.facts if found else None
+        if not isinstance(facts, TopicFacts):
+            return ""
+        evidence = self.evidence.get(address, Evidence())
+        match policy, before, after:
+            case "retention", Retention(), Retention():
+                return _retention_loss(before, after, facts, evidence, self.now)
+            case "ttl", _, Duration() if after < as_limit(before) and facts.backlog_bytes:
+                age = self.now - evidence.oldest if evidence.oldest else None
+                if age is not None and age < after:
+                    return ""
+                return f"up to {size_text(facts.backlog_bytes)} of unread messages" + (
+                    f", the oldest {age_text(age)} old" if age else ""
+                )
+            case "backlog_quota", _, BacklogQuota(when_full="evict") if _tighter_quota(before, after):
+                return _eviction(after, facts, evidence, self.now)
+            case "subscription_expiry", _, Duration() if after < as_limit(before) and facts.idle_bytes:
+                return f"subscriptions without consumers and their {size_text(facts.idle_bytes)} of unread messages"
+            case "inactive_topic", _, InactiveTopic(delete=mode) if (
+                mode != "never" and _was_kept(before) and facts.storage_bytes
+            ):
+                return f"the whole topic with {size_text(facts.storage_bytes)} once it is inactive"
+            case _:
+                return ""
+
+
+def refusal(code: str, summary: str, address: Address, stake: str, *, allowed: bool, advice: str = "") -> Diagnostic:
+    """An error that says how it is allowed; a warning once it is."""
+    if allowed:
+        return warning(code, summary, f"{address}: {stake}; allowed by name")
+    way_out = f"{ALLOWING}--allow-destroy {address}, or the same address in the file's `allow_destroy`"
+    lines = [f"{address}: {stake}", *([advice] if advice else []), way_out]
+    return Diagnostic(Severity.ERROR, code, summary, "\n".join(lines))
+
+
+def _was_kept(before: PolicyValue | None) -> bool:
+    return before is None or (isinstance(before, InactiveTopic) and before.delete == "never")
+
+
+def _tighter_quota(before: PolicyValue, after: BacklogQuota) -> bool:
+    if not isinstance(before, BacklogQuota) or before.when_full != "evict":
+        return True
+    sizes = (before.size or UNLIMITED, after.size or UNLIMITED)
+    times = (before.time or UNLIMITED, after.time or UNLIMITED)
+    return as_limit(sizes[1]) < as_limit(sizes[0]) or as_limit(times[1]) < as_limit(times[0])
+
+
+def _eviction(after: BacklogQuota, facts: TopicFacts, evidence: Evidence, now: int) -> str:
+    """What a quota that evicts would drop at once: all beyond its size, and, if the oldest is too old, who knows how much."""
+    over = facts.backlog_bytes - as_limit(after.size or UNLIMITED)
+    age = now - evidence.oldest if evidence.oldest else float("inf")
+    if facts.backlog_bytes and age > as_limit(after.time or UNLIMITED):
+        over = facts.backlog_bytes
+    return f"up to {size_text(int(over))} of unread messages" if over > 0 else ""
+
+
+def _retention_loss(before: Retention, after: Retention, facts: TopicFacts, evidence: Evidence, now: int) -> str:
+    """Retention keeps acknowledged data; Pulsar drops whole closed ledgers beyond either limit."""
+    assert before.time is not None
+    assert before.size is not None
+    assert after.time is not None
+    assert after.size is not None
+    lower = as_limit(after.time) < as_limit(before.time) or as_limit(after.size) < as_limit(before.size)
+    kept = facts.storage_bytes - facts.backlog_bytes
+    if not lower or kept <= 0:
+        return ""
+    too_old = sum(size for closed, size in evidence.ledgers if not closed or now - closed > as_limit(after.time))
+    too_much = max(0.0, kept - as_limit(after.size))
+    loss = min(kept, max(too_old if evidence.ledgers else kept, int(too_much)))
+    return f"up to {size_text(int(loss))} of kept messages" if loss > 0 else ""
+
+
+def _data(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
+    entries = max(found.entries, facts.backlog_entries if isinstance(facts, SubscriptionFacts) else 0)
+    if entries or (isinstance(facts, TopicFacts) and facts.backlog_bytes):
+        count = (
+            f"{'at least ' if found.at_least else ''}{found.messages:,} unread messages"
+            if found.messages
+            else f"{entries:,} unread entries"
+        )
+        age = f", the oldest {age_text(now - found.oldest)} old" if found.oldest else ""
+        size = found.bytes or (facts.backlog_bytes if facts else 0)
+        yield f"{count} ({size_text(size)}{age})"
+    if isinstance(facts, TopicFacts) and facts.storage_bytes > facts.backlog_bytes:
+        yield f"{size_text(facts.storage_bytes - facts.backlog_bytes)} of kept messages"
+    for cluster, entries in facts.unreplicated if isinstance(facts, TopicFacts) else ():
+        yield f"{entries:,} entries that cluster {cluster} does not have yet"
+
+
+def _use(facts: TopicFacts | SubscriptionFacts | None, found: Evidence, now: int) -> Iterator[str]:
+    if facts is None:
+        return
+    if facts.consumers:
+        yield f"{facts.consumers} consumer{'s' * (facts.consumers > 1)} connected{_named(found)}"
+    if isinstance(facts, TopicFacts):
+        if facts.producers:
+            yield f"{facts.producers} producer{'s' * (facts.producers > 1)} connected{_named(found) if not facts.consumers else ''}"
+        if facts.last_publish and now - facts.last_publish < DAY_MS:
+            yield f"last publish {age_text(now - facts.last_publish)} ago"
+
+
+def _named(found: Evidence) -> str:
+    shown = ", ".join(found.clients[:3])
+    return f" ({shown}{', …' if len(found.clients) > 3 else ''})" if shown else ""
+
+
+def _shown_value(value: PolicyValue | None) -> str:
+    if value is None:
+        return "unset"
+    if isinstance(value, Retention):
+        return f"{value.time}/{value.size}"
+    if isinstance(value, BacklogQuota):
+        return f"{value.size or value.time} {value.when_full}"
+    return value.delete or "unset" if isinstance(value, InactiveTopic) else str(value)

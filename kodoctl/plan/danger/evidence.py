@@ -1,0 +1,68 @@
+"""What a change would destroy, in figures. Read only for objects at stake; judged by kodoctl.plan.danger.data_loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from kodoctl.plan.changes import Change, Delete, Update
+from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
+from kodoctl.topology.resources import Address, NamespaceResource, SubscriptionResource, TopicResource
+
+DAY_MS = 86_400_000
+_KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age of what is stored
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Live figures of a topic or subscription. Times are ms since the epoch.
+
+    `messages` counts what the backlog's entries (batches) hold; None: not counted; `at_least`: the broker stopped counting.
+    `ledgers` are (closed at, bytes) of stored ledgers, 0 = still open: the granularity in which Pulsar drops data.
+    """
+
+    entries: int = 0
+    messages: int | None = None
+    at_least: bool = False
+    bytes: int = 0
+    oldest: int | None = None
+    clients: tuple[str, ...] = ()
+    last_publish: int = 0
+    ledgers: tuple[tuple[int, int], ...] = ()
+
+
+def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
+    """Addresses whose evidence the danger rules will ask for: what is deleted with something in it, what keeps less."""
+    for change in changes:
+        match change:
+            case Delete(before=TopicResource() | SubscriptionResource()) if holds_something(change.address, live):
+                yield change.address
+            case Update(before=TopicResource()) if any(field.policy in _KEEPING for field in change.fields):
+                if holds_something(change.address, live):
+                    yield change.address
+            case Update(before=NamespaceResource(name=name)):
+                policies = {field.policy for field in change.fields} & _KEEPING
+                for address, found in live.objects.items():
+                    topic = found.resource
+                    inherits = (
+                        isinstance(topic, TopicResource)
+                        and topic.name.namespace == name
+                        and policies - topic.policies.keys()
+                    )
+                    if inherits and holds_something(address, live):
+                        yield address
+            case _:
+                pass
+
+
+def holds_something(address: Address, live: Live) -> bool:
+    """Whether data, clients or recent use make an object worth a closer look."""
+    match live.objects[address].facts if address in live.objects else None:
+        case TopicFacts() as facts:
+            return bool(
+                facts.storage_bytes or facts.backlog_bytes or facts.producers or facts.consumers or facts.last_publish
+            )
+        case SubscriptionFacts() as facts:
+            return bool(facts.backlog_entries or facts.consumers)
+        case _:
+            return False

@@ -1,0 +1,110 @@
+"""Which changes come from the edits under review, and which from somebody's hand on the cluster (K407).
+
+Three sides: the files as they are, the files as they were at a git revision, and what is live.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, assert_never
+
+from kodoctl.errors import Diagnostic, warning
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Origin, Update
+from kodoctl.plan.field_diff import normal
+from kodoctl.plan.figures import many
+from kodoctl.plan.inventory import Desired, Wanted
+from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
+
+K407 = "changes that these edits do not make"
+_SHOWN = 3  # addresses named, the plan shows all
+
+
+@dataclass(frozen=True, slots=True)
+class Against:
+    """The revision as it was named, its commit, and what the files declared there."""
+
+    ref: str
+    commit: str
+    then: Desired
+
+
+def with_origins(changes: Iterable[Change], now: Desired, then: Desired) -> tuple[Change, ...]:
+    """The changes, each with where it comes from."""
+    return tuple(_with_origin(change, now, then) for change in changes)
+
+
+def unedited(changes: Iterable[Change], against: Against) -> Iterator[Diagnostic]:
+    """One warning for all that the edits since the revision do not make."""
+    found = [change for change in changes if change.about.origin is not None and change.about.origin is not Origin.EDIT]
+    if not found:
+        return
+    addresses = list(dict.fromkeys(change.address for change in found))
+    shown = ", ".join(addresses[:_SHOWN])
+    more = f" and {len(addresses) - _SHOWN} more" if len(addresses) > _SHOWN else ""
+    detail = (
+        f"{many(len(addresses), 'object')} would change beyond what was edited since {against.ref}: {shown}{more}; somebody"
+        " changed the cluster by hand, or an earlier edit was never applied: approve them as such, or apply"
+        f" {against.ref} first"
+    )
+    yield warning("K407", K407, detail)
+
+
+def _with_origin(change: Change, now: Desired, then: Desired) -> Change:
+    origin, drifted = _origin(change, now.objects.get(change.address), then.objects.get(change.address))
+    return replace(change, about=replace(change.about, origin=origin, drifted=drifted))
+
+
+def _origin(change: Change, now: Wanted | None, then: Wanted | None) -> tuple[Origin, tuple[str, ...]]:
+    match change:
+        case Update(fields=fields):
+            return _of_fields(fields, now, then)
+        case Create(after=after):  # declared before as well, and not there: it drifted
+            edited = then is None or after != then.resource
+            return (Origin.DRIFT if not edited else Origin.EDIT if then is None else Origin.BOTH), ()
+        case Adopt():
+            return (Origin.EDIT if then is None or now is None or now.owner != then.owner else Origin.DRIFT), ()
+        case Delete() | Forget():
+            return (Origin.EDIT if then is not None and now is None else Origin.DRIFT), ()
+        case _:
+            assert_never(change)
+
+
+def _of_fields(
+    fields: tuple[FieldChange, ...], now: Wanted | None, then: Wanted | None
+) -> tuple[Origin, tuple[str, ...]]:
+    """By field: edited, and live is what the file said before: the edit. Not edited: drift. Edited, and live is neither:
+    both.
+    """
+    if then is None and now is not None:
+        return Origin.EDIT, ()
+    origins = {field.name: _of_field(field, now, then) for field in fields}
+    drifted = tuple(name for name, origin in origins.items() if origin is not Origin.EDIT)
+    found = set(origins.values())
+    return (found.pop() if len(found) == 1 else Origin.BOTH), drifted
+
+
+def _of_field(field: FieldChange, now: Wanted | None, then: Wanted | None) -> Origin:
+    before, after = _said(then, field), _said(now, field)
+    if then is not None and now is not None and field.policy in then.ignore - now.ignore:
+        return Origin.EDIT  # it was somebody else's so far, and is the file's from now on
+    if before == after:
+        return Origin.DRIFT
+    if isinstance(field.before, frozenset):  # a role may have more from others
+        return Origin.EDIT if (before or frozenset()) <= field.before else Origin.BOTH
+    return Origin.EDIT if before == normal(field.before) else Origin.BOTH
+
+
+def _said(wanted: Wanted | None, field: FieldChange) -> Any:
+    """What a file says of a field; None: nothing, or it is not a file's to say (what half there is is healed)."""
+    match wanted.resource if wanted else None:
+        case TopicResource() | NamespaceResource() as resource if field.policy is not None:
+            return normal(resource.policies.get(field.policy))
+        case TopicResource(partitions=partitions) if field.name == "partitions":
+            return partitions
+        case GrantResource(actions=actions):
+            return actions
+        case SchemaResource(definition=definition):
+            return definition
+        case _:
+            return None

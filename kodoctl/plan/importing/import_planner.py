@@ -1,0 +1,143 @@
+"""A live namespace as a topology file: the same road backwards.
+
+Families are recognised by the naming rule, then the file is planned against the very inventory it was made from, and what
+would not be adopted as it is leaves the file, with the reason. So the law holds by construction: import, then plan, is
+Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from kodoctl.errors import KodoctlError
+from kodoctl.plan.changes import Adopt, Change, Update
+from kodoctl.plan.diff import diff
+from kodoctl.plan.importing.families import Family, Seen, expected_readers, recognise
+from kodoctl.plan.importing.yaml_writer import document, render
+from kodoctl.plan.inventory import Live, desired
+from kodoctl.plan.ownership import claim
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.lint import check_set
+from kodoctl.topology.load import source_of
+from kodoctl.topology.names import (
+    AUDIT_SUFFIX,
+    HOLDER,
+    NamespaceName,
+    TopicName,
+    reserved_suffix,
+    why_not_pulsar_name,
+)
+from kodoctl.topology.policies import Foreign, Policies
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+
+
+@dataclass(frozen=True, slots=True)
+class Import:
+    """The file's text, and what it leaves out with the reason."""
+
+    text: str
+    left_out: tuple[tuple[Address, str], ...]
+    families: int
+    adopted: int
+
+
+def import_namespace(live: Live, namespace: NamespaceName, name: str) -> Import:
+    """The file for everything in a namespace that nobody owns and the format can say."""
+    left_out: dict[Address, str] = dict(_unfit(live, namespace))
+    excluded: set[str] = set()
+    while True:
+        seen = _seen(live, namespace, excluded)
+        families = recognise(seen)
+        expansions, findings = _load(render(document(name, seen, families), {}))
+        changes = diff(desired(expansions, None), live).changes
+        wrong = dict(_not_adopted(changes))
+        new = {topic.local: (topic, reason) for topic, reason in wrong.items() if topic.local not in excluded}
+        if not new:
+            break
+        for found, reason in new.values():
+            excluded.add(found.local)
+            left_out[f"topic.{found}"] = reason
+    members = {member for family in families.values() for member in family.members}
+    for local, topic in seen.topics.items():
+        if local not in members:
+            left_out.setdefault(f"topic.{topic.name}", _why_not(local))
+    left_out.update(_odd_subscriptions(seen, families))
+    text = render(document(name, seen, families), left_out, findings)
+    adopted = sum(isinstance(change, Adopt) for change in changes)
+    return Import(text, tuple(sorted(left_out.items())), len(families), adopted)
+
+
+def _load(text: str) -> tuple[tuple[Expansion, ...], dict[int, set[str]]]:
+    """The file's expansion, and line -> codes of what lint finds in it: allowed there, because nobody wrote it."""
+    expansions, findings = check_set([source_of(text.encode(), "import")], None)
+    if not expansions:
+        raise KodoctlError(*findings)
+    found: dict[int, set[str]] = {}
+    for finding in findings:
+        assert finding.where is not None
+        found.setdefault(finding.where.line, set()).add(finding.code)
+    return expansions, found
+
+
+def _not_adopted(changes: tuple[Change, ...]) -> Iterator[tuple[TopicName, str]]:
+    """Topics that the file would change, with what would change: they leave it."""
+    for change in changes:
+        if isinstance(change, Update) and isinstance(change.after, TopicResource):
+            names = ", ".join(field.name.removeprefix("policies.") for field in change.fields)
+            yield change.after.name, f"the format cannot say its {names} beside its family's"
+
+
+def _unfit(live: Live, namespace: NamespaceName) -> Iterator[tuple[Address, str]]:
+    for address, found in live.objects.items():
+        topic = found.resource
+        if not isinstance(topic, TopicResource) or topic.name.namespace != namespace:
+            continue
+        foreign = sorted(name for name, value in topic.policies.items() if isinstance(value, Foreign))
+        if not topic.partitions:
+            yield address, "a plain topic; the format knows partitioned ones"
+        elif foreign:
+            yield address, f"the format cannot say its {', '.join(foreign)}"
+
+
+def _seen(live: Live, namespace: NamespaceName, excluded: set[str]) -> Seen:
+    ledgers = dict(live.ledgers.get(namespace, {}))
+    topics: dict[str, TopicResource] = {}
+    subscriptions: dict[str, set[str]] = {}
+    grants: dict[str, tuple[str, ...]] = {}
+    policies: Policies = {}
+    for address, found in live.objects.items():
+        match found.resource:
+            case TopicResource(name=name, partitions=count) as topic if name.namespace == namespace and count:
+                odd = any(isinstance(value, Foreign) for value in topic.policies.values())
+                if name.local not in excluded and not odd and claim(address, found, ledgers).owner is None:
+                    topics[name.local] = topic
+            case SubscriptionResource(topic=name, name=subscription) if name.namespace == namespace:
+                subscriptions.setdefault(name.local, set()).add(subscription)
+            case GrantResource(target=target, role=role, actions=actions) if target == namespace:
+                grants[role] = tuple(sorted(actions))
+            case NamespaceResource(name=name, policies=set_policies) if name == namespace:
+                policies = {key: value for key, value in set_policies.items() if not isinstance(value, Foreign)}
+            case _:
+                pass
+    held = {local: frozenset(names) for local, names in subscriptions.items()}
+    return Seen(namespace, topics, held, policies, grants, live.identity.cluster)
+
+
+def _why_not(local: str) -> str:
+    suffix = reserved_suffix(local)
+    if suffix == AUDIT_SUFFIX or suffix:
+        return f"it ends in {suffix} and does not fit a family (same partitions, every subscription, every level)"
+    return f"its name: {why_not_pulsar_name(local)}"
+
+
+def _odd_subscriptions(seen: Seen, families: Mapping[str, Family]) -> Iterator[tuple[Address, str]]:
+    """Subscriptions on imported topics that their family does not explain stay, unmanaged."""
+    for ground, family in families.items():
+        expected = {local: set(expected_readers(ground, local, family)) for local in family.members}
+        for local, names in expected.items():
+            for name in sorted(seen.subscriptions.get(local, frozenset()) - names - {HOLDER}):
+                yield (
+                    f"subscription.persistent://{seen.namespace}/{local}/{name}",
+                    "no subscription of its family reads there",
+                )

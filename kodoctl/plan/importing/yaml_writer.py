@@ -1,0 +1,176 @@
+"""The text of an imported file: families as a document, comments for what Pulsar does not store or the format cannot say."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kodoctl.plan.field_diff import ALWAYS_SET, same
+from kodoctl.plan.importing.families import Family, Reader, Seen
+from kodoctl.topology.layers import Layer, derived_audit, derived_dead_letter, merged
+from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
+from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Policies, to_json
+from kodoctl.topology.resources import Address, TopicResource
+
+Json = dict[str, Any]
+_SHORT = 100  # characters that still read well on one line
+_HEAD = """\
+# Imported from the live cluster. Review it, then `kodoctl plan` shows what will be adopted.
+# Pulsar stores neither subscription types nor delays, attempts, weights, limits and routes: these are at their defaults.
+"""
+
+
+def document(name: str, seen: Seen, families: Mapping[str, Family]) -> Json:
+    """The file as plain data, in the order of the format."""
+    found: Json = {"version": 1, "name": name, "tenant": seen.namespace.tenant, "namespace": seen.namespace.namespace}
+    if policies := _namespace(seen):
+        found["namespace_policies"] = policies
+    if seen.grants:
+        found["namespace_grants"] = {role: list(actions) for role, actions in sorted(seen.grants.items())}
+    found["topics"] = {ground: _ground(ground, family) for ground, family in families.items()}
+    return found
+
+
+def _namespace(seen: Seen) -> Json:
+    """Set policies, without what every namespace answers."""
+    kept = {
+        n: v
+        for n, v in seen.policies.items()
+        if ALWAYS_SET.get(n, object()) != v and not (n == "replication" and v == (seen.cluster,))
+    }
+    return {name: to_json(value) for name, value in sorted(kept.items())}
+
+
+def _ground(ground: str, family: Family) -> Json:
+    found: Json = {}
+    if family.topic.partitions != 1:
+        found["partitions"] = family.topic.partitions
+    found |= _levels(family.levels)
+    policies = {name: value for name, value in family.topic.policies.items() if not same(name, value, None)}
+    if policies:
+        found["policies"] = {name: to_json(policies[name]) for name in sorted(policies)}
+    states = {
+        local: (state, family.members[local])
+        for name, reader in family.readers.items()
+        for level in family.levels
+        if not level.is_backup
+        for state in reader.states
+        for local in [state_name(ground, level, name, state)]
+    }
+    if on_states := _state_policies(policies, list(states.values())):
+        found["state_policies"] = on_states
+    if family.readers:
+        found["subscriptions"] = {name: _reader(reader, policies) for name, reader in family.readers.items()}
+    return found
+
+
+def _levels(levels: Iterable[Level]) -> Json:
+    """`levels` and `backup` as people write them."""
+    named = sorted(
+        (level for level in levels if level is not Level.B1), key=lambda level: (level is not Level.L1, level.rank)
+    )
+    found: Json = {}
+    if named == [Level.L1, Level.L2]:
+        found["levels"] = "double"
+    elif named != [Level.L1]:
+        found["levels"] = [level.value for level in named]
+    if Level.B1 in set(levels):
+        found["backup"] = True
+    return found
+
+
+def _state_policies(ground: Policies, members: list[tuple[State, TopicResource]]) -> Json:
+    """What must stand in `state_policies` so that merging gives the live values: the common case, others leave the file."""
+    found: Json = {}
+    for name in TOPIC_POLICY_NAMES:
+        live = [
+            (topic.policies.get(name), merged([Layer((), dict(ground)), _derived(state)]).get(name))
+            for state, topic in members
+        ]
+        if all(same(name, value, base) for value, base in live):
+            continue
+        values = [value for value, _ in live]
+        usual = max(values, key=values.count)
+        found[name] = "inherit" if usual is None else to_json(usual)
+    return found
+
+
+def _derived(state: State) -> Layer:
+    values: dict[str, Any] = {"schema_validation": False}
+    if state is State.RETRYING:
+        values["deduplication"] = True
+    return Layer((), values)
+
+
+def _reader(reader: Reader, ground: Policies) -> Json:
+    found: Json = {}
+    if reader.states != WAITING_STATES:
+        found["states"] = [state.value for state in reader.states]
+    if reader.dead_letter is None:
+        found["dead_letter"] = False
+    else:
+        own = _own(reader.dead_letter, ground, derived_dead_letter())
+        if reader.dead_letter.partitions != 1:
+            own = {"partitions": reader.dead_letter.partitions, **own}
+        if own:
+            found["dead_letter"] = own
+    if reader.audit is not None:
+        found["audit"] = _own(reader.audit, ground, derived_audit()) or True
+    return found
+
+
+def _own(topic: TopicResource, ground: Policies, derived: Layer) -> Json:
+    """What a dead letter or audit map must say: the live value where merging gives another, `inherit` where it is unset."""
+    base = merged([Layer((), dict(ground)), derived])
+    found: Json = {}
+    for name in TOPIC_POLICY_NAMES:
+        live = topic.policies.get(name)
+        if not same(name, live, base.get(name)):
+            found[name] = "inherit" if live is None else to_json(live)
+    return found
+
+
+def render(data: Json, left_out: Mapping[Address, str], findings: Mapping[int, set[str]] | None = None) -> str:
+    """The YAML text; `findings`: line of the text without them -> codes to allow there, with the reason they are there."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML()
+    yaml.default_flow_style = False
+    yaml.width = 200
+    stream = io.StringIO()
+    yaml.dump(_flowing(data), stream)
+    lines = (_HEAD + stream.getvalue()).splitlines()
+    for number, codes in sorted((findings or {}).items(), reverse=True):
+        indent = len(lines[number - 1]) - len(lines[number - 1].lstrip())
+        lines.insert(number - 1, f"{' ' * indent}# kodoctl: allow {', '.join(sorted(codes))} because found by import")
+    if left_out:
+        lines += ["", "# Left out, and never touched:"]
+        lines += [f"#   {_in_a_comment(address)}: {reason}" for address, reason in sorted(left_out.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _in_a_comment(name: str) -> str:
+    """A name from the cluster cannot end the comment and go on as a part of the file."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode("ascii")
+
+
+def _flowing(value: Any, depth: int = 0) -> Any:
+    """Maps and lists without maps inside on one line, as people write policies."""
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    if isinstance(value, dict):
+        found = CommentedMap({key: _flowing(child, depth + 1) for key, child in value.items()})
+        if (
+            depth > 1
+            and value
+            and not any(isinstance(child, dict) for child in value.values())
+            and len(str(value)) < _SHORT
+        ):
+            found.fa.set_flow_style()
+        return found
+    if isinstance(value, list):
+        items = CommentedSeq(value)
+        items.fa.set_flow_style()
+        return items
+    return value

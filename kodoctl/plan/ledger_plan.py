@@ -1,0 +1,278 @@
+"""What each topology's ledger entry will say, and what consumers will read: the part of a plan that is about owners."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan import ledger as ledgers
+from kodoctl.plan import serialization
+from kodoctl.plan.changes import Adopt, Change
+from kodoctl.plan.inventory import Desired, Live
+from kodoctl.plan.ledger import Holding, Ledger, Source
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.targeting import Chosen
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+
+ABSENT = "absent"
+# What a ledger lists as owned; grants have a list of their own, schemas and tenants have no owner.
+HELD = (TopicResource, SubscriptionResource, NamespaceResource)
+
+
+@dataclass(frozen=True)
+class OwnerPlan:
+    """What the ledger of one topology says of itself once the plan is carried out (holdings follow from the changes)."""
+
+    name: str
+    namespace: NamespaceName
+    source: Source
+    environment: str | None
+    digest: str
+    namespace_keys: frozenset[str]
+    grants: Mapping[Address, frozenset[str]] = field(repr=False)
+    consumers: Mapping[str, Any] = field(repr=False)
+    replaces: tuple[str, ...] = ()  # earlier names, whose entries end with this apply
+    leaves: bool = False  # nothing is left: the entry is removed
+    partial: bool = False  # only some of its objects are in the plan: of the others the entry says what it said
+
+    @property
+    def ends(self) -> bool:
+        """Whether a complete apply removes the entry."""
+        return self.leaves and not self.partial
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerChange:
+    """Settings of one subscription that only consumers read: nothing is written, deploying them does it."""
+
+    subscription: str
+    settings: tuple[tuple[str, Any, Any], ...]  # name, before, after; None = default
+
+
+def entries_written(owners: Iterable[OwnerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:
+    """Ledger entries that a plan writes: its topologies', those of their earlier names, those it takes objects from."""
+    found = {(owner.namespace, name) for owner in owners for name in (owner.name, *owner.replaces)}
+    for change in changes:
+        if isinstance(change, Adopt) and change.taken_from is not None:
+            namespace = namespace_of(change.before)
+            assert namespace is not None
+            found.add((namespace, change.taken_from))
+    return found
+
+
+def ledger_fingerprints(owners: Iterable[OwnerPlan], changes: Iterable[Change], live: Live) -> dict[str, str]:
+    """`namespace/name` -> digest of the ledger entry that the plan read, for each entry it would write."""
+    found: dict[str, str] = {}
+    for namespace, name in entries_written(owners, changes):
+        ledger = live.ledgers.get(namespace, {}).get(name)
+        found[f"{namespace}/{name}"] = ABSENT if ledger is None else serialization.digest(ledger_document(ledger))
+    return found
+
+
+def ledger_document(ledger: Ledger) -> dict[str, Any]:
+    """A ledger as JSON, for digests."""
+    return {
+        "source": [ledger.source.origin, ledger.source.path],
+        "environment": ledger.environment,
+        "digest": ledger.digest,
+        "owned": dict(sorted(ledger.owned.items())),
+        "keys": sorted(ledger.namespace_keys),
+        "grants": {address: sorted(actions) for address, actions in sorted(ledger.grants.items())},
+        "consumers": ledger.consumers,
+    }
+
+
+def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
+    """One for each entry to write: our topologies where they live, and those they left behind elsewhere."""
+    written: set[tuple[NamespaceName, str]] = set()
+    names = set(desired.names)
+    for expansion in desired.expansions:
+        spec = expansion.topology.spec
+        names |= set(spec.formerly)
+        keys = spec.namespace_policies.model_fields_set if spec.namespace_policies is not None else set()
+        earlier = tuple(name for name in spec.formerly if name in live.ledgers.get(expansion.namespace, {}))
+        written |= {(expansion.namespace, name) for name in (expansion.name, *earlier)}
+        yield OwnerPlan(
+            expansion.name,
+            expansion.namespace,
+            _source(desired, live.ledgers.get(expansion.namespace, {}).get(expansion.name), expansion.name),
+            desired.environment,
+            expansion_digest(expansion),
+            frozenset(keys),
+            {a: r.actions for a, r in expansion.resources.items() if isinstance(r, GrantResource)},
+            consumer_settings(expansion),
+            earlier,
+        )
+    for namespace, entries in live.ledgers.items():
+        for name, ledger in entries.items():
+            if name in names and (namespace, name) not in written:
+                yield OwnerPlan(
+                    name, namespace, ledger.source, ledger.environment, "", frozenset(), {}, {}, leaves=True
+                )
+
+
+def partial_owners(
+    owners: Iterable[OwnerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: Chosen
+) -> tuple[OwnerPlan, ...]:
+    """What the entries say after a part of a plan: nothing that it did not write. A topology whose objects are all in the
+    part is as in a whole plan; one of which nothing changes is not written to.
+    """
+    changing = tuple(changes)
+    found = []
+    for owner in owners:
+        entry = live.ledgers.get(owner.namespace, {}).get(owner.name)
+        if _addresses_of(owner, desired, live) <= chosen.addresses:
+            found.append(owner)
+        elif any(_concerns(change, owner, entry, live) for change in changing):
+            found.append(_partial(owner, entry, chosen))
+    return tuple(found)
+
+
+def _addresses_of(owner: OwnerPlan, desired: Desired, live: Live) -> frozenset[Address]:
+    """Everything an entry would name or names by now, under earlier names as well."""
+    entries = live.ledgers.get(owner.namespace, {})
+    held = [entries[name].addresses for name in (owner.name, *owner.replaces) if name in entries]
+    if owner.leaves:
+        return frozenset().union(*held)
+    declared = [one.resources.keys() for one in desired.expansions if one.name == owner.name]
+    owned = {address for address, wanted in desired.objects.items() if wanted.owner == owner.name}
+    return frozenset(owned).union(*declared, *held)
+
+
+def _concerns(change: Change, owner: OwnerPlan, entry: Ledger | None, live: Live) -> bool:
+    """Whether a change is written down in this entry: the one that holds its object by now, else where the owner lives."""
+    if change.about.owner != owner.name:
+        return False
+    if owner.leaves:
+        return entry is not None and change.address in entry.addresses
+    elsewhere = (there.get(owner.name) for place, there in live.ledgers.items() if place != owner.namespace)
+    return not any(other is not None and change.address in other.addresses for other in elsewhere)
+
+
+def _partial(owner: OwnerPlan, entry: Ledger | None, chosen: Chosen) -> OwnerPlan:
+    """The digest stays where the file is the one that was applied, and is empty where only a part of the file is."""
+    known = entry or Ledger(owner.name, owner.namespace)
+    grants = {address: actions for address, actions in known.grants.items() if not chosen.takes(address)}
+    set_here = not owner.leaves and f"namespace.{owner.namespace}" in chosen.addresses
+    return replace(
+        owner,
+        digest=owner.digest if known.digest == owner.digest else "",
+        namespace_keys=owner.namespace_keys if set_here else known.namespace_keys,
+        grants={**grants, **{address: actions for address, actions in owner.grants.items() if chosen.takes(address)}},
+        consumers=known.consumers,
+        partial=True,
+    )
+
+
+def renamed_in_part(owners: Iterable[OwnerPlan], desired: Desired) -> Iterator[Diagnostic]:
+    """Ownership goes over from an earlier name in one step, and not object by object."""
+    places = {expansion.name: expansion.topology.where("name") for expansion in desired.expansions}
+    for owner in owners:
+        if owner.partial and owner.replaces:
+            detail = f"{owner.name} was called {', '.join(owner.replaces)}: apply all of it once, then parts of it"
+            yield error("K427", "a renamed topology cannot be applied in parts yet", detail, places.get(owner.name))
+
+
+def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
+    """Where the file lives; a copy without git says nothing, and what is known stays known."""
+    ours = desired.sources.get(name, Source())
+    return ledger.source if ours.origin is None and ledger is not None else ours
+
+
+def expansion_digest(expansion: Expansion) -> str:
+    """Digest of one topology's resources: drift compares it with the ledger's, to tell *not applied yet* from drift."""
+    return serialization.digest(
+        {address: serialization.resource_to_json(resource) for address, resource in expansion.resources.items()}
+    )
+
+
+def ledger_pending(owners: Iterable[OwnerPlan], live: Live) -> bool:
+    """Whether an entry says something else than it would after this plan, although no object changes: consumer settings,
+    the file's place, or an apply that was cut off before its last line.
+    """
+    return any(_differs(owner, live.ledgers.get(owner.namespace, {}).get(owner.name)) for owner in owners)
+
+
+def _differs(owner: OwnerPlan, ledger: Ledger | None) -> bool:
+    if ledger is None or owner.leaves or owner.replaces:
+        return True
+    return ledger_after(owner, ledger.owned) != ledger or Holding.INTENT in ledger.owned.values()
+
+
+_CONSUMER_KEYS = (
+    "type", "concurrency", "handler_timeout", "on_failure", "isolate", "lookahead", "tenant_weights", "weights",
+    "level_weights", "in_place", "retrying", "pending", "blocking", "backup", "compat", "limits", "routes",
+)  # fmt: skip
+_DRAINING: Final = "draining"  # lanes, levels included, that consumers still read and no longer write: no topic changes
+
+
+def consumer_settings(expansion: Expansion) -> dict[str, Any]:
+    """`topic/subscription` -> what the file says that only consumers read."""
+    found: dict[str, Any] = {}
+    for ground, spec in expansion.topology.spec.topics.items():
+        for name, subscription in spec.subscriptions.items():
+            said = subscription.model_dump(mode="json", by_alias=True, exclude_unset=True, include=set(_CONSUMER_KEYS))
+            if spec.fair_by is not None:
+                said["fair_by"] = spec.fair_by
+            if draining := [lane.value for lane in (*spec.draining, *subscription.draining)]:
+                said[_DRAINING] = draining
+            found[f"{ground}/{name}"] = said
+    return found
+
+
+def consumer_changes(desired: Desired, live: Live, owners: Iterable[OwnerPlan]) -> Iterator[ConsumerChange]:
+    """What consumers will read differently since the last apply, of the topologies whose entry will say so."""
+    telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
+    for expansion in desired.expansions:
+        ledger = live.ledgers.get(expansion.namespace, {}).get(expansion.name)
+        if ledger is None or (expansion.namespace, expansion.name) not in telling:
+            continue
+        for key, after in consumer_settings(expansion).items():
+            before = ledger.consumers.get(key)
+            if before is not None and before != after:
+                names = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
+                yield ConsumerChange(key, tuple(_setting(name, before, after) for name in names))
+
+
+def _setting(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    unsaid: list[str] | None = [] if name == _DRAINING else None
+    return name, before.get(name, unsaid), after.get(name, unsaid)
+
+
+def ledgers_fit(desired: Desired, owners: Iterable[OwnerPlan], live: Live) -> Iterator[Diagnostic]:
+    """All entries of a namespace stay below what metadata stores can hold: said before anything is written."""
+    entries = {(namespace, name): entry for namespace, there in live.ledgers.items() for name, entry in there.items()}
+    for owner in owners:
+        held = {
+            a: Holding.CREATED
+            for a, w in desired.objects.items()
+            if w.owner == owner.name and isinstance(w.resource, HELD)
+        }
+        earlier = entries.get((owner.namespace, owner.name)) if owner.partial else None
+        kept = {} if owner.leaves else held
+        entries[owner.namespace, owner.name] = ledger_after(owner, {**earlier.owned, **kept} if earlier else kept)
+    sizes: dict[NamespaceName, int] = {}
+    for (namespace, _), entry in entries.items():
+        sizes[namespace] = sizes.get(namespace, 0) + len(ledgers.encode(entry))
+    for namespace in sorted(sizes):
+        if sizes[namespace] > ledgers.MAX_BYTES:
+            yield error("K420", "ownership ledgers too large", ledgers.too_large(namespace))
+
+
+def ledger_after(owner: OwnerPlan, owned: Mapping[Address, Holding]) -> Ledger:
+    """The entry that a complete apply leaves behind."""
+    return Ledger(
+        owner.name,
+        owner.namespace,
+        owner.source,
+        owner.environment,
+        owner.digest,
+        owned,
+        owner.namespace_keys,
+        owner.grants,
+        owner.consumers,
+    )

@@ -1,0 +1,222 @@
+"""The plan's JSON form (`--out`, `--format json`): every view is drawn from it, and apply carries out exactly it.
+
+The format is public API: `format_version` changes with every incompatible change, and an unknown one is refused, never
+guessed at. The file is data: its own digest tells an edited one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from pydantic import ValidationError
+
+from kodoctl import __version__
+from kodoctl.errors import InvalidFileError, KodoctlError, RefusedError, Where, error
+from kodoctl.plan import serialization
+from kodoctl.plan.changes import Action
+from kodoctl.plan.diff import Allowances
+from kodoctl.plan.inventory import ClusterIdentity
+from kodoctl.plan.ledger import Source
+from kodoctl.plan.ledger_plan import ConsumerChange, OwnerPlan
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.targeting import Portion, Selection
+from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+FORMAT_VERSION: Final = 1
+Json = dict[str, Any]
+T = TypeVar("T")
+
+
+def to_json(plan: Plan) -> Json:
+    """The whole plan."""
+    document: Json = {
+        "format_version": FORMAT_VERSION,
+        "kodoctl_version": __version__,
+        "cluster": {"name": plan.identity.cluster, "uuids": dict(plan.identity.uuids)},
+        "environment": plan.environment,
+        "destroying": plan.destroying,
+        "paths": list(plan.paths),
+        "part": _portion_to_json(plan.portion),
+        "against": {"ref": plan.against[0], "commit": plan.against[1]} if plan.against else None,
+        "namespaces": [str(namespace) for namespace in plan.namespaces],
+        "digest": plan.digest,
+        "complete": not plan.unseen,
+        "unseen": [str(namespace) for namespace in plan.unseen],
+        "refused": plan.refused,
+        "summary": summary(plan),
+        "changes": [serialization.change_to_json(change) for change in plan.changes],
+        "findings": [serialization.diagnostic_to_json(finding) for finding in plan.findings],
+        "unmanaged": list(plan.unmanaged),
+        "elsewhere": dict(plan.elsewhere),
+        "consumer_changes": [
+            {"subscription": change.subscription, "settings": [list(setting) for setting in change.settings]}
+            for change in plan.consumer_changes
+        ],
+        "allowances": {
+            "adopt": sorted(plan.allowances.adopt),
+            "destroy": sorted(plan.allowances.destroy),
+            "forget": sorted(plan.allowances.forget),
+            "take_over": plan.allowances.take_over,
+            "share": plan.allowances.share,
+        },
+        "owners": [_owner_to_json(owner) for owner in plan.owners],
+        "fingerprints": dict(plan.fingerprints),
+        "ledger_fingerprints": dict(plan.ledger_fingerprints),
+    }
+    return {**document, "seal": serialization.digest(document)}
+
+
+def summary(plan: Plan) -> Json:
+    """Counts for one line."""
+    return {**{action.value: plan.count(action) for action in Action}, "unchanged": plan.unchanged}
+
+
+def dumps(plan: Plan) -> str:
+    """The plan file's text."""
+    return json.dumps(to_json(plan), indent=1)
+
+
+def loads(text: str, file: str) -> Plan:
+    """A plan file's plan. Raises RefusedError for another format or an edited file, InvalidFileError for anything else."""
+    return parsed(opened(text, file), file, from_json)
+
+
+def opened(text: str, file: str) -> Json:
+    """A plan file's document, of this format, unbroken and written by this kodoctl. Raises as `loads` does."""
+    try:
+        document: Json = json.loads(text)
+        version, seal = document["format_version"], document.pop("seal", None)
+        sealed = seal == serialization.digest(document)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InvalidFileError(
+            error("K530", "not a plan file", "write one with `kodoctl plan --out FILE`", Where(file))
+        ) from None
+    if "dead_topic" in document:
+        detail = f"it is a recall plan: `kodoctl recall apply {file}` carries it out"
+        raise InvalidFileError(error("K530", "not a plan file", detail, Where(file)))
+    if version != FORMAT_VERSION:
+        detail = f"it has format {version}, this kodoctl ({__version__}) reads {FORMAT_VERSION}: plan again with this kodoctl"
+        raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
+    if not sealed:
+        detail = "its content does not match its seal: it was edited or cut; plan again"
+        raise RefusedError(error("K532", "plan file was changed", detail, Where(file)))
+    if (made_by := document.get("kodoctl_version")) != __version__:
+        detail = f"made by {made_by}, this is {__version__}: plan again with this kodoctl"
+        raise RefusedError(error("K531", "plan of another kodoctl", detail, Where(file)))
+    return document
+
+
+def parsed(document: Json, file: str, read: Callable[[Json], T]) -> T:
+    """What `read` makes of a document. Raises InvalidFileError where that is nothing."""
+    try:
+        return read(document)
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        InvalidNameError,
+        ValidationError,
+        KodoctlError,
+    ) as problem:
+        said = (
+            f"its seal is right, and this kodoctl ({__version__}) does not read it: {type(problem).__name__}: {problem}"
+        )
+        detail = f"{said}\nit may be of another build of the same version: plan again"
+        raise InvalidFileError(error("K530", "not a plan file", detail, Where(file))) from None
+
+
+def from_json(document: Json) -> Plan:
+    """The inverse of `to_json`. Raises what its parts raise for anything else, and ValueError for what says more than a plan."""
+    plan = Plan(
+        identity=ClusterIdentity(document["cluster"]["name"], document["cluster"]["uuids"]),
+        environment=document["environment"],
+        digest=document["digest"],
+        namespaces=tuple(NamespaceName.parse(name) for name in document["namespaces"]),
+        changes=tuple(serialization.change_from_json(change) for change in document["changes"]),
+        owners=tuple(_owner_from_json(owner) for owner in document["owners"]),
+        findings=tuple(serialization.diagnostic_from_json(finding) for finding in document["findings"]),
+        unchanged=document["summary"]["unchanged"],
+        unmanaged=tuple(document["unmanaged"]),
+        elsewhere=document["elsewhere"],
+        consumer_changes=tuple(
+            ConsumerChange(
+                change["subscription"], tuple((name, before, after) for name, before, after in change["settings"])
+            )
+            for change in document["consumer_changes"]
+        ),
+        fingerprints=document["fingerprints"],
+        ledger_fingerprints=document["ledger_fingerprints"],
+        allowances=Allowances(
+            frozenset(document["allowances"]["adopt"]),
+            frozenset(document["allowances"]["destroy"]),
+            frozenset(document["allowances"]["forget"]),
+            document["allowances"]["take_over"],
+            document["allowances"]["share"],
+        ),
+        destroying=document["destroying"],
+        paths=tuple(document["paths"]),
+        portion=_portion_from_json(document["part"]),
+        unseen=tuple(NamespaceName.parse(name) for name in document["unseen"]),
+        against=(document["against"]["ref"], document["against"]["commit"]) if document["against"] else None,
+    )
+    if {**to_json(plan), "seal": None} != {**document, "seal": None}:
+        raise ValueError("it says something else than this plan would")
+    return plan
+
+
+def _portion_to_json(portion: Portion | None) -> Json | None:
+    if portion is None:
+        return None
+    return {
+        "targets": list(portion.selection.targets),
+        "excludes": list(portion.selection.excludes),
+        "taken_along": [{"address": address, "needed_by": cause} for address, cause in portion.along],
+        "held_back": [{"address": address, "needs": cause} for address, cause in portion.held],
+        "left_out": dict(portion.left_out),
+    }
+
+
+def _portion_from_json(document: Json | None) -> Portion | None:
+    if document is None:
+        return None
+    return Portion(
+        Selection(tuple(document["targets"]), tuple(document["excludes"])),
+        tuple((one["address"], one["needed_by"]) for one in document["taken_along"]),
+        tuple((one["address"], one["needs"]) for one in document["held_back"]),
+        document["left_out"],
+    )
+
+
+def _owner_to_json(owner: OwnerPlan) -> Json:
+    return {
+        "name": owner.name,
+        "namespace": str(owner.namespace),
+        "source": [owner.source.origin, owner.source.path],
+        "environment": owner.environment,
+        "digest": owner.digest,
+        "namespace_keys": sorted(owner.namespace_keys),
+        "grants": {address: sorted(actions) for address, actions in sorted(owner.grants.items())},
+        "consumers": owner.consumers,
+        "replaces": list(owner.replaces),
+        "leaves": owner.leaves,
+        "partial": owner.partial,
+    }
+
+
+def _owner_from_json(document: Json) -> OwnerPlan:
+    return OwnerPlan(
+        serialization.text(document["name"]),
+        NamespaceName.parse(document["namespace"]),
+        Source(*document["source"]),
+        document["environment"],
+        document["digest"],
+        frozenset(document["namespace_keys"]),
+        {address: frozenset(actions) for address, actions in document["grants"].items()},
+        document["consumers"],
+        tuple(map(serialization.text, document["replaces"])),
+        document["leaves"],
+        document["partial"],
+    )

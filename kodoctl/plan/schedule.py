@@ -1,0 +1,200 @@
+"""In which order a plan's changes may run: a graph, so that everything independent runs side by side.
+
+Tenant, namespace, topics with their policies, then subscriptions, schemas and grants; what lowers a namespace's retention
+waits for the topics (they may have taken the old value over); deletes last and in reverse; what is only forgotten first,
+because it writes no more than ledger and marker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from graphlib import TopologicalSorter
+from typing import assert_never
+
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Update
+from kodoctl.plan.ownership import namespace_of
+from kodoctl.plan.policy_write_order import between
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+)
+
+
+class Part(Enum):
+    """Which fields of a change a step writes. A namespace's are written in two parts, before and after its topics'."""
+
+    ALL = "all"
+    EARLY = "early"
+    LATE = "late"
+
+
+StepKey = tuple[Address, str, Part]
+_Graph = dict[StepKey, set[StepKey]]  # each step with those before it
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A change, or the early or late half of a namespace's."""
+
+    change: Change
+    part: Part = Part.ALL
+
+    @property
+    def key(self) -> StepKey:
+        """Tells steps apart: an object can be adopted and updated in one plan."""
+        return (self.change.address, type(self.change).__name__, self.part)
+
+    def fields(self) -> tuple[FieldChange, ...]:
+        """The fields this step writes."""
+        return fields_of(self.change, self.part) if isinstance(self.change, Update) else ()
+
+
+Level = tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """Steps by level of the graph, and which steps each one directly waits for."""
+
+    building: tuple[Level, ...]
+    deleting: tuple[Level, ...]
+    waits_for: Mapping[StepKey, frozenset[StepKey]]
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """All of them, in order."""
+        return (*self.building, *self.deleting)
+
+
+def schedule(changes: Iterable[Change]) -> Schedule:
+    """Steps of one level do not depend on each other. Deletes begin when all else is done."""
+    steps = [step for change in changes for step in _steps(change)]
+    deletes = [step for step in steps if isinstance(step.change, Delete)]
+    others = [step for step in steps if not isinstance(step.change, Delete)]
+    graphs = (_graph(others, _building(others)), _graph(deletes, _deleting(deletes)))
+    by_key = {step.key: step for step in steps}
+    building, deleting = (_levels(graph, by_key) for graph in graphs)
+    return Schedule(building, deleting, {key: frozenset(before) for graph in graphs for key, before in graph.items()})
+
+
+def _levels(graph: _Graph, by_key: Mapping[StepKey, Step]) -> tuple[Level, ...]:
+    """By the standard library: loading networkx takes longer than planning a hundred topics."""
+    sorter = TopologicalSorter(graph)
+    sorter.prepare()
+    levels = []
+    while sorter.is_active():
+        level = sorter.get_ready()
+        sorter.done(*level)
+        levels.append(tuple(sorted((by_key[key] for key in level), key=lambda step: step.change.address)))
+    return tuple(levels)
+
+
+def _graph(steps: list[Step], edges: Iterator[tuple[Step, Step]]) -> _Graph:
+    graph: _Graph = {step.key: set() for step in steps}
+    for before, after in edges:
+        graph[after.key].add(before.key)
+    return graph
+
+
+def _steps(change: Change) -> Iterator[Step]:
+    if isinstance(change, Update) and isinstance(change.after, NamespaceResource):
+        yield from (Step(change, part) for part in (Part.EARLY, Part.LATE) if fields_of(change, part))
+    else:
+        yield Step(change)
+
+
+def _building(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
+    tenants: dict[str, Step] = {}
+    namespaces: dict[NamespaceName, Step] = {}
+    topics: dict[TopicName, list[Step]] = {}
+    for step in steps:
+        resource = resource_of(step.change)
+        if isinstance(step.change, Forget):
+            continue
+        if isinstance(resource, NamespaceResource) and step.part is not Part.LATE:
+            namespaces[resource.name] = step
+        elif isinstance(resource, TopicResource):
+            topics.setdefault(resource.name, []).append(step)
+        elif resource is not None and namespace_of(resource) is None:
+            tenants[step.change.address.removeprefix("tenant.")] = step
+    for step in steps:
+        if isinstance(step.change, Forget):
+            continue
+        resource = resource_of(step.change)
+        namespace = namespace_of(resource) if resource is not None else None
+        if namespace is None:
+            continue
+        if namespace.tenant in tenants:
+            yield tenants[namespace.tenant], step
+        if namespace in namespaces and namespaces[namespace] is not step:
+            yield namespaces[namespace], step
+        yield from _after_topics(step, resource, topics)
+
+
+def _after_topics(
+    step: Step, resource: Resource | None, topics: dict[TopicName, list[Step]]
+) -> Iterator[tuple[Step, Step]]:
+    match resource:
+        case SubscriptionResource(topic=name) | SchemaResource(topic=name) | GrantResource(target=TopicName() as name):
+            for topic in topics.get(name, []):
+                yield topic, step
+        case TopicResource(name=name) if isinstance(step.change, Update):
+            for topic in topics[name]:
+                if isinstance(topic.change, Adopt):
+                    yield topic, step
+        case NamespaceResource(name=namespace) if step.part is Part.LATE:
+            for name, found in topics.items():
+                if name.namespace == namespace:
+                    for topic in found:
+                        yield topic, step
+        case _:
+            pass
+
+
+def _deleting(steps: list[Step]) -> Iterator[tuple[Step, Step]]:
+    topics = {
+        s.change.before.name: s
+        for s in steps
+        if isinstance(s.change, Delete) and isinstance(s.change.before, TopicResource)
+    }
+    namespaces = {
+        s.change.before.name: s
+        for s in steps
+        if isinstance(s.change, Delete) and isinstance(s.change.before, NamespaceResource)
+    }
+    for step in steps:
+        resource = resource_of(step.change)
+        match resource:
+            case SubscriptionResource(topic=name) | GrantResource(target=TopicName() as name) if name in topics:
+                yield topics[name], step  # it goes with its topic: done when that is done
+            case _:
+                pass
+        namespace = namespace_of(resource) if resource is not None else None
+        if namespace in namespaces and namespaces[namespace] is not step:
+            yield step, namespaces[namespace]
+
+
+def fields_of(change: Update, part: Part) -> tuple[FieldChange, ...]:
+    """All fields of a change, or what one part writes: up to the value between, and from there."""
+    match part:
+        case Part.ALL:
+            return change.fields
+        case Part.EARLY:
+            return tuple(replace(f, after=m) for f in change.fields if (m := between(f)) != f.before)
+        case Part.LATE:
+            return tuple(replace(f, before=m) for f in change.fields if (m := between(f)) != f.after)
+        case _:
+            assert_never(part)
+
+
+def resource_of(change: Change) -> Resource | None:
+    """The object a change is about, as it will be or was."""
+    return change.after if isinstance(change, Create | Update) else change.before

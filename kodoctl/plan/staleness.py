@@ -1,0 +1,130 @@
+"""Whether the cluster is still what a plan was made against: every object and ledger entry it touches, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan import serialization
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.ledger_plan import ABSENT, ledger_fingerprints
+from kodoctl.plan.ownership import claim, namespace_of
+from kodoctl.plan.plan import Plan, fingerprint
+from kodoctl.topology.resources import Address, SubscriptionResource, TenantResource, TopicResource
+
+MAX_SHOWN: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """One object that is not what the plan saw: planned, was, now, in words."""
+
+    address: Address
+    planned: str
+    was: str
+    now: str
+
+
+def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
+    """Every touched object that changed since."""
+    seen: set[Address] = set()
+    for change in plan.changes:
+        address = change.address
+        if isinstance(change, Create) and isinstance(change.after, TenantResource):
+            continue  # create-if-absent, made before the lease can be taken: somebody else's will do
+        if address not in seen and plan.fingerprints.get(address) != fingerprint(address, live):
+            seen.add(address)
+            yield Stale(address, _planned(change), *_was_and_now(change, live))
+
+
+def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
+    """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its seal has no
+    key, so that whoever can write the file says what he likes, and who owns an object may change after a plan was made.
+    """
+    about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
+    for change in plan.changes:
+        found = live.objects.get(change.address)
+        if found is None or not isinstance(found.resource, TopicResource | SubscriptionResource):
+            continue
+        space = namespace_of(found.resource)
+        assert space is not None
+        owner = claim(change.address, found, live.ledgers.get(space, {})).owner
+        if (space, owner) not in about and not _may_touch(change, owner):
+            detail = f"{change.address} belongs to {owner or 'nobody'}, of which this plan is not: plan again"
+            yield error("K410", "another topology owns it", detail)
+
+
+def _may_touch(change: Change, owner: str | None) -> bool:
+    """Whether a change is for an object of this owner, whom the plan is not about. What nobody owns may be updated only by its
+    adoption; what others own is taken over only from the one who was shown.
+    """
+    match change:
+        case Create():
+            return True
+        case Update(adopting=adopting):
+            return adopting and owner is None
+        case Adopt(taken_from=taken_from):
+            return owner in (None, taken_from)
+        case Forget(before=before):
+            return owner is None or before is None
+        case Delete():
+            return False
+        case _:
+            assert_never(change)
+
+
+def _planned(change: Change) -> str:
+    return type(change).__name__.lower()
+
+
+def _was_and_now(change: Change, live: Live) -> tuple[str, str]:
+    """Both sides in words, without the policies that are the same on both; the marker only if it is another's."""
+    found = live.objects.get(change.address)
+    before = None if isinstance(change, Create) else change.before
+    now = found.resource if found else None
+    if isinstance(before, TopicResource) and isinstance(now, TopicResource):
+        same = {name for name, value in before.policies.items() if now.policies.get(name) == value}
+        before, now = _without(before, same), _without(now, same)
+    marker = f", marked {found.marker!r}" if found and found.marker not in (None, change.about.owner) else ""
+    was = serialization.describe(before) if before else ABSENT
+    return was, serialization.describe(now) + marker if now else ABSENT
+
+
+def _without(topic: TopicResource, names: set[str]) -> TopicResource:
+    return replace(topic, policies={name: value for name, value in topic.policies.items() if name not in names})
+
+
+def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
+    """Every object and ledger entry that is not what the plan saw; () if the plan may be carried out."""
+    findings = []
+    if objects := list(stale_objects(plan, live)):
+        lines = [f"{s.address}: planned {s.planned}; was {s.was}; now {s.now}" for s in objects[:MAX_SHOWN]]
+        lines += [f"and {len(objects) - MAX_SHOWN} more"] if len(objects) > MAX_SHOWN else []
+        findings.append(
+            error("K533", "the cluster changed since the plan", "\n".join([*lines, "nothing was written: plan again"]))
+        )
+    now = ledger_fingerprints(plan.owners, plan.changes, live)
+    for entry, was in plan.ledger_fingerprints.items():
+        if now.get(entry) != was:
+            detail = f"the ledger of {entry} was written by another apply: plan again"
+            findings.append(error("K533", "the cluster changed since the plan", detail))
+    return tuple(findings)
+
+
+def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
+    """Whether a cluster of this name, with these UUIDs of its Pulsar tenants, is the plan's."""
+    if plan.identity.cluster != cluster:
+        yield error(
+            "K534", "plan for another cluster", f"the plan is for {plan.identity.cluster!r}, this is {cluster!r}"
+        )
+    for tenant, planned in plan.identity.uuids.items():
+        now = uuids.get(tenant)
+        if planned != now:
+            first = (
+                " (somebody's first apply came in between, or the cluster is another one)" if planned is None else ""
+            )
+            was = f"tenant {tenant} had {planned or 'no UUID yet'} when the plan was made"
+            yield error("K534", "plan for another cluster", f"{was}, now {now or 'none'}{first}: plan again")

@@ -1,0 +1,241 @@
+"""A part of a plan (`--target`, `--exclude`): the objects that are looked at, what they need, and what is left out. Pure.
+
+What is named comes with what must be there before it; what needs something that is excluded is held back with it. Nothing is
+said of the rest: it is not compared.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Final
+
+from kodoctl.errors import UsageError, error
+from kodoctl.plan.field_diff import normal
+from kodoctl.plan.inventory import Desired, Live
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.policies import PolicyValue
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    SchemaResource,
+    SubscriptionResource,
+    TopicResource,
+    topic_address,
+)
+
+_PAIR: Final = ("retention", "backlog_quota")  # a topic's value of one is checked against the namespace's of the other
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What the flags name: addresses, or patterns of them in which `*` stands for any text, `/` included."""
+
+    targets: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.targets or self.excludes)
+
+    def names(self, address: Address) -> bool:
+        """Whether the flags alone choose an address."""
+        return self.targeted(address) and not self.excluded(address)
+
+    def targeted(self, address: Address) -> bool:
+        """Whether a target fits; without any, all do."""
+        return not self.targets or any(_fits(pattern, address) for pattern in self.targets)
+
+    def excluded(self, address: Address) -> bool:
+        """Whether an exclusion fits."""
+        return any(_fits(pattern, address) for pattern in self.excludes)
+
+
+@dataclass(frozen=True)
+class Portion:
+    """What a part of a plan tells of itself. `left_out`: kind of object -> how many were not compared."""
+
+    selection: Selection
+    along: tuple[tuple[Address, Address], ...]  # taken along, and which object needs it
+    held: tuple[tuple[Address, Address], ...]  # held back, and what it needs that is left out
+    left_out: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The objects of a part, among all that the files declare or our ledgers hold."""
+
+    addresses: frozenset[Address]
+    known: frozenset[Address]
+    portion: Portion
+
+    def takes(self, address: Address) -> bool:
+        """Whether the part is about an object; of those that are nobody's, the flags decide."""
+        return address in self.addresses if address in self.known else self.portion.selection.names(address)
+
+    def narrowed(self, desired: Desired, live: Live) -> Desired:
+        """What the files declare in this part. Subscriptions that are there count on, whoever asks who reads a topic."""
+        objects = {
+            address: wanted
+            for address, wanted in desired.objects.items()
+            if address in self.addresses
+            or (isinstance(wanted.resource, SubscriptionResource) and address in live.objects)
+        }
+        expansions = tuple(one for one in desired.expansions if self.addresses & one.resources.keys())
+        return replace(desired, expansions=expansions, objects=objects)
+
+
+def choose(selection: Selection, desired: Desired, live: Live) -> Chosen:
+    """The part that flags name. Raises UsageError for a name or pattern that fits nothing, and where nothing is left."""
+    known = _known(desired, live)
+    _must_fit(selection, known)
+    needs = _Needs(desired, live, known)
+    excluded = {address for address in known if selection.excluded(address)}
+    held = _reached(excluded, needs.backwards)
+    targeted = {address for address in known if selection.targeted(address)}
+    named = targeted - excluded - held.keys()
+    if not named:
+        raise UsageError(error("K426", "no such object in the plan", "what --target names, --exclude leaves out again"))
+    along = _reached(named, needs.forwards)
+    addresses = frozenset(named | along.keys())
+    left_out: dict[str, int] = {}
+    for address in sorted(known - addresses):
+        kind = address.partition(".")[0]
+        left_out[kind] = left_out.get(kind, 0) + 1
+    shown = {address: cause for address, cause in held.items() if address in targeted}
+    portion = Portion(selection, tuple(sorted(along.items())), tuple(sorted(shown.items())), left_out)
+    return Chosen(addresses, known, portion)
+
+
+def _fits(pattern: str, address: Address) -> bool:
+    if "*" not in pattern:
+        return pattern == address
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), address, re.DOTALL) is not None
+
+
+def _known(desired: Desired, live: Live) -> frozenset[Address]:
+    """Everything a plan of these files could be about."""
+    entries = [
+        entry for entries in live.ledgers.values() for name, entry in entries.items() if name in desired.all_names
+    ]
+    return frozenset(desired.objects).union(*(entry.addresses for entry in entries))
+
+
+def _must_fit(selection: Selection, known: frozenset[Address]) -> None:
+    flagged = [("--target", name) for name in selection.targets] + [("--exclude", name) for name in selection.excludes]
+    wrong = [
+        error("K426", "no such object in the plan", f"{flag} {pattern}: {_nearest(pattern, known)}")
+        for flag, pattern in flagged
+        if not any(_fits(pattern, address) for address in known)
+    ]
+    if wrong:
+        raise UsageError(*wrong)
+
+
+def _nearest(pattern: str, known: frozenset[Address]) -> str:
+    """What may have been meant: an address that ends so, else one spelt alike."""
+    plain = pattern.replace("*", "")
+    ending = sorted(address for address in known if plain and address.endswith(f"/{plain}"))
+    near = ending[:3] or get_close_matches(plain, sorted(known), 3, 0.6)
+    if near:
+        return f"nothing has this address; near it: {', '.join(near)}"
+    return "nothing has this address; `kodoctl expand` lists what the files declare, and * stands for any text"
+
+
+def _reached(start: Iterable[Address], steps: Mapping[Address, tuple[Address, ...]]) -> dict[Address, Address]:
+    """What is reached from some addresses, without them, and from where."""
+    begun = set(start)
+    found: dict[Address, Address] = {}
+    waiting = sorted(begun)
+    while waiting:
+        here = waiting.pop(0)
+        for there in steps.get(here, ()):
+            if there not in begun and there not in found:
+                found[there] = here
+                waiting.append(there)
+    return found
+
+
+class _Needs:
+    """What an object needs before it can be made, changed or deleted."""
+
+    def __init__(self, desired: Desired, live: Live, known: frozenset[Address]) -> None:
+        self._desired, self._live, self._known = desired, live, known
+
+    @cached_property
+    def forwards(self) -> Mapping[Address, tuple[Address, ...]]:
+        """Address -> what it needs."""
+        return {a: found for a in sorted(self._known) if (found := tuple(n for n in self._of(a) if n in self._known))}
+
+    @cached_property
+    def backwards(self) -> Mapping[Address, tuple[Address, ...]]:
+        """Address -> what needs it."""
+        found: dict[Address, list[Address]] = {}
+        for address, needed in self.forwards.items():
+            for one in needed:
+                found.setdefault(one, []).append(address)
+        return {address: tuple(needing) for address, needing in found.items()}
+
+    def _of(self, address: Address) -> Iterator[Address]:
+        wanted = self._desired.objects.get(address)
+        match wanted.resource if wanted else None:
+            case NamespaceResource(name=name):
+                yield from self._if_absent(f"tenant.{name.tenant}")
+            case TopicResource() as topic:
+                yield from self._if_absent(f"namespace.{topic.name.namespace}")
+                if self._leans(topic):
+                    yield f"namespace.{topic.name.namespace}"
+            case (
+                SubscriptionResource(topic=name)
+                | SchemaResource(topic=name)
+                | GrantResource(target=TopicName() as name)
+            ):
+                yield from self._topic(name)
+            case GrantResource(target=NamespaceName() as name):
+                yield from self._if_absent(f"namespace.{name}")
+            case None if address.startswith("topic."):
+                yield from self._hanging.get(address.removeprefix("topic."), ())  # it goes, and they with it
+            case _:
+                pass
+
+    def _if_absent(self, address: Address) -> Iterator[Address]:
+        if address not in self._live.objects:
+            yield address
+
+    def _topic(self, name: TopicName) -> Iterator[Address]:
+        """The topic below an object, unless it is there as declared: what hangs on it is made for its partitions."""
+        address = topic_address(name)
+        wanted, found = self._desired.objects.get(address), self._live.objects.get(address)
+        there, asked = found.resource if found else None, wanted.resource if wanted else None
+        as_declared = isinstance(there, TopicResource) and not there.missing
+        if isinstance(asked, TopicResource) and isinstance(there, TopicResource):
+            as_declared = as_declared and there.partitions == asked.partitions
+        if not as_declared:
+            yield address
+
+    def _leans(self, topic: TopicResource) -> bool:
+        """Whether the broker would hold a new value of the topic's against one of the namespace's that changes as well."""
+        namespace = self._desired.objects[f"namespace.{topic.name.namespace}"].resource
+        assert isinstance(namespace, NamespaceResource)
+        found = self._live.objects.get(topic.address)
+        own = found.resource.policies if found and isinstance(found.resource, TopicResource) else {}
+        theirs = self._live.namespace_policies.get(topic.name.namespace, {})
+        set_there = {name: namespace.policies.get(name) for name in namespace.managed or ()}
+        return _differs(own, topic.policies) and _differs(theirs, {**theirs, **set_there})
+
+    @cached_property
+    def _hanging(self) -> Mapping[str, list[Address]]:
+        """Topic's full name -> what hangs on it and is no longer declared either."""
+        found: dict[str, list[Address]] = {}
+        for address in sorted(self._known - self._desired.objects.keys()):
+            kind, _, name = address.partition(".")
+            if kind in ("subscription", "grant") and name.startswith("persistent://"):
+                found.setdefault("/".join(name.split("/")[:5]), []).append(address)
+        return found
+
+
+def _differs(before: Mapping[str, PolicyValue | None], after: Mapping[str, PolicyValue | None]) -> bool:
+    return any(normal(before.get(name)) != normal(after.get(name)) for name in _PAIR)

@@ -1,0 +1,180 @@
+"""From files to a plan against a live cluster: read, compare, gather evidence, judge. Used by every command that plans."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.plan.changes import Change, Update
+from kodoctl.plan.danger.data_loss import Judge
+from kodoctl.plan.danger.evidence import Evidence, evidence_wanted
+from kodoctl.plan.diff import Allowances, diff, with_namespaces
+from kodoctl.plan.git_baseline import Against
+from kodoctl.plan.inventory import Desired, Live
+from kodoctl.plan.partial_access import reduced, unseen_finding
+from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.plan.schedule import resource_of
+from kodoctl.plan.targeting import Selection, choose
+from kodoctl.pulsar.admin import Admin, must, schema_path
+from kodoctl.pulsar.evidence import read_evidence
+from kodoctl.pulsar.live import Scope, read_live
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.resources import (
+    Address,
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+_INCOMPATIBLE: Final = "IncompatibleSchemaException"  # in the 500 that is the broker's verdict; others are no verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A plan and the live side it was made against."""
+
+    plan: Plan
+    live: Live
+
+
+def scope_of(desired: Desired, namespaces: Iterable[NamespaceName] = ()) -> Scope:
+    """What must be read to plan for `desired`."""
+    resources = [wanted.resource for wanted in desired.objects.values()]
+    own = {*desired.namespaces, *namespaces}
+    foreign = {
+        r.target.namespace for r in resources if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
+    } - own
+    return Scope(
+        namespaces=tuple(sorted(own)),
+        names=desired.all_names,
+        declared=frozenset(r.name for r in resources if isinstance(r, TopicResource)),
+        schemas=frozenset(r.topic for r in resources if isinstance(r, SchemaResource)),
+        tenants=frozenset(r.name for r in resources if isinstance(r, TenantResource)),
+        grants_only=tuple(sorted(foreign)),
+        bookies=any("persistence" in r.policies for r in resources if isinstance(r, TopicResource | NamespaceResource)),
+    )
+
+
+def prepare(
+    session: Session,
+    desired: Desired,
+    allowances: Allowances,
+    *,
+    namespaces: Iterable[NamespaceName] = (),
+    against: Against | None = None,
+    selection: Selection | None = None,
+    may_reduce: bool = False,
+) -> Prepared:
+    """The plan for what the files declare; `namespaces`: further ones to look at (destroy by name); `selection`: a part of
+    it only; `may_reduce`: a role that may see topics alone gets a plan that cannot be applied.
+    """
+    scope = replace(scope_of(desired, namespaces), reduced=may_reduce)
+    live = read_live(session.admin, session.client, scope)
+    if live.unseen:
+        desired, live = reduced(desired, live)
+    return Prepared(plan_against(session.admin, desired, live, allowances, against, selection), live)
+
+
+def scope_of_plan(plan: Plan) -> Scope:
+    """What must be read again before a plan is carried out."""
+    own = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
+    names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
+    return scope_of_changes(plan.changes, own, names)
+
+
+def scope_of_changes(changes: Iterable[Change], own: set[NamespaceName], names: Iterable[str]) -> Scope:
+    """What must be read to know the objects of these changes; `own`: their namespaces, of topologies `names`. A namespace is
+    read whole only where something that counts for all its topics changes.
+    """
+    touched = [resource_of(change) for change in changes]
+    topics = [topic_of(resource) for resource in touched if not isinstance(resource, TenantResource)]
+    foreign = {
+        r.target.namespace for r in touched if isinstance(r, GrantResource) and isinstance(r.target, TopicName)
+    } - own
+    return Scope(
+        namespaces=tuple(sorted(own)),
+        names=frozenset(names),
+        declared=frozenset(topic for topic in topics if topic is not None),
+        only=None if None in topics else frozenset(topic for topic in topics if topic is not None),
+        schemas=frozenset(r.topic for r in touched if isinstance(r, SchemaResource)),
+        tenants=frozenset(r.name for r in touched if isinstance(r, TenantResource)),
+        grants_only=tuple(sorted(foreign)),
+    )
+
+
+def topic_of(resource: Resource | None) -> TopicName | None:
+    """The topic an object is or hangs on."""
+    match resource:
+        case TopicResource(name=topic) | SubscriptionResource(topic=topic) | SchemaResource(topic=topic):
+            return topic
+        case _:
+            return None
+
+
+def judged_now(admin: Admin, plan: Plan, live: Live, *, now: int) -> Plan:
+    """The plan with the dangers that its changes have on what is live now. The evidence stays the one that was reviewed:
+    clients that it does not name may not be cut off.
+    """
+    evidence = evidence_for(admin, plan.changes, live)
+    judged = Judge(frozenset(), live, evidence, plan.allowances.destroy, now).judge(plan.changes)
+    pairs = zip(plan.changes, judged, strict=True)
+    return replace(plan, changes=tuple(_with_dangers(old, new.about.dangers) for old, new in pairs))
+
+
+def _with_dangers(change: Change, dangers: tuple[Diagnostic, ...]) -> Change:
+    return replace(change, about=replace(change.about, dangers=dangers))
+
+
+def evidence_for(admin: Admin, changes: Sequence[Change], live: Live) -> Mapping[Address, Evidence]:
+    """Figures about what these changes put at stake."""
+    wanted = tuple(evidence_wanted(changes, live))
+    if not wanted:
+        return {}
+    keeps_less = not live.unseen and any(isinstance(change, Update) for change in changes)
+    return read_evidence(admin, live, wanted, ledgers_of=frozenset(wanted) if keeps_less else frozenset())
+
+
+def plan_against(
+    admin: Admin,
+    desired: Desired,
+    live: Live,
+    allowances: Allowances,
+    against: Against | None = None,
+    selection: Selection | None = None,
+) -> Plan:
+    """The plan for an inventory that has been read already. Raises UsageError where `selection` names nothing in it."""
+    chosen = choose(selection, desired, live) if selection else None
+    difference = diff(desired, live, allowances, chosen)
+    if desired.destroyed:
+        difference = with_namespaces(difference, desired.names, live)
+    evidence = evidence_for(admin, difference.changes, live)
+    now = int(time.time() * 1000)
+    plan = make_plan(desired, live, difference, evidence=evidence, allowances=allowances, now=now, against=against)
+    if live.unseen:
+        return replace(plan, findings=(*unseen_finding(live.unseen), *plan.findings))
+    return replace(plan, findings=(*plan.findings, *_incompatible_schemas(admin, plan)))
+
+
+def _incompatible_schemas(admin: Admin, plan: Plan) -> Iterable[Diagnostic]:
+    """The broker's own verdict on a new schema version, before anything is written (it says no with a 500)."""
+    for change in plan.changes:
+        if isinstance(change, Update) and isinstance(change.after, SchemaResource):
+            topic = change.after.topic
+            body = {"type": change.after.type, "schema": change.after.definition, "properties": {}}
+            reply = admin.call("POST", f"{schema_path(topic)}/compatibility", body)
+            if reply.transient and _INCOMPATIBLE not in str(reply.data):
+                must(reply, f"asking whether the schema of {topic} is compatible")
+            compatible = reply.ok and bool((reply.data or {}).get("compatibility"))
+            if not compatible:
+                detail = (
+                    f"{topic}: {reply.reason or 'the broker would refuse this version'}; see `schema_compatibility`"
+                )
+                yield error("K418", "payload schema incompatible with the live one", detail, change.about.where)

@@ -1,0 +1,92 @@
+"""From a journal to a plan: backwards what was done, or forwards what was not. Used by undo and by apply --resume."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from kodoctl.errors import RefusedError, UsageError, error
+from kodoctl.plan.diff import Allowances
+from kodoctl.plan.history import Applied, chosen, read, unpack
+from kodoctl.plan.plan import Plan
+from kodoctl.plan.undo import backwards, undo_plan
+from kodoctl.planning.planner import evidence_for, judged_now, scope_of_changes
+from kodoctl.pulsar.journal import read_journal
+from kodoctl.pulsar.live import Scope, read_live
+from kodoctl.pulsar.session import Session
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Undoing:
+    """The plan backwards, and the apply it undoes."""
+
+    plan: Plan
+    applied: Applied
+
+
+def read_apply(session: Session, namespace: NamespaceName, name: str) -> Applied:
+    """One apply, from the journals of all the namespaces it wrote to, each of which must know it: whoever may write into one
+    cannot name another. Raises UsageError for an unknown name, RefusedError where one of them does not know it.
+    """
+    entries = list(read_journal(session.admin, session.client, namespace))
+    first = chosen(read(entries).applies, name)
+    places = {NamespaceName.parse(key.rpartition("/")[0]) for key in first.ledgers} - {namespace}
+    for place in sorted(places):
+        theirs = list(read_journal(session.admin, session.client, place))
+        if not any((one.id, one.digest) == (first.id, first.digest) for one in read(theirs).applies):
+            detail = f"{first.id} is said to have written to {place}, whose journal knows nothing of it"
+            raise RefusedError(error("K431", "journals that contradict each other", detail))
+        entries += theirs
+    return chosen(read(entries).applies, first.id)
+
+
+def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowances: Allowances) -> Undoing:
+    """The plan that takes an apply back, its dangers judged."""
+    applied = read_apply(session, namespace, name)
+    live = read_live(session.admin, session.client, _scope(applied))
+    changes, _ = backwards(applied, live)
+    evidence = evidence_for(session.admin, changes, live)
+    now = int(time.time() * 1000)
+    return Undoing(undo_plan(applied, live, evidence=evidence, allowances=allowances, now=now), applied)
+
+
+def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
+    """What is left of the latest apply of a namespace, which must have been cut off. `destroy`: what may be destroyed, for what
+    the journal says was allowed is not believed. Raises UsageError, RefusedError.
+    """
+    from kodoctl.plan import plan_file
+    from kodoctl.plan.resume import rest_of
+
+    applied = read_apply(session, namespace, "last")
+    if applied.complete or applied.packed is None:
+        why = "is complete" if applied.complete else "was too large for the journal: plan again"
+        raise UsageError(error("K425", "nothing to continue", f"the latest apply of {namespace}, {applied.id}, {why}"))
+    try:
+        text = unpack(applied.packed)
+    except ValueError as problem:
+        detail = f"the plan of {applied.id} cannot be read: {problem}; plan again"
+        raise UsageError(error("K425", "nothing to continue", detail)) from None
+    plan = plan_file.loads(text, f"the journal's plan of {applied.id}")
+    plan = replace(plan, allowances=Allowances(destroy=frozenset(destroy)))
+    places = {*plan.namespaces, *(owner.namespace for owner in plan.owners)}
+    _refuse_other_places(places, applied, namespace)
+    names = {name for owner in plan.owners for name in (owner.name, *owner.replaces)}
+    live = read_live(session.admin, session.client, scope_of_changes(plan.changes, places, names))
+    return judged_now(session.admin, rest_of(plan, live), live, now=int(time.time() * 1000))
+
+
+def _refuse_other_places(places: set[NamespaceName], applied: Applied, namespace: NamespaceName) -> None:
+    """A plan of a journal is for the namespaces whose journals know its apply."""
+    known = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers} | {namespace}
+    if others := sorted(map(str, places - known)):
+        detail = f"the plan of {applied.id} writes to {', '.join(others)}, of which its journal says nothing"
+        raise RefusedError(error("K431", "journals that contradict each other", detail))
+
+
+def _scope(applied: Applied) -> Scope:
+    touched = [*applied.done, *(change for change, _ in applied.broken)]
+    places = {NamespaceName.parse(key.rpartition("/")[0]) for key in applied.ledgers}
+    return scope_of_changes(touched, places, {key.rpartition("/")[2] for key in applied.ledgers})

@@ -1,0 +1,298 @@
+"""Import: a live namespace as a file. The law: what it writes lints, and plans to Adopt only, but for holders of dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kodoctl.errors import KodoctlError, has_errors
+from kodoctl.plan.changes import Adopt, Create
+from kodoctl.plan.diff import diff
+from kodoctl.plan.importing.import_planner import Import, import_namespace
+from kodoctl.plan.inventory import Found, Live, desired
+from kodoctl.topology.lint import check_set, lint
+from kodoctl.topology.load import source_of
+from kodoctl.topology.names import HOLDER, TopicName
+from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Foreign, from_json
+from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
+from tests.inventories import HERE, applied, changed, live, policy_values, said, topology, topology_texts, wanted
+
+
+def _by_hand(
+    topics: Mapping[str, tuple[int, set[str]]],
+    policies: Mapping[str, Mapping[str, Any]] | None = None,
+    **namespace: Any,
+) -> Live:
+    """A namespace that people made: topic -> (partitions, subscriptions)."""
+    found = [Found(NamespaceResource(HERE, namespace))]
+    for local, (partitions, subscriptions) in topics.items():
+        name = TopicName(HERE, local)
+        values = {key: from_json(key, value) for key, value in (policies or {}).get(local, {}).items()}
+        values.setdefault("schema_validation", False)  # as the reader shows it, unless the namespace validates
+        found.append(Found(TopicResource(name, partitions, values)))
+        found += [Found(SubscriptionResource(name, sub)) for sub in sorted(subscriptions)]
+    return live(found, {})
+
+
+def _imported(there: Live) -> tuple[Import, set[tuple[str, str]]]:
+    """The import, and what planning its file would do; asserts that the file lints."""
+    found = import_namespace(there, HERE, "trade")
+    files = [source_of(found.text.encode(), "trade.yaml")]
+    report = lint(files)
+    assert not report.failed, (report.findings, found.text)
+    expansions, findings = check_set(files, None)
+    assert not has_errors(findings)
+    difference = diff(desired(expansions, None), there)
+    assert not difference.conflicts, difference.conflicts
+    return found, said(difference.changes)
+
+
+def _only_adopts(changes: set[tuple[str, str]]) -> bool:
+    return all(verb == "adopt" or (verb == "create" and address.endswith(f"/{HOLDER}")) for verb, address in changes)
+
+
+FAMILY = {
+    "J": (3, {"s"}),
+    "J-s-RETRYING": (3, {"s"}),
+    "J-s-PENDING": (3, {"s"}),
+    "J-s-BLOCKING": (3, {"s"}),
+    "J-s-DLQ": (1, set[str]()),
+}
+
+
+def test_a_family_made_by_hand_is_recognised_and_adopted_whole() -> None:
+    found, changes = _imported(_by_hand(FAMILY))
+    assert ("create", f"subscription.J-s-DLQ/{HOLDER}") in changes
+    assert _only_adopts(changes)
+    assert {address for verb, address in changes if verb == "adopt" and address.startswith("topic.")} == {
+        f"topic.{t}" for t in FAMILY
+    }
+    assert found.left_out == ()
+    assert found.families == 1
+    assert "partitions: 3" in found.text
+    assert "schema_validation" not in found.text
+
+
+@pytest.mark.parametrize(
+    ("topics", "written"),
+    [
+        ({"J": (1, {"s"})}, ["states: []", "dead_letter: false"]),
+        ({"J": (1, {"s"}), "J-s-RETRYING": (1, {"s"}), "J-s-DLQ": (1, {HOLDER})}, ["states: [retrying]"]),
+        ({"J": (1, {"s"}), "J-B1": (1, {"s"})}, ["backup: true"]),
+        ({"J": (1, {"s"}), "J-L2": (1, {"s"})}, ["levels: double"]),
+        ({"J": (1, {"s"}), "J-S1": (1, {"s"}), "J-L2": (1, {"s"})}, ["levels: [L1, S1, L2]"]),
+        ({"J": (1, {"s"}), "J-s-AUDIT": (1, set())}, ["audit:"]),
+        ({"J": (1, {"s"}), "J-s-DLQ": (3, {HOLDER})}, ["dead_letter:", "partitions: 3"]),
+        ({"J": (1, set())}, ["J: {}"]),
+    ],
+)
+def test_shapes_are_written_as_people_write_them(topics: dict[str, tuple[int, set[str]]], written: list[str]) -> None:
+    found, changes = _imported(_by_hand(topics))
+    for words in written:
+        assert words in found.text, found.text
+    assert _only_adopts(changes)
+    assert not found.left_out
+
+
+def test_values_that_are_not_live_are_written_as_inherit() -> None:
+    found, changes = _imported(_by_hand(FAMILY))
+    for policy in ("ttl", "subscription_expiry", "inactive_topic", "backlog_quota"):
+        assert f"{policy}: inherit" in found.text  # of the dead letters, where expand would set it
+    assert "deduplication: inherit" in found.text
+    assert _only_adopts(changes)
+
+
+def test_findings_that_are_live_already_are_allowed_with_the_reason() -> None:
+    there = _by_hand({"J": (1, {"s"}), "J-s-DLQ": (1, {HOLDER})}, {"J-s-DLQ": {"ttl": "1d"}})
+    found, changes = _imported(there)
+    assert "# kodoctl: allow K201 because found by import" in found.text
+    assert _only_adopts(changes)
+
+
+def test_namespace_policies_and_grants_are_written_but_not_what_every_namespace_answers() -> None:
+    there = _by_hand(
+        {"J": (1, set())}, ttl=from_json("ttl", "3d"), encryption_required=False, replication=("standalone",)
+    )
+    there = changed(there, Found(GrantResource(HERE, "anna", frozenset({"produce", "consume"}))))
+    found, changes = _imported(there)
+    assert "ttl: 3d" in found.text
+    assert "anna: [consume, produce]" in found.text
+    assert "encryption_required" not in found.text
+    assert "replication" not in found.text
+    assert ("adopt", "grant.acme/ns/anna") in changes
+
+
+def test_plain_topics_and_odd_names_are_listed_and_left_alone() -> None:
+    there = _by_hand(
+        {"J": (1, {"s"}), "plain": (0, set()), "we ird": (1, set()), "nl\nx": (1, set()), "x-L2": (1, set())}
+    )
+    found, changes = _imported(there)
+    assert dict(found.left_out).keys() == {
+        f"topic.persistent://acme/ns/{n}" for n in ("plain", "we ird", "nl\nx", "x-L2")
+    }
+    assert not any("plain" in address or "ird" in address for _, address in changes)
+    assert "#   topic.persistent://acme/ns/plain: a plain topic" in found.text
+    assert "ends in -L2 and does not fit a family" in found.text
+    assert "\nx" not in found.text.replace("\\nx", "")  # a name cannot end the comment
+
+
+def test_a_subscription_that_the_family_does_not_explain_is_listed() -> None:
+    there = _by_hand({"J": (1, {"s"}), "J-s-RETRYING": (1, {"s", "peek"})})
+    found, _ = _imported(there)
+    assert "subscription.persistent://acme/ns/J-s-RETRYING/peek" in dict(found.left_out)
+
+
+def test_a_subscription_whose_name_the_format_refuses_is_listed_and_its_topic_imported() -> None:
+    found, changes = _imported(_by_hand({"J": (1, {"s", "kodo-x", "a/b", "y-DLQ", "new\nallow_destroy: [topic.x]"})}))
+    assert {n.rpartition("/J/")[2] for n in dict(found.left_out)} == {
+        "kodo-x",
+        "a/b",
+        "y-DLQ",
+        "new\nallow_destroy: [topic.x]",
+    }
+    assert ("adopt", "subscription.J/s") in changes
+    assert _only_adopts(changes)
+
+
+def test_under_a_namespace_that_validates_an_unset_value_is_told_from_false() -> None:
+    there = _by_hand(FAMILY, schema_validation=True)
+    unset = [Found(TopicResource(TopicName(HERE, local), number, {})) for local, (number, _) in FAMILY.items()]
+    found, changes = _imported(changed(there, *unset))
+    assert "schema_validation: inherit" in found.text
+    assert _only_adopts(changes)
+
+
+def test_a_member_with_other_partitions_or_without_the_subscription_stays_outside() -> None:
+    there = _by_hand({"J": (3, {"s"}), "J-s-RETRYING": (2, {"s"}), "J-s-PENDING": (3, set()), "J-B1": (3, set())})
+    found, changes = _imported(there)
+    assert {n.rpartition("/")[2] for n in dict(found.left_out)} == {"J-s-RETRYING", "J-s-PENDING", "J-B1"}
+    assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s")}
+
+
+def test_a_member_whose_policies_its_family_cannot_say_leaves_with_the_reason() -> None:
+    topics = {"J": (1, {"s"}), "J-L2": (1, {"s"})}
+    found, changes = _imported(_by_hand(topics, {"J-L2": {"ttl": "1h"}}))
+    assert (
+        "the format cannot say its ttl beside its family's" in dict(found.left_out)["topic.persistent://acme/ns/J-L2"]
+    )
+    assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s")}
+
+
+def test_a_topic_with_a_value_the_format_cannot_say_leaves_with_the_reason() -> None:
+    odd = Found(TopicResource(TopicName(HERE, "odd"), 1, {"dispatch_rate": Foreign('{"x": 1}')}))
+    found, _ = _imported(changed(_by_hand({"J": (1, set())}), odd))
+    assert dict(found.left_out)["topic.persistent://acme/ns/odd"] == "the format cannot say its dispatch_rate"
+
+
+def test_what_somebody_owns_is_not_imported() -> None:
+    owned = applied(wanted(topology("{K: {}}", name="other")))
+    there = changed(owned, *_by_hand({"J": (1, set())}).objects.values())
+    found, changes = _imported(there)
+    assert {address for _, address in changes} == {"topic.J"}
+    assert "K:" not in found.text
+
+
+def test_an_empty_namespace_gives_a_file_without_topics() -> None:
+    found, changes = _imported(_by_hand({}))
+    assert not changes
+    assert found.families == 0
+
+
+def test_a_half_made_subscription_is_adopted_and_healed() -> None:
+    there = changed(
+        _by_hand({"J": (2, {"s"})}), Found(SubscriptionResource(TopicName(HERE, "J"), "s", missing_on=(1,)))
+    )
+    _, changes = _imported(there)
+    assert changes == {("adopt", "topic.J"), ("adopt", "subscription.J/s"), ("update", "subscription.J/s")}
+
+
+def test_what_pulsar_does_not_store_is_said_to_be_a_default() -> None:
+    found, _ = _imported(_by_hand({"J": (1, {"s"})}))
+    assert "Pulsar stores neither subscription types nor delays" in found.text
+
+
+# --- the law, on anything
+
+
+_LOCALS = [
+    "a",
+    "a-L2",
+    "a-B1",
+    "a-s-RETRYING",
+    "a-s-PENDING",
+    "a-L2-s-RETRYING",
+    "a-s-DLQ",
+    "a-t-DLQ",
+    "a-s-AUDIT",
+    "b",
+    "b-D1",
+    "c d",
+    "-DLQ",
+]
+
+
+@st.composite
+def _namespaces(draw: st.DrawFn) -> Live:
+    """Names that look like families, policies and subscriptions at random."""
+    found = [Found(NamespaceResource(HERE, {}))]
+    for local in draw(st.lists(st.sampled_from(_LOCALS), unique=True)):
+        name = TopicName(HERE, local)
+        chosen = draw(
+            st.lists(st.sampled_from(sorted(set(TOPIC_POLICY_NAMES) - {"replication"})), unique=True, max_size=2)
+        )
+        policies = {policy: draw(policy_values(policy)) for policy in chosen}
+        partitions = draw(st.integers(0, 3))
+        found.append(Found(TopicResource(name, partitions, policies)))
+        for sub in draw(st.lists(st.sampled_from(["s", "t", HOLDER, "kodo-x"]), unique=True)):
+            missing = draw(st.sampled_from([(), (0,)])) if partitions > 1 else ()
+            found.append(Found(SubscriptionResource(name, sub, missing_on=missing)))
+    return live(found, {})
+
+
+@given(_namespaces())
+@settings(deadline=None, max_examples=60)
+def test_importing_any_namespace_and_planning_it_adopts_heals_and_makes_holders_and_nothing_else(there: Live) -> None:
+    found = import_namespace(there, HERE, "trade")
+    expansions, findings = check_set([source_of(found.text.encode(), "trade.yaml")], None)
+    assert not has_errors(findings), (findings, found.text)
+    difference = diff(desired(expansions, None), there)
+    assert not difference.conflicts, difference.conflicts
+    for change in difference.changes:
+        match change:
+            case Adopt():
+                pass
+            case Create(after=SubscriptionResource(name=name)):
+                assert name == HOLDER
+            case _:
+                assert isinstance(change.before, SubscriptionResource)  # type: ignore[union-attr]
+                assert change.before.missing_on  # type: ignore[union-attr]
+    live_topics = {address for address in there.objects if address.startswith("topic.")}
+    adopted = {change.address for change in difference.changes if isinstance(change, Adopt)}
+    assert live_topics <= adopted | dict(found.left_out).keys(), "every topic is in the file or in the list"
+
+
+@given(topology_texts())
+@settings(deadline=None, max_examples=40)
+def test_importing_what_a_file_made_covers_its_topics_or_says_why_not(text: str) -> None:
+    side = wanted(text)
+    found = [Found(one.resource) for one in applied(side).objects.values()]  # as if nobody owned them
+    there = live(found, {})
+    imported = import_namespace(there, HERE, "trade")
+    expansions, _ = check_set([source_of(imported.text.encode(), "trade.yaml")], None)
+    changes = diff(desired(expansions, None), there).changes
+    assert all(isinstance(change, Adopt) or HOLDER in change.address for change in changes)
+
+
+def test_an_audit_topic_with_other_partitions_stays_outside() -> None:
+    found, changes = _imported(_by_hand({"J": (3, {"s"}), "J-s-AUDIT": (1, set())}))
+    assert set(dict(found.left_out)) == {"topic.persistent://acme/ns/J-s-AUDIT"}
+    assert _only_adopts(changes)
+
+
+def test_a_name_that_no_file_could_have_is_refused() -> None:
+    with pytest.raises(KodoctlError):
+        import_namespace(_by_hand({}), HERE, "")
