@@ -23,7 +23,7 @@ from kodoctl.codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
 from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES
-from kodoctl.topology.schema import topology_schema
+from kodoctl.topology.json_schema.file_schema import topology_schema
 
 HERE = Path(__file__).parent / "reference"
 NOTE = (

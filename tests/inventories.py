@@ -19,8 +19,8 @@ from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.targeting import Selection, choose
 from kodoctl.topology.expand import Expansion, expand
 from kodoctl.topology.load import load_set, source_of
+from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, Policies, from_json
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
 HERE = NamespaceName("acme", "ns")

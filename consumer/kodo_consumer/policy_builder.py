@@ -26,13 +26,13 @@ from kodo_consumer.core.policy import (
 )
 from kodo_consumer.core.scheduling.adaptive_concurrency import MOST
 from kodoctl.errors import Diagnostic, InvalidFileError, KodoctlError, Severity, UsageError, error
-from kodoctl.topology import settings
-from kodoctl.topology.conditions import holds
+from kodoctl.topology import defaults
 from kodoctl.topology.expand import declared_limits, produced_topic
-from kodoctl.topology.lint import check_loaded
+from kodoctl.topology.lint.linter import check_loaded
 from kodoctl.topology.load import LoadedTopology, choose_environment, load_set, read_files
-from kodoctl.topology.model import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
+from kodoctl.topology.model.topology import ConcurrencyLimit, GroundTopic, QuotaLimit, RateLimit, Subscription
 from kodoctl.topology.names import NamespaceName, TopicName, audit_name, state_name
+from kodoctl.topology.route_conditions import holds
 from kodoctl.topology.units import Rate as FileRate
 
 WAITING: Final = (State.RETRYING, State.PENDING, State.BLOCKING)
@@ -97,7 +97,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
         waits={state: _waits(spec, state) for state in (*WAITING, None)},
         delays_by_code={code: tuple(int(delay) for delay in delays) for code, delays in spec.retrying.by_code.items()},
         in_place=tuple(int(wait) for wait in spec.in_place),
-        horizon=int(settings.horizon(ground, spec)),
+        horizon=int(defaults.horizon(ground, spec)),
         handler_timeout=int(spec.handler_timeout),
         concurrency=_concurrency(spec),
         adaptive=spec.concurrency == "adaptive",
@@ -126,7 +126,7 @@ def policy_of(topology: LoadedTopology, topic: str, subscription: str) -> Policy
 def outlet_of(topology: LoadedTopology, topic: str, level: str) -> Outlet:
     """Where producers of a level send to. Raises UsageError for a level that takes no messages."""
     ground = ground_of(topology, topic)
-    written = settings.active_levels(ground)
+    written = defaults.active_levels(ground)
     if level not in written:
         draining = " (it is draining)" if level in ground.draining else ""
         detail = f"{topic} takes messages on {', '.join(written)}, not on {level}{draining}"
@@ -151,18 +151,18 @@ class _Family:
     ) -> None:
         self.namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
         self.name, self.ground, self.subscription, self.spec = name, ground, subscription, spec
-        self.partitions = settings.partitions(topology.spec, ground)
-        self.written = settings.active_levels(ground)
+        self.partitions = defaults.partitions(topology.spec, ground)
+        self.written = defaults.active_levels(ground)
 
     def topic(self, level: Level, state: State) -> str:
         return TopicName(self.namespace, state_name(self.name, level, self.subscription, state)).full
 
     def _places(self) -> Iterator[tuple[Level, State, bool]]:
         """(level, state, draining) of every lane, highest level first."""
-        for level in settings.read_levels(self.ground):
+        for level in defaults.read_levels(self.ground):
             yield level, State.READY, level not in self.written
             if not level.is_backup:
-                for state in settings.read_states(self.spec):
+                for state in defaults.read_states(self.spec):
                     yield level, state, level not in self.written or state in self.spec.draining
 
     def lanes(self) -> tuple[Lane, ...]:
@@ -201,12 +201,12 @@ class _Family:
         return frozenset(self.topic(level, state) for level, state, _ in self._places() if state is State.READY)
 
     def dead_letter(self) -> Target | None:
-        if settings.dead_letter(self.spec) is None:
+        if defaults.dead_letter(self.spec) is None:
             return None
         return Target(Level.L1, State.DEAD, self.topic(Level.L1, State.DEAD))
 
     def audit(self) -> AuditTo | None:
-        spec = settings.audit(self.spec)
+        spec = defaults.audit(self.spec)
         if spec is None:
             return None
         return AuditTo(TopicName(self.namespace, audit_name(self.name, self.subscription)).full, spec.mode == "wait")
@@ -215,17 +215,17 @@ class _Family:
 def _shares(spec: Subscription, places: list[tuple[Level, State]]) -> list[Fraction]:
     """A lane's share: its level's share × its state's share within the level."""
     within = {
-        level: sum(settings.state_weight(spec, level, state) for other, state in places if other is level)
+        level: sum(defaults.state_weight(spec, level, state) for other, state in places if other is level)
         for level, _ in places
     }
     return [
-        Fraction(settings.level_weight(spec, level) * settings.state_weight(spec, level, state), within[level] or 1)
+        Fraction(defaults.level_weight(spec, level) * defaults.state_weight(spec, level, state), within[level] or 1)
         for level, state in places
     ]
 
 
 def _waits(spec: Subscription, state: State | None) -> Waits:
-    resolved = settings.waits(spec, state)
+    resolved = defaults.waits(spec, state)
     return Waits(tuple(int(delay) for delay in resolved.delays), resolved.attempts)
 
 
@@ -234,7 +234,7 @@ def _concurrency(spec: Subscription) -> int:
 
 
 def _isolate(ground: GroundTopic, spec: Subscription) -> Isolate | None:
-    found = settings.isolation(ground, spec)
+    found = defaults.isolation(ground, spec)
     if found is None or found.to is None:
         return None
     return Isolate(float(found.share.rstrip("%")) / 100, found.min, found.to)
@@ -261,7 +261,7 @@ def _pace(rate: FileRate, burst: int | None) -> Pace:
 
 
 def _routes(ground: GroundTopic, spec: Subscription) -> Iterator[Route]:
-    read = settings.read_levels(ground)
+    read = defaults.read_levels(ground)
     for route in spec.routes:
         if route.to in read:
             yield Route(_matcher(route.when), route.to)
@@ -287,7 +287,7 @@ def _outlets(topology: LoadedTopology, namespace: NamespaceName, spec: Subscript
     return {
         name.full: outlet_of(topology, topic, level)
         for topic, ground in topology.spec.topics.items()
-        for level in settings.active_levels(ground)
+        for level in defaults.active_levels(ground)
         if (name := TopicName(namespace, state_name(topic, Level(level), "", State.READY))) in produced
     }
 

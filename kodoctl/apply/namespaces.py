@@ -17,8 +17,8 @@ from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_p
 from kodoctl.pulsar.live import grants_of
 from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
+from kodoctl.topology.model.policies import Policies, PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Policies, PolicyValue
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource
 
 _FRESH_S: Final = 1.0

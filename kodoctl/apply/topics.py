@@ -21,8 +21,8 @@ from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_qu
 from kodoctl.pulsar.stats import read_topic
 from kodoctl.pulsar.topic_policies import is_set
 from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
+from kodoctl.topology.model.policies import PolicyValue
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import PolicyValue
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 
 _MOMENT_S: Final = 2.0

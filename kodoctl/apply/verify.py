@@ -23,8 +23,8 @@ from kodoctl.pulsar.live import list_topics
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
 from kodoctl.pulsar.writes import wait_until
+from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Policies
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource
 
 Problem = tuple[Step, str]

@@ -15,7 +15,7 @@ from kodoctl.errors import warning
 if TYPE_CHECKING:
     from kodoctl.plan.git_baseline import Against
     from kodoctl.topology.load import LoadedTopology, SourceFile
-    from kodoctl.topology.payloads import PayloadFile
+    from kodoctl.topology.payload_schemas import PayloadFile
 
 _At = Callable[[Path], Revision]
 
@@ -62,7 +62,7 @@ def _files(paths: Sequence[str], at: _At) -> Iterator[SourceFile]:
 
 def _payloads(loaded: LoadedTopology, at: _At) -> Iterator[tuple[str, PayloadFile]]:
     """The payload schemas as they were, too."""
-    from kodoctl.topology.payloads import payload_of
+    from kodoctl.topology.payload_schemas import payload_of
 
     for ground, payload in loaded.payloads.items():
         folder = payload.path.parent

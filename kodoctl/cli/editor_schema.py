@@ -23,7 +23,7 @@ class EditorSchema:
 
     def write(self) -> None:
         """Puts the schema where the line points, if none is there. What cannot be written is left to `kodoctl schema`."""
-        from kodoctl.topology.schema import schema_text
+        from kodoctl.topology.json_schema.file_schema import schema_text
 
         if self.missing is not None:
             try:
@@ -59,7 +59,7 @@ def _line(path: str) -> str:
 
 
 def _is_ours(file: Path) -> bool:
-    from kodoctl.topology.schema import SCHEMA_ID
+    from kodoctl.topology.json_schema.file_schema import SCHEMA_ID
 
     try:
         if not file.is_file() or file.stat().st_size > _LARGEST:

@@ -85,7 +85,7 @@ def expand(
     Example: kodoctl expand topologies/trade.yaml --env prod --explain
     """
     from kodoctl.render.expansion import RENDERERS, WIDTH
-    from kodoctl.topology.document import expansion_document
+    from kodoctl.topology.expansion_json import expansion_document
 
     expansions, chosen = load_expansions(paths, environment)
     width = min(120, max(60, shutil.get_terminal_size().columns)) if is_output_terminal() else WIDTH

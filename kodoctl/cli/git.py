@@ -17,7 +17,7 @@ from typing import Final
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.ledger import Source
 from kodoctl.topology.load import SourceFile, source_of
-from kodoctl.topology.payloads import PayloadFile, declared_payloads, payload_of
+from kodoctl.topology.payload_schemas import PayloadFile, declared_payloads, payload_of
 
 TIMEOUT: Final = 60  # seconds; a healthy git answers in milliseconds
 _SETTINGS: Final = {"safe.bareRepository": "explicit"}  # from git 2.38 on: files alone make no repository

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kodoctl.errors import Diagnostic, UsageError, Where, error
-from kodoctl.topology.fmt import format_text
-from kodoctl.topology.fmt_tree import CannotFormatError
+from kodoctl.topology.fmt.formatter import format_text
+from kodoctl.topology.fmt.tree import CannotFormatError
 from kodoctl.topology.load import SourceFile, load_set
 
 

@@ -72,7 +72,7 @@ def lint(
     Example: kodoctl lint --strict --against origin/main
     """
     from kodoctl.render.findings import RENDERERS
-    from kodoctl.topology.lint import lint as run
+    from kodoctl.topology.lint.linter import lint as run
     from kodoctl.topology.load import read_files
 
     files = read_files(paths_or_default(paths))
@@ -176,6 +176,6 @@ def schema(output: Output = None) -> None:
 
     Example: kodoctl schema --output schemas/topology.v1.json
     """  # noqa: D301  # \b keeps the line below it apart
-    from kodoctl.topology.schema import schema_text
+    from kodoctl.topology.json_schema.file_schema import schema_text
 
     write_output(schema_text(), output)

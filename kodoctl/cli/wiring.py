@@ -177,7 +177,7 @@ def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
     """The files, linted and expanded. Raises InvalidFileError with every error; warnings are told and go on."""
     from kodoctl.cli.git import source_of_topology
     from kodoctl.plan.inventory import desired
-    from kodoctl.topology.lint import check_set
+    from kodoctl.topology.lint.linter import check_set
     from kodoctl.topology.load import choose_environment, read_files
 
     files = read_files(paths_or_default(paths))

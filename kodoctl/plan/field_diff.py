@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from kodoctl.errors import Diagnostic, error
 from kodoctl.plan.changes import Effective, FieldChange
 from kodoctl.plan.inventory import Found, Wanted
-from kodoctl.topology.policies import ONLY_WHERE_NAMED, TOPIC_POLICY_NAMES, AutoTopicCreation, Policies, PolicyValue
+from kodoctl.topology.model.policies import (
+    ONLY_WHERE_NAMED,
+    TOPIC_POLICY_NAMES,
+    AutoTopicCreation,
+    Policies,
+    PolicyValue,
+)
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,

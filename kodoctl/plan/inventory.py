@@ -9,8 +9,8 @@ from functools import cached_property
 from kodoctl.errors import Where
 from kodoctl.plan.ledger import Ledger, Source
 from kodoctl.topology.expand import Expansion
+from kodoctl.topology.model.policies import DelayedDelivery, Policies
 from kodoctl.topology.names import NamespaceName
-from kodoctl.topology.policies import DelayedDelivery, Policies
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, Resource
 
 

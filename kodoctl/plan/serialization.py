@@ -20,8 +20,8 @@ from kodoctl.plan.changes import (
     Update,
     action_of,
 )
+from kodoctl.topology.model.policies import Policies, from_json, to_json
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Policies, from_json, to_json
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,

@@ -16,8 +16,8 @@ from typing import Final
 from kodoctl.errors import UsageError, error
 from kodoctl.plan.field_diff import normal
 from kodoctl.plan.inventory import Desired, Live
+from kodoctl.topology.model.policies import PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import PolicyValue
 from kodoctl.topology.resources import (
     Address,
     GrantResource,

@@ -28,8 +28,8 @@ from kodoctl.pulsar.policies import read_delayed_delivery, read_namespace_polici
 from kodoctl.pulsar.server import Server, read_bookies, read_server
 from kodoctl.pulsar.stats import TopicReading, read_topic
 from kodoctl.pulsar.topic_policies import PolicyReader
+from kodoctl.topology.model.policies import DelayedDelivery, Policies
 from kodoctl.topology.names import NamespaceName, TopicName, whole_topic
-from kodoctl.topology.policies import DelayedDelivery, Policies
 from kodoctl.topology.resources import (
     Address,
     GrantResource,

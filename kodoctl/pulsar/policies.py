@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 from kodoctl.pulsar import policy_shapes as shapes
 from kodoctl.pulsar.policy_shapes import QUOTA_BY_SIZE, QUOTA_BY_TIME, Json, Shape
-from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, Foreign, Policies, PolicyValue
+from kodoctl.topology.model.policies import BacklogQuota, DelayedDelivery, Foreign, Policies, PolicyValue
 
 
 @dataclass(frozen=True, slots=True)

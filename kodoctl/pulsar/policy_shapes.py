@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kodoctl.topology.policies import (
+from kodoctl.topology.model.policies import (
     AutoTopicCreation,
     BacklogQuota,
     DispatchRate,

@@ -8,7 +8,14 @@ from typing import Any
 
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.admin import Admin, Reply, must
-from kodoctl.topology.policies import BacklogQuota, DelayedDelivery, InactiveTopic, Persistence, Policies, Retention
+from kodoctl.topology.model.policies import (
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Persistence,
+    Policies,
+    Retention,
+)
 from kodoctl.topology.units import UNLIMITED, Duration, Size
 
 

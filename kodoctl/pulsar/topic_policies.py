@@ -19,8 +19,8 @@ from kodoctl.pulsar.admin import Admin, must, topic_path
 from kodoctl.pulsar.bulk import BulkUnavailableError, read_bulk
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.policies import DELAYED_DELIVERY, NO_DELETE_ON_TOPIC, TOPIC_CODECS, Codec, read_topic_policies
+from kodoctl.topology.model.policies import Policies, PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Policies, PolicyValue
 
 CANARIES: Final = 2  # topics whose bulk-read policies are compared with single requests
 _ALWAYS_CHECKED: Final = ("retention", "ttl")

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kodoctl.errors import UsageError, error
-from kodoctl.topology import settings
+from kodoctl.topology import defaults
 from kodoctl.topology.load import LoadedTopology
-from kodoctl.topology.model import GroundTopic, Subscription
+from kodoctl.topology.model.topology import GroundTopic, Subscription
 from kodoctl.topology.names import HOLDER, Level, NamespaceName, State, TopicName, state_name
 
 
@@ -59,18 +59,18 @@ def _level(text: str | None) -> Level:
 def family_of(topology: LoadedTopology, topic: str, subscription: str) -> Family:
     """Raises UsageError for names the file does not have, and for a subscription without dead letters."""
     ground, spec = _found(topology, topic, subscription)
-    dead = settings.dead_letter(spec)
+    dead = defaults.dead_letter(spec)
     if dead is None:
         detail = f"{topic} / {subscription} has `dead_letter: false`: its failed messages stay in their lanes"
         raise UsageError(error("K554", "no dead letters to recall", detail))
     namespace = NamespaceName(topology.spec.tenant, topology.spec.namespace)
-    parts = settings.partitions(topology.spec, ground)
+    parts = defaults.partitions(topology.spec, ground)
 
     def lane(level: Level, state: State) -> Lane:
         name = TopicName(namespace, state_name(topic, level, subscription, state))
         return Lane(name.full, level, state is State.READY, parts)
 
-    levels = settings.active_levels(ground)
+    levels = defaults.active_levels(ground)
     retrying = State.RETRYING in spec.states and State.RETRYING not in spec.draining
     payload = topology.payloads.get(topic)
     return Family(

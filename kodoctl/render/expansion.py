@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-from kodoctl.topology.expected import in_yaml
+from kodoctl.topology.yaml.schema_hints import in_yaml
 
 Json = dict[str, Any]
 WIDTH: Final = 80  # where lines are folded when nobody says otherwise

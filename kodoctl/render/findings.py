@@ -11,7 +11,7 @@ from kodoctl.codes import CODES
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.render.annotations import annotation
 from kodoctl.render.safe import one_line
-from kodoctl.topology.lint import LintReport
+from kodoctl.topology.lint.linter import LintReport
 
 FORMAT_VERSION = 1
 

@@ -11,10 +11,10 @@ from itertools import chain
 from typing import assert_never
 
 from kodoctl.errors import Where
-from kodoctl.topology import settings
-from kodoctl.topology.layers import DERIVED, Layer, derived_audit, derived_dead_letter, layer, merged
+from kodoctl.topology import defaults
 from kodoctl.topology.load import LoadedTopology
-from kodoctl.topology.model import GroundTopic, Subscription, Topology
+from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
+from kodoctl.topology.model.topology import GroundTopic, Subscription, Topology
 from kodoctl.topology.names import (
     HOLDER,
     WAITING_STATES,
@@ -27,7 +27,7 @@ from kodoctl.topology.names import (
     ready_name,
     state_name,
 )
-from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, PolicyValue, is_set
+from kodoctl.topology.policy_layers import DERIVED, Layer, derived_audit, derived_dead_letter, layer, merged
 from kodoctl.topology.resources import (
     Address,
     GrantResource,
@@ -140,23 +140,23 @@ def _family(
     replication = {"replication": ground.replication} if ground.replication else {}
     common = (base, layer(ground.policies, "topics", name, "policies"), Layer(("topics", name), replication))
     on_states = (base_on_states, layer(ground.state_policies, "topics", name, "state_policies"))
-    parts = settings.partitions(spec, ground)
-    levels = settings.read_levels(ground)
-    group.begin(None, parts, (_unacked(*settings.unacked_budget(ground.subscriptions.values())), *common))
+    parts = defaults.partitions(spec, ground)
+    levels = defaults.read_levels(ground)
+    group.begin(None, parts, (_unacked(*defaults.unacked_budget(ground.subscriptions.values())), *common))
     for level in levels:
         yield group.topic(ready_name(name, level), level, State.READY)
     for sub, subscription in ground.subscriptions.items():
         own = ("topics", name, "subscriptions", sub)
-        for state in settings.read_states(subscription):
-            budget = settings.unacked_budget([subscription])
+        for state in defaults.read_states(subscription):
+            budget = defaults.unacked_budget([subscription])
             group.begin(sub, parts, (*common, _derived_state(*budget, state), *on_states))
             for level in levels:
                 if not level.is_backup:
                     yield group.topic(state_name(name, level, sub, state), level, state)
-        if (dead := settings.dead_letter(subscription)) is not None:
+        if (dead := defaults.dead_letter(subscription)) is not None:
             group.begin(sub, dead.partitions, (*common, derived_dead_letter(), layer(dead, *own, "dead_letter")))
             yield group.topic(state_name(name, Level.L1, sub, State.DEAD), None, State.DEAD)
-        if (audit := settings.audit(subscription)) is not None:
+        if (audit := defaults.audit(subscription)) is not None:
             group.begin(sub, parts, (*common, derived_audit(), layer(audit, *own, "audit")))
             yield group.topic(audit_name(name, sub), None, None)
 
@@ -181,9 +181,9 @@ class _Group:
 def _unacked(consumer: int, together: int) -> Layer:
     """Unacknowledged limits that the look-ahead needs, where the broker's defaults are too small."""
     values: dict[str, PolicyValue] = {}
-    if consumer > settings.BROKER_UNACKED_PER_CONSUMER:
+    if consumer > defaults.BROKER_UNACKED_PER_CONSUMER:
         values["max_unacked_per_consumer"] = consumer
-    if together > settings.BROKER_UNACKED_PER_SUBSCRIPTION:
+    if together > defaults.BROKER_UNACKED_PER_SUBSCRIPTION:
         values["max_unacked_per_subscription"] = together
     return Layer(DERIVED, values, dict.fromkeys(values, "the look-ahead needs more than the broker's default"))
 

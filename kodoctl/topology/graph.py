@@ -11,11 +11,11 @@ from enum import StrEnum
 
 import networkx as nx
 
-from kodoctl.topology import settings
-from kodoctl.topology.conditions import in_words
+from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion, FamilyTopic, produced_topic
-from kodoctl.topology.model import GroundTopic, QuotaLimit, RateLimit, Subscription
+from kodoctl.topology.model.topology import GroundTopic, QuotaLimit, RateLimit, Subscription
 from kodoctl.topology.names import WAITING_STATES, Level, State, TopicName
+from kodoctl.topology.route_conditions import in_words
 
 
 class Reason(StrEnum):
@@ -104,7 +104,7 @@ class _Family:
     def __init__(self, ground: GroundTopic, name: str, subscription: Subscription, lanes: list[Lane]) -> None:
         self.ground, self.name, self.subscription = ground, name, subscription
         self.lanes = {(lane.level, lane.state): lane for lane in lanes if lane.subscription in (None, name)}
-        self.levels = settings.read_levels(ground)
+        self.levels = defaults.read_levels(ground)
         self.dead = self.lanes.get((None, State.DEAD))
 
     def open(self, level: Level, state: State) -> Lane | None:
@@ -158,7 +158,7 @@ class _Family:
         yield from self.move(ready, pending, Reason.OVER_RATE, over_rate)
         if blocking is not None or QuotaLimit in kinds:
             yield from self.move(ready, blocking or pending, Reason.OVER_QUOTA, over_quota)
-        isolation = settings.isolation(self.ground, self.subscription)
+        isolation = defaults.isolation(self.ground, self.subscription)
         if isolation is not None:
             to_backup = self.open(Level.B1, State.READY) if level.rank < Level.B1.rank else None
             yield from self.move(ready, to_backup if isolation.to == "B1" else pending, Reason.ISOLATED)

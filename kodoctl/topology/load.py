@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path as FilePath
 
 from kodoctl.errors import Diagnostic, InvalidFileError, UsageError, Where, error
-from kodoctl.topology import overlay, settings
-from kodoctl.topology.allow import Allow, find_allows
-from kodoctl.topology.confine import leaves
-from kodoctl.topology.findings import Path, node_at
-from kodoctl.topology.model import VERSION, Topology
-from kodoctl.topology.nodes import MAX_BYTES, Node, parse
-from kodoctl.topology.payloads import PayloadFile, read_payloads
+from kodoctl.topology import defaults
+from kodoctl.topology import environments as overlay
+from kodoctl.topology.lint.suppressions import Allow, find_allows
+from kodoctl.topology.model.topology import VERSION, Topology
+from kodoctl.topology.path_guard import leaves
+from kodoctl.topology.payload_schemas import PayloadFile, read_payloads
 from kodoctl.topology.validate import validate
+from kodoctl.topology.yaml.nodes import MAX_BYTES, Node, parse
+from kodoctl.topology.yaml.validation_errors import Path, node_at
 
 BASE = "base"
 MAX_ENVIRONMENTS = 64  # of one file: each is judged on its own
@@ -207,7 +208,7 @@ def _load(
     findings += invalid
     if spec is None or findings or file.findings:
         return None, findings
-    if (many := settings.number_of_topics(spec)) > MAX_TOPICS:
+    if (many := defaults.number_of_topics(spec)) > MAX_TOPICS:
         detail = (
             f"the file stands for {many:,} topics, at most {MAX_TOPICS:,}: split it into files with names of their own"
         )

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import InvalidNameError, NamespaceName, TopicName
-from kodoctl.topology.policies import Policies
 
 Address = str
 

@@ -8,9 +8,9 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from kodoctl.errors import Diagnostic
-from kodoctl.topology.findings import from_validation
-from kodoctl.topology.model import VERSION, GroundTopic, Topology
-from kodoctl.topology.nodes import MAX_FINDINGS, Node
+from kodoctl.topology.model.topology import VERSION, GroundTopic, Topology
+from kodoctl.topology.yaml.nodes import MAX_FINDINGS, Node
+from kodoctl.topology.yaml.validation_errors import from_validation
 
 # a ground topic is validated within a file, because building a validator of its own costs 0.1 s a start
 _ANY_HEAD: Final = {"version": VERSION, "name": "n", "tenant": "t", "namespace": "n"}

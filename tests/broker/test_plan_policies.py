@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES
+from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES
 from tests.cluster import Json, Workspace, isolated
 from tests.conftest import Broker
 from tests.policy_table import ROWS, Row, Value

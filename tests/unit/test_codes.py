@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kodoctl.codes import CODES, GROUPS
-from kodoctl.topology.rules import RULES
+from kodoctl.topology.lint.rules import RULES
 
 ROOT = Path(__file__).parents[2]
 REGISTRY = ROOT / "kodoctl/codes.py"

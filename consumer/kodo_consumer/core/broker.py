@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.core.envelope import Delivery, Outgoing
-from kodoctl.topology.policies import DelayedDelivery
+from kodoctl.topology.model.policies import DelayedDelivery
 
 MOST_CONSUMERS: Final = 64
 """Broker consumers by which one lane is read at most: each is a thread."""

@@ -13,7 +13,7 @@ from kodo_consumer.core.broker import Cluster
 from kodo_consumer.core.envelope import State
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, Policy
 from kodoctl.errors import Diagnostic, warning
-from kodoctl.topology.policies import DelayedDelivery
+from kodoctl.topology.model.policies import DelayedDelivery
 from kodoctl.topology.units import Duration
 
 

@@ -9,7 +9,7 @@ from kodo_consumer.core.envelope import Level
 from kodo_consumer.core.message_validation import Form, check_of
 from kodo_consumer.core.policy import Outlet
 from kodo_consumer.policy_builder import outlet_of
-from kodoctl.topology import settings
+from kodoctl.topology import defaults
 from kodoctl.topology.load import LoadedTopology
 from kodoctl.topology.names import ready_name
 
@@ -33,7 +33,7 @@ class Outlets:
         return {
             ready_name(ground, Level(level)): (ground, str(level))
             for ground, spec in self._topology.spec.topics.items()
-            for level in settings.active_levels(spec)
+            for level in defaults.active_levels(spec)
         }
 
     def outlet(self, topic: str) -> Outlet:

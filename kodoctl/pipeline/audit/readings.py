@@ -16,9 +16,9 @@ from kodoctl.pipeline.audit.start_positions import WAITS, begun, heard_since
 from kodoctl.pipeline.audit.verdict import Part
 from kodoctl.pipeline.source.coverage import HOLE
 from kodoctl.pipeline.source.splits import nothing_deleted
-from kodoctl.topology import settings
+from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion, FamilyTopic
-from kodoctl.topology.model import Subscription
+from kodoctl.topology.model.topology import Subscription
 from kodoctl.topology.names import HOLDER, Level, State
 from kodoctl.topology.units import Duration
 
@@ -206,7 +206,7 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
 
 def mode_of(subscription: Subscription) -> Mode:
     """What its records prove."""
-    audit = settings.audit(subscription)
+    audit = defaults.audit(subscription)
     if audit is None:
         return "none"
     return WAITS if audit.mode == WAITS else "best_effort"
@@ -340,7 +340,7 @@ def _lane(  # what a row is made of
     known = part.whole if topic.state is State.READY else _whole(reading)
     first = reading.ranges[0].first if reading.ranges and not known else None
     last = reading.ranges[-1].last if reading.ranges else None
-    horizon = settings.horizon(spec, subscription) + settings.JITTER + GRACE
+    horizon = defaults.horizon(spec, subscription) + defaults.JITTER + GRACE
     aged = _aged(reading, int(horizon))
     return {
         "lane": 0, "family": family.number, "topic": topic.ground, "msg_topic": topic.name.full, "msg_partition": number,

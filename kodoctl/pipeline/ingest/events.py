@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kodoctl.pipeline.ingest.tables import AUDIT, EVENTS
 from kodoctl.protocol import properties as control
-from kodoctl.topology.model import KEY
+from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import State
 from kodoctl.topology.units import LATEST
 

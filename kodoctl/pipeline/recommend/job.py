@@ -15,10 +15,10 @@ from kodoctl.pipeline.recommend.yaml_patch import Ours, others, ours
 from kodoctl.pipeline.rollup.histogram import BASE, percentiles
 from kodoctl.pipeline.rollup.job import Tables
 from kodoctl.pipeline.spark.spark_session import small_table
+from kodoctl.topology.defaults import active_levels
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.model import KEY
+from kodoctl.topology.model.topology import KEY
 from kodoctl.topology.names import Level
-from kodoctl.topology.settings import active_levels
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

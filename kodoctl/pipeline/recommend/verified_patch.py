@@ -10,11 +10,11 @@ from kodoctl.pipeline.recommend.job import Place
 from kodoctl.pipeline.recommend.noisy_neighbours import Move
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, Ours, Text, moved, rewritten
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.fmt_tree import CannotFormatError, Path
-from kodoctl.topology.handling import Route
-from kodoctl.topology.lint import check_set
+from kodoctl.topology.fmt.tree import CannotFormatError, Path
+from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
-from kodoctl.topology.model import Topology
+from kodoctl.topology.model.subscription import Route
+from kodoctl.topology.model.topology import Topology
 
 _BOM = "\ufeff"
 

@@ -14,9 +14,9 @@ from typing import Final
 
 import yaml
 
-from kodoctl.topology.conditions import as_property
-from kodoctl.topology.fmt_tree import Entry, Item, Path, canonical_keys, read_tree
-from kodoctl.topology.handling import Route
+from kodoctl.topology.fmt.tree import Entry, Item, Path, canonical_keys, read_tree
+from kodoctl.topology.model.subscription import Route
+from kodoctl.topology.route_conditions import as_property
 
 _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _LINE_ENDS: Final = "\x85\u2028\u2029"

@@ -15,7 +15,7 @@ from kodoctl.render.lab_charts import pairs
 from kodoctl.render.plan_text import Line
 from kodoctl.render.report_words import moment, spell
 from kodoctl.render.safe import one_line
-from kodoctl.topology.model import KEY, GroundTopic, Subscription
+from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
 
 FORMAT_VERSION: Final = 1
 WINDOW: Final = 10_000  # ms in which ends are counted

@@ -22,7 +22,7 @@ from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, applied
 from kodoctl.pipeline.simulate.arrivals import arrivals
 from kodoctl.pipeline.simulate.comparison import Trial, asked_properties, handler_times, slots_of
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.lint import check_set
+from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from kodoctl.errors import Diagnostic, warning
 from kodoctl.plan.changes import Change, Create, Update
 from kodoctl.plan.field_diff import Levels, overlaid
 from kodoctl.plan.inventory import Desired, Live
+from kodoctl.topology.model.policies import AutoTopicCreation, InactiveTopic, Persistence, Policies
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import AutoTopicCreation, InactiveTopic, Persistence, Policies
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
 

@@ -18,7 +18,7 @@ from kodoctl.plan.danger.grants import changed_grant, takes_away
 from kodoctl.plan.figures import age_text, size_text
 from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS
-from kodoctl.topology.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
+from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention
 from kodoctl.topology.resources import (
     Address,
     GrantResource,

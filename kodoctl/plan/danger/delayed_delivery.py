@@ -7,7 +7,7 @@ from typing import Final
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.plan.inventory import Desired, Live
-from kodoctl.topology import settings
+from kodoctl.topology import defaults
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import WAITING_STATES, State
 from kodoctl.topology.units import Duration
@@ -31,10 +31,10 @@ def undelivered(desired: Desired, live: Live) -> Iterator[Diagnostic]:
                 f"delayed delivery is off ({whose}): what waits in {topic.name.local} comes at once and holds it up"
             )
             yield warning("K211", _SUMMARY, detail)
-        elif delays.longest and delays.longest < longest + settings.JITTER:
+        elif delays.longest and delays.longest < longest + defaults.JITTER:
             detail = (
                 f"it keeps them {Duration(delays.longest)} at most ({whose}), those of {topic.name.local} wait up to"
-                f" {longest}, and {Duration(settings.JITTER)} more at random: workers cut longer waits"
+                f" {longest}, and {Duration(defaults.JITTER)} more at random: workers cut longer waits"
             )
             yield warning("K211", _SUMMARY, detail)
 
@@ -51,8 +51,8 @@ def _wait(expansion: Expansion, topic: FamilyTopic) -> Duration | None:
     readers = expansion.readers(topic)
     if topic.state is State.READY:  # the waits of a backup level, of which the short ones are sat out in memory
         backup = topic.level is not None and topic.level.is_backup
-        found = [settings.waits(one, None).delays[-1] for one in readers if backup and one.type in _DELAYED]
-        return max((wait for wait in found if wait > settings.MAX_IN_MEMORY_WAIT), default=None)
+        found = [defaults.waits(one, None).delays[-1] for one in readers if backup and one.type in _DELAYED]
+        return max((wait for wait in found if wait > defaults.MAX_IN_MEMORY_WAIT), default=None)
     if topic.state not in WAITING_STATES:
         return None
-    return max((settings.horizon(ground, one) for one in readers), default=None)
+    return max((defaults.horizon(ground, one) for one in readers), default=None)

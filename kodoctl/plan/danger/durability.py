@@ -7,7 +7,7 @@ from typing import Any
 
 from kodoctl.errors import Diagnostic, warning
 from kodoctl.plan.changes import Effective, FieldChange, Update
-from kodoctl.topology.policies import Persistence
+from kodoctl.topology.model.policies import Persistence
 
 K406 = "durability or replication lowered"
 

@@ -11,7 +11,7 @@ from kodoctl.plan.changes import Change, Create, Delete
 from kodoctl.plan.danger.data_loss import refusal
 from kodoctl.plan.figures import many, size_text
 from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
-from kodoctl.topology import settings
+from kodoctl.topology import defaults
 from kodoctl.topology.names import WAITING_STATES, Level, TopicName, ready_name, state_name
 from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
 
@@ -57,7 +57,7 @@ def _lanes(desired: Desired) -> Mapping[TopicName, _Lane]:
     found: dict[TopicName, _Lane] = {}
     for expansion in desired.expansions:
         for ground, spec in expansion.topology.spec.topics.items():
-            read = settings.read_levels(spec)
+            read = defaults.read_levels(spec)
             for level in Level:
                 whole = _Lane(level.value, f"topics.{ground}")
                 found[TopicName(expansion.namespace, ready_name(ground, level))] = whole

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import (
     WAITING_STATES,
     Level,
@@ -16,7 +17,6 @@ from kodoctl.topology.names import (
     state_name,
     why_not_pulsar_name,
 )
-from kodoctl.topology.policies import Policies
 from kodoctl.topology.resources import TopicResource
 
 

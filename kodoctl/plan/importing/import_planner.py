@@ -18,8 +18,9 @@ from kodoctl.plan.importing.yaml_writer import document, render
 from kodoctl.plan.inventory import Live, desired
 from kodoctl.plan.ownership import claim
 from kodoctl.topology.expand import Expansion
-from kodoctl.topology.lint import check_set
+from kodoctl.topology.lint.linter import check_set
 from kodoctl.topology.load import source_of
+from kodoctl.topology.model.policies import Foreign, Policies
 from kodoctl.topology.names import (
     AUDIT_SUFFIX,
     HOLDER,
@@ -28,7 +29,6 @@ from kodoctl.topology.names import (
     reserved_suffix,
     why_not_pulsar_name,
 )
-from kodoctl.topology.policies import Foreign, Policies
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from kodoctl.plan.field_diff import ALWAYS_SET, same
 from kodoctl.plan.importing.families import Family, Reader, Seen
-from kodoctl.topology.layers import Layer, derived_audit, derived_dead_letter, merged
+from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Policies, to_json
 from kodoctl.topology.names import WAITING_STATES, Level, State, state_name
-from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Policies, to_json
+from kodoctl.topology.policy_layers import Layer, derived_audit, derived_dead_letter, merged
 from kodoctl.topology.resources import Address, TopicResource
 
 Json = dict[str, Any]

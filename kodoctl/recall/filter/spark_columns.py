@@ -10,7 +10,7 @@ from typing import Final
 from kodoctl.protocol import properties
 from kodoctl.recall.filter.spark_sql import ended, quoted
 from kodoctl.recall.stored_message import ATTEMPTS, MAX_NUMBER, NOBODY
-from kodoctl.topology.model import KEY
+from kodoctl.topology.model.topology import KEY
 
 ABSENT: Final = frozenset({"ordering_key"})
 _EPOCH: Final = "timestamp_millis(0)"

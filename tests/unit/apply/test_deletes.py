@@ -18,8 +18,8 @@ from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lock import Lock, break_lock, lock_token
 from kodoctl.pulsar.writes import WriteFailedError
+from kodoctl.topology.model.policies import BacklogQuota
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import BacklogQuota
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
 from tests.servers import Answer, Request, answer_html, answer_json, serving

@@ -14,8 +14,8 @@ from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.writes import WriteFailedError
+from kodoctl.topology.model.policies import Retention
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import Retention
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
 from tests.servers import Answer, Request, answer_json, serving

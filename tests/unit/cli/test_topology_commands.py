@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kodoctl.topology.schema import schema_text
+from kodoctl.topology.json_schema.file_schema import schema_text
 from tests.unit.cli.running import kodoctl
 
 HEAD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\n"

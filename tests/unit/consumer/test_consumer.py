@@ -16,7 +16,7 @@ from kodo_consumer.runtime.middleware import Hooks
 from kodo_consumer.settings import Settings, read_settings
 
 from kodoctl.errors import InvalidFileError, KodoctlError, UsageError
-from kodoctl.topology.lint import lint
+from kodoctl.topology.lint.linter import lint
 from kodoctl.topology.load import read_files
 from tests.unit.consumer.topologies import DOUBLE, write
 

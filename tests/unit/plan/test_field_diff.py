@@ -8,8 +8,8 @@ import pytest
 
 from kodoctl.plan.changes import Update
 from kodoctl.plan.inventory import Found
+from kodoctl.topology.model.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import AutoTopicCreation, Foreign, Retention, from_json
 from kodoctl.topology.resources import NamespaceResource, SchemaResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration, Size
 from tests.inventories import HERE, applied, changed, difference, live, planned, said, topology, wanted

@@ -13,8 +13,8 @@ from kodoctl.plan.diff import Allowances, diff
 from kodoctl.plan.git_baseline import Against
 from kodoctl.plan.inventory import Found, Live
 from kodoctl.plan.plan import Plan, make_plan
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import from_json
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
 from tests.inventories import HERE, NOW, applied, changed, topology, wanted
 

@@ -9,8 +9,8 @@ from kodoctl.plan.diff import with_namespaces
 from kodoctl.plan.inventory import Desired, Found
 from kodoctl.plan.ledger import Holding, Ledger, Source
 from kodoctl.plan.ownership import claim
+from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Foreign
 from kodoctl.topology.resources import NamespaceResource, SubscriptionResource, TopicResource
 from kodoctl.topology.units import Duration
 from tests.inventories import (

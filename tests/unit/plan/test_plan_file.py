@@ -20,8 +20,8 @@ from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import dumps, loads, to_json
 from kodoctl.plan.staleness import staleness
+from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Foreign
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,

@@ -14,8 +14,8 @@ from kodoctl.plan.inventory import Found, Live
 from kodoctl.plan.ledger import Holding
 from kodoctl.plan.plan import Plan, fingerprint
 from kodoctl.plan.resume import rest_of
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import from_json
 from kodoctl.topology.resources import (
     Address,
     GrantResource,

@@ -17,8 +17,8 @@ from kodoctl.plan.inventory import Desired, Found
 from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.policy_write_order import write_order
 from kodoctl.plan.schedule import Part, Step, schedule
+from kodoctl.topology.model.policies import BacklogQuota, Policies, Retention, from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import BacklogQuota, Policies, Retention, from_json
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,

@@ -16,8 +16,8 @@ from kodoctl.plan.inventory import Found, Live, TopicFacts
 from kodoctl.plan.ledger import Holding, Ledger
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import from_json
 from kodoctl.topology.resources import GrantResource, SchemaResource, TenantResource, TopicResource
 from tests.inventories import HERE, NOW, applied, changed, empty, live, planned, said, topology, wanted, with_ledger
 

@@ -20,7 +20,7 @@ from kodoctl.pulsar.policies import (
     read_topic_policies,
     topic_writes,
 )
-from kodoctl.topology.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, BacklogQuota, Foreign, from_json
+from kodoctl.topology.model.policies import NAMESPACE_POLICY_NAMES, TOPIC_POLICY_NAMES, BacklogQuota, Foreign, from_json
 from tests.inventories import policy_values
 
 

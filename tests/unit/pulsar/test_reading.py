@@ -28,8 +28,8 @@ from kodoctl.pulsar.live import Scope, grants_of, list_topics, read_ledgers, rea
 from kodoctl.pulsar.server import read_bookies, read_server, read_version
 from kodoctl.pulsar.stats import parse
 from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import from_json
 from tests.inventories import HERE
 
 J = TopicName(HERE, "J")

@@ -3,7 +3,7 @@
 import pytest
 
 from kodoctl.render.expansion import as_json, table, totals, tree
-from kodoctl.topology.document import expansion_document
+from kodoctl.topology.expansion_json import expansion_document
 from tests.unit.topology.making import expanded
 
 BODY = """\

@@ -7,7 +7,7 @@ import jsonschema
 
 from kodoctl.errors import Diagnostic, Severity, Where, note
 from kodoctl.render.findings import as_json_text, github, sarif, summary, text
-from kodoctl.topology.lint import LintReport
+from kodoctl.topology.lint.linter import LintReport
 from tests.unit.topology.making import FILE
 
 REPORT = LintReport(

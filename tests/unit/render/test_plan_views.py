@@ -25,8 +25,8 @@ from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines
 from kodoctl.render.status import status_json, status_lines
+from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import Foreign
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,

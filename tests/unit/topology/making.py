@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kodoctl.errors import Diagnostic
 from kodoctl.topology.expand import Expansion, expand
-from kodoctl.topology.lint import LintReport, lint
+from kodoctl.topology.lint.linter import LintReport, lint
 from kodoctl.topology.load import LoadedTopology, load_set, source_of
 
 HEAD = "version: 1\nname: trade\ntenant: kodo\nnamespace: trade\n"

@@ -3,7 +3,7 @@
 import pytest
 
 from kodoctl.topology.example import example
-from kodoctl.topology.fmt import format_text
+from kodoctl.topology.fmt.formatter import format_text
 from kodoctl.topology.names import InvalidNameError
 from tests.unit.topology.making import expanded, report_on
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kodoctl.topology.expand import Expansion, produced_topic
+from kodoctl.topology.model.policies import to_json
 from kodoctl.topology.names import HOLDER, NamespaceName, TopicName
-from kodoctl.topology.policies import to_json
 from kodoctl.topology.resources import (
     GrantResource,
     NamespaceResource,

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kodoctl.render.findings import RENDERERS
-from kodoctl.topology.document import expansion_document
 from kodoctl.topology.expand import Expansion, expand
+from kodoctl.topology.expansion_json import expansion_document
 from kodoctl.topology.graph import lane_graph
-from kodoctl.topology.lint import check_set, lint
+from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import environments_of, load_set, source_of
 from tests.unit.topology.making import FILE
 from tests.unit.topology.valid import topologies, written

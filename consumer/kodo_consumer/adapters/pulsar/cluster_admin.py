@@ -17,8 +17,8 @@ from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
 from kodoctl.pulsar.sizes import largest_message
 from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.topology.model.policies import DelayedDelivery
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import DelayedDelivery
 
 log = logging.getLogger("kodo.producer")
 _UNACKED: Final = ("maxUnackedMessagesOnConsumer", "maxUnackedMessagesOnSubscription")

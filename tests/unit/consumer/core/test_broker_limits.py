@@ -10,7 +10,7 @@ from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.policy import JITTER, Policy, Waits
 from kodo_consumer.core.publishing import jittered
 
-from kodoctl.topology.policies import DelayedDelivery
+from kodoctl.topology.model.policies import DelayedDelivery
 from tests.unit.consumer.making import L1, policy, topic
 from tests.unit.consumer.runtime.test_supervisor import MemoryCluster
 

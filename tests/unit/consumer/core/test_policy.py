@@ -6,7 +6,7 @@ import pytest
 from kodo_consumer.core.envelope import Level, State
 from kodo_consumer.core.policy import JITTER, MAX_MEMORY_WAIT, MAX_RATE_DUE, NOBODY, Waits, value_of
 
-from kodoctl.topology import settings
+from kodoctl.topology import defaults
 from tests.unit.consumer.making import policy
 
 
@@ -45,6 +45,6 @@ def test_receiver_queues_and_batches_on_their_way_are_part_of_the_lookahead(
 
 
 def test_what_plans_and_workers_go_by_is_the_same_though_workers_do_not_load_the_file_s_model() -> None:
-    assert MAX_MEMORY_WAIT == settings.MAX_IN_MEMORY_WAIT
-    assert JITTER == settings.JITTER
-    assert settings.RATE_WAIT == settings.LIMIT_WAIT == MAX_RATE_DUE
+    assert MAX_MEMORY_WAIT == defaults.MAX_IN_MEMORY_WAIT
+    assert JITTER == defaults.JITTER
+    assert defaults.RATE_WAIT == defaults.LIMIT_WAIT == MAX_RATE_DUE

@@ -22,7 +22,7 @@ from kodo_consumer.testing import MemoryBroker
 from kodoctl.errors import ClusterError, KodoctlError, error
 from kodoctl.protocol.overrides import Order, What, printed
 from kodoctl.protocol.properties import STEER_PROPERTY
-from kodoctl.topology.policies import DelayedDelivery
+from kodoctl.topology.model.policies import DelayedDelivery
 from tests.support import eventually
 from tests.unit.consumer.making import policy, topic
 from tests.unit.consumer.pump import Pump

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kodoctl.pipeline.recommend.yaml_patch import CannotPatchError, Ours, moved, others, ours, patch, rewritten
-from kodoctl.topology.handling import Route
+from kodoctl.topology.model.subscription import Route
 
 PATH = ("topics", "orders", "subscriptions", "billing")
 TOPIC = PATH[:2]

@@ -17,7 +17,7 @@ from kodoctl.pipeline.simulate.comparison import (
     recorded,
     slots_of,
 )
-from kodoctl.topology.model import GroundTopic
+from kodoctl.topology.model.topology import GroundTopic
 
 
 def arrival(at, tenant="u1", took=None, moves=0, fails=0, **more):

@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.plan.inventory import Live
-from kodoctl.topology.policies import from_json
+from kodoctl.topology.model.policies import from_json
 from tests.inventories import applied, changed, empty, live, planned, topology, wanted
 
 SUB = "{subscriptions: {s: {states: [], dead_letter: false}}}"

@@ -12,8 +12,8 @@ from kodoctl.plan.danger.data_loss import Judge
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence, evidence_wanted
 from kodoctl.plan.inventory import Desired, Found, Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.ledger import Ledger
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
-from kodoctl.topology.policies import from_json
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 from tests.inventories import HERE, NOW, applied, changed, difference, live, topology, wanted
 

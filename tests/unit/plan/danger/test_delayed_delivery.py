@@ -8,7 +8,7 @@ import pytest
 
 from kodoctl.errors import Severity
 from kodoctl.plan.danger.delayed_delivery import undelivered
-from kodoctl.topology.policies import DelayedDelivery
+from kodoctl.topology.model.policies import DelayedDelivery
 from tests.inventories import HERE, empty, planned, topology, wanted
 
 DAY = 86_400_000

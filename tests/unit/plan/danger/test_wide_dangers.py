@@ -11,8 +11,8 @@ import pytest
 from kodoctl.errors import Diagnostic, Severity
 from kodoctl.plan.inventory import Desired, Found, Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.plan import Plan
+from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import TopicName
-from kodoctl.topology.policies import from_json
 from kodoctl.topology.resources import GrantResource, TopicResource
 from tests.inventories import HERE, applied, changed, live, planned, topology, wanted
 

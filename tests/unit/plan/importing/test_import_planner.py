@@ -14,10 +14,10 @@ from kodoctl.plan.changes import Adopt, Create
 from kodoctl.plan.diff import diff
 from kodoctl.plan.importing.import_planner import Import, import_namespace
 from kodoctl.plan.inventory import Found, Live, desired
-from kodoctl.topology.lint import check_set, lint
+from kodoctl.topology.lint.linter import check_set, lint
 from kodoctl.topology.load import source_of
+from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES, Foreign, from_json
 from kodoctl.topology.names import HOLDER, TopicName
-from kodoctl.topology.policies import TOPIC_POLICY_NAMES, Foreign, from_json
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SubscriptionResource, TopicResource
 from tests.inventories import HERE, applied, changed, live, policy_values, said, topology, topology_texts, wanted
 

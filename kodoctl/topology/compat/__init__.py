@@ -1,0 +1,1 @@
+"""Compatibility of payload schemas: whether one version reads what another wrote."""

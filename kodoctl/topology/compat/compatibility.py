@@ -1,0 +1,35 @@
+"""Can consumers still read what producers write when a payload schema changes: Avro and JSON Schema, old against new.
+
+The words are Pulsar's `schema_compatibility`. *Backward*: consumers on the new schema read payloads of the old one.
+*Forward*: consumers on the old schema read payloads of the new one. FULL, Pulsar's default, asks for both. `_TRANSITIVE`
+asks the same here: only one earlier version is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kodoctl.topology.compat import avro, json_compat
+
+DEFAULT: Final = "FULL"
+_READER: Final = "the {reader} schema cannot read what the {writer} one wrote"
+_Judge = Callable[[Any, Any], Iterator[str]]
+
+
+def what_breaks(kind: str, old: Any, new: Any, mode: str = DEFAULT) -> list[str]:
+    """Why the change from `old` to `new` (both valid, of type `json` or `avro`) breaks `mode`; [] if it does not."""
+    base = mode.removesuffix("_TRANSITIVE")
+    if old == new or base == "ALWAYS_COMPATIBLE":
+        return []
+    if base == "ALWAYS_INCOMPATIBLE":
+        return ["schema_compatibility ALWAYS_INCOMPATIBLE allows no change"]
+    if kind == "json" and not all(map(json_compat.can_judge, (old, new))):
+        return ["only JSON Schema from draft 6 on can be compared"]
+    refuses: _Judge = avro.cannot_read if kind == "avro" else json_compat.refuses
+    found: list[str] = []
+    if base in ("BACKWARD", "FULL"):
+        found += [f"{_READER.format(reader='new', writer='old')}: {reason}" for reason in refuses(new, old)]
+    if base in ("FORWARD", "FULL"):
+        found += [f"{_READER.format(reader='old', writer='new')}: {reason}" for reason in refuses(old, new)]
+    return found

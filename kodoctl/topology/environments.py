@@ -1,0 +1,84 @@
+"""Environments: a JSON merge patch (RFC 7396) over the file's nodes, so that every value keeps the place it came from."""
+
+from __future__ import annotations
+
+from kodoctl.errors import Diagnostic, error
+from kodoctl.topology.yaml.nodes import Node
+
+PRODUCTION = "production"
+_FIXED = ("name", "version", "formerly", "environments")
+
+
+def apply_overlay(root: Node, patch: Node) -> Node:
+    """`root` with `patch` merged in: null deletes, maps merge, everything else replaces. Neither argument is changed."""
+    if not isinstance(patch.value, dict):
+        return patch
+    if not isinstance(root.value, dict):
+        return _without_nulls(patch)
+    children = dict(root.value)
+    for key, change in patch.value.items():
+        if change.value is None:
+            children.pop(key, None)
+        elif key in children:
+            children[key] = apply_overlay(children[key], change)
+        else:
+            children[key] = _without_nulls(change)
+    return _with_children(root, children)
+
+
+def in_environment(root: Node, environment: str | None) -> tuple[Node, bool, list[Diagnostic]]:
+    """The file's root as `environment` (None = base) sees it, whether that is a production one, and what is wrong with it."""
+    if not isinstance(root.value, dict):
+        return root, False, []
+    base = _with_children(root, {key: child for key, child in root.value.items() if key != "environments"})
+    environments = root.value.get("environments")
+    if environment is None or environments is None or not isinstance(environments.value, dict):
+        return base, False, []
+    patch = environments.value[environment]
+    if not isinstance(patch.value, dict):
+        detail = f"environments.{environment} should be a map; {{}} changes nothing"
+        return base, False, [error("K004", "wrong value", detail, patch.where)]
+    findings = [
+        error(
+            "K017",
+            "an overlay may not change this",
+            f"environments.{environment}.{key}: {key} is the same everywhere",
+            node.key_where,
+        )
+        for key, node in patch.value.items()
+        if key in _FIXED
+    ]
+    production = patch.value.get(PRODUCTION)
+    if production is not None and not isinstance(production.value, bool):
+        findings.append(
+            error(
+                "K004",
+                "wrong value",
+                f"environments.{environment}.production should be true or false",
+                production.where,
+            )
+        )
+    rest = _with_children(patch, {k: n for k, n in patch.value.items() if k != PRODUCTION and k not in _FIXED})
+    return apply_overlay(base, rest), production is not None and production.value is True, findings
+
+
+def changes_nothing(root: Node | None, environment: str) -> bool:
+    """Whether the environment is there and its overlay is empty: what holds for the base holds for it."""
+    environments = root.value.get("environments") if root and isinstance(root.value, dict) else None
+    patch = environments.value.get(environment) if environments and isinstance(environments.value, dict) else None
+    return patch is not None and patch.value == {}
+
+
+def _without_nulls(node: Node) -> Node:
+    if not isinstance(node.value, dict):
+        return node
+    return _with_children(
+        node, {k: _without_nulls(child) for k, child in node.value.items() if child.value is not None}
+    )
+
+
+def _with_children(node: Node, children: dict[str, Node]) -> Node:
+    copy = node.twin()
+    copy.value = children
+    copy.key_line, copy.key_column = node.key_line, node.key_column
+    return copy

@@ -1,0 +1,170 @@
+"""What files become, as one JSON document: every resource by address. The views of `kodoctl expand` are drawn from it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final, assert_never
+
+from kodoctl.errors import Where
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.load import BASE
+from kodoctl.topology.model.policies import Policies, PolicyMap, PolicyValue, to_json
+from kodoctl.topology.policy_layers import origins, why_derived
+from kodoctl.topology.resources import (
+    GrantResource,
+    NamespaceResource,
+    Resource,
+    SchemaResource,
+    SubscriptionResource,
+    TenantResource,
+    TopicResource,
+)
+
+FORMAT_VERSION: Final = 1
+AUDIT: Final = "audit"  # stands where a topic's state would
+Json = dict[str, Any]
+
+
+def expansion_document(expansions: Iterable[Expansion], environment: str | None, *, explain: bool = False) -> Json:
+    """The machine form: format_version, environment, topologies, resources by address.
+
+    `explain` adds to every resource with policies where each value comes from: a place, or why it is derived.
+    """
+    topologies: list[Json] = []
+    resources: dict[str, Json] = {}
+    for expansion in expansions:
+        topologies.append(_topology(expansion))
+        topics = {topic.resource.address: topic for topic in expansion.topics}
+        for address, resource in expansion.resources.items():
+            entry = {**_resource(resource), "topology": expansion.name, "where": _place(expansion.places[address])}
+            if (topic := topics.get(address)) is not None:
+                entry |= _role(expansion, topic)
+            if explain and isinstance(resource, TopicResource | NamespaceResource):
+                entry["explain"] = _explain(expansion, resource, topic)
+            resources.setdefault(address, entry)
+    return {
+        "format_version": FORMAT_VERSION,
+        "environment": environment or BASE,
+        "topologies": topologies,
+        "resources": resources,
+    }
+
+
+def _topology(expansion: Expansion) -> Json:
+    spec = expansion.topology.spec
+    return {
+        "name": spec.name,
+        "file": expansion.topology.source.name,
+        "description": spec.description,
+        "namespace": str(expansion.namespace),
+        "production": expansion.topology.production,
+        "topics": {name: ground.description for name, ground in spec.topics.items()},
+    }
+
+
+def _resource(resource: Resource) -> Json:
+    match resource:
+        case TenantResource():
+            roles = sorted(resource.admin_roles)
+            return {
+                "kind": "tenant",
+                "name": resource.name,
+                "clusters": sorted(resource.clusters),
+                "admin_roles": roles,
+            }
+        case NamespaceResource():
+            return {"kind": "namespace", "name": str(resource.name), "policies": _policies(resource.policies)}
+        case TopicResource():
+            policies = _policies(resource.policies)
+            return {
+                "kind": "topic",
+                "name": resource.name.full,
+                "namespace": str(resource.name.namespace),
+                "topic": resource.name.local,
+                "partitions": resource.partitions,
+                "policies": policies,
+            }
+        case SubscriptionResource():
+            return {
+                "kind": "subscription",
+                "topic": resource.topic.full,
+                "name": resource.name,
+                "start": resource.start,
+            }
+        case GrantResource():
+            actions = sorted(resource.actions)
+            return {"kind": "grant", "target": str(resource.target), "role": resource.role, "actions": actions}
+        case SchemaResource():
+            return {
+                "kind": "schema",
+                "topic": resource.topic.full,
+                "type": resource.type,
+                "definition": json.loads(resource.definition),
+            }
+        case _:
+            assert_never(resource)
+
+
+def _policies(policies: Policies) -> Json:
+    return {name: to_json(policies[name]) for name in sorted(policies)}
+
+
+def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
+    """What a topic is for: its place in the family."""
+    ground = expansion.topology.spec.topics[topic.ground]
+    draining = topic.level in ground.draining
+    if topic.subscription is not None:
+        draining |= topic.state in ground.subscriptions[topic.subscription].draining
+    return {
+        "ground": topic.ground,
+        "level": topic.level.value if topic.level else None,
+        "state": topic.state.value if topic.state else AUDIT,
+        "subscription": topic.subscription,
+        "draining": draining,
+        "ignore": sorted(topic.ignore),
+    }
+
+
+def _explain(
+    expansion: Expansion, resource: TopicResource | NamespaceResource, topic: FamilyTopic | None
+) -> dict[str, Json]:
+    """`policy` or `policy.member` -> {file, line, column} or {derived: why}."""
+    found: dict[str, Json] = {}
+    if topic is not None:
+        path = expansion.partitions_path(topic)
+        said = expansion.topology.says(*path)
+        found["partitions"] = _place(expansion.topology.where(*path)) if said else {"derived": "the default"}
+    for name in sorted(resource.policies):
+        for member in _members(resource.policies[name]):
+            shown = f"{name}.{member}" if member else name
+            if topic is None:
+                path = ("namespace_policies", name, *filter(None, [member]))
+                said = expansion.topology.says(*path)
+                found[shown] = _place(expansion.topology.where(*path)) if said else _default_within(name)
+            else:
+                found[shown] = _origin(expansion, topic, name, member)
+    return found
+
+
+def _members(value: PolicyValue) -> list[str]:
+    """Names of the members a policy map has a value for; [""] for a policy that is one value."""
+    return list(to_json(value)) if isinstance(value, PolicyMap) else [""]
+
+
+def _origin(expansion: Expansion, topic: FamilyTopic, name: str, member: str) -> Json:
+    found = origins(topic.layers, name)
+    path = found.get(member)
+    if path is None:
+        return _default_within(name)
+    if not path:
+        return {"derived": why_derived(topic.layers, name)}
+    return _place(expansion.topology.where(*path))
+
+
+def _default_within(policy: str) -> Json:
+    return {"derived": f"the default within {policy}"}
+
+
+def _place(where: Where) -> Json:
+    return {"file": where.file, "line": where.line, "column": where.column}

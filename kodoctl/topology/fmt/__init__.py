@@ -1,0 +1,1 @@
+"""Format of topology files: one layout, every comment kept."""

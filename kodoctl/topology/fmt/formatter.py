@@ -1,0 +1,54 @@
+"""One layout for every topology file: keys in the order of the models, two spaces a level; nothing else is touched.
+
+Works on the lines of the file. A round trip through a YAML library ties each comment to the value *before* it and would
+leave it behind when keys move; here an entry moves with the comment lines above it. Whatever comes out is read again: other
+data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
+"""
+
+from __future__ import annotations
+
+import re
+
+from kodoctl.topology.fmt.block_style import layout
+from kodoctl.topology.fmt.flow_style import reorder_flows
+from kodoctl.topology.fmt.tree import CannotFormatError, read_tree
+from kodoctl.topology.yaml.comments import find_comments
+from kodoctl.topology.yaml.nodes import parse
+
+
+def format_text(text: str) -> str:
+    """The text in canonical layout; the same text when it already is. Raises CannotFormatError for one that stays as it is.
+
+    The text must be a topology file without findings.
+    """
+    newline = "\r\n" if "\r\n" in text else "\n"
+    before = text.replace("\r\n", "\n")
+    if re.search("[\r\x85\u2028\u2029]", before):
+        raise CannotFormatError("it has line breaks that editors do not agree on (CR, NEL, LS or PS)")
+    after = _arranged(before)
+    if changes := _changes(before, after):
+        raise CannotFormatError(changes[0])
+    return after.replace("\n", newline)
+
+
+def _arranged(text: str) -> str:
+    mark = "\ufeff" if text.startswith("\ufeff") else ""
+    in_flows = reorder_flows(text.removeprefix(mark))
+    return mark + layout(in_flows, read_tree(in_flows))
+
+
+def _changes(before: str, after: str) -> list[str]:
+    """What a new layout would change that it must not."""
+    old, new = parse(before.encode(), "before")[0], parse(after.encode(), "after")[0]
+    if old is None or new is None:
+        return ["an alias would come before its anchor: move the anchor up"]
+    kept = {
+        "its data would change": old.plain() == new.plain(),
+        "a comment would be lost": _comments(before) == _comments(after),
+        "a second pass would change it again": _arranged(after) == after,
+    }
+    return [change for change, holds in kept.items() if not holds]
+
+
+def _comments(text: str) -> list[str]:
+    return sorted(comment.text for comment in find_comments(text.removeprefix("\ufeff")))

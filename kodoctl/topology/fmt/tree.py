@@ -1,0 +1,89 @@
+"""The shape of a YAML text for fmt: what begins and ends where, aliases left as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget to re-export it
+
+from kodoctl.topology.yaml.schema_hints import subschemas
+
+Place = tuple[int, int]  # line and column, both from 0
+Path = tuple[str | int, ...]
+
+
+class CannotFormatError(Exception):
+    """The text stays as it is; the message says why."""
+
+
+@dataclass
+class Item:
+    """A value: a collection with its entries, or a leaf (a scalar or an alias). `end` is one past its last character."""
+
+    start: Place
+    end: Place
+    path: Path
+    flow: bool = True
+    is_list: bool = False
+    entries: list[Entry] = field(default_factory=list)
+
+    @property
+    def is_block(self) -> bool:
+        """A collection written over several lines by indentation."""
+        return not self.flow
+
+    def in_order(self) -> list[Entry]:
+        """The entries as they should stand: a list and a map of the user's names keep their order."""
+        order = [] if self.is_list else canonical_keys(self.path)
+        places = {key: place for place, key in enumerate(order)}
+        return sorted(self.entries, key=lambda entry: places.get(entry.key, len(order)))
+
+
+@dataclass
+class Entry:
+    """One entry of a collection; in a list, `key` is "" and `start` is where the value begins."""
+
+    key: str
+    start: Place
+    value: Item
+
+
+def canonical_keys(path: Path) -> list[str]:
+    """The keys of the map at `path` in the order of the models; overlays have the order of what they overlay."""
+    first: list[str] = []
+    if path[:1] == ("environments",) and len(path) >= 2:
+        first, path = ["production"] if len(path) == 2 else [], path[2:]
+    return [*first, *dict.fromkeys(key for schema in subschemas(path) for key in schema.get("properties", {}))]
+
+
+def read_tree(text: str) -> Item:
+    """The shape of the only document of a text that has been read without findings."""
+    parser = CParser(text)
+    events = iter(parser.get_event, None)
+    for event in events:
+        if isinstance(event, yaml.DocumentStartEvent):
+            return _item(next(events), events, ())
+    raise CannotFormatError("it is empty")
+
+
+def _item(event: yaml.Event, events: Iterator[yaml.Event], path: Path) -> Item:
+    start, end = _place(event.start_mark), _place(event.end_mark)
+    if not isinstance(event, yaml.CollectionStartEvent):
+        return Item(start, end, path)
+    item = Item(start, end, path, flow=bool(event.flow_style), is_list=isinstance(event, yaml.SequenceStartEvent))
+    while not isinstance(event := next(events), yaml.CollectionEndEvent):
+        begin, key, step = _place(event.start_mark), "", len(item.entries)
+        if isinstance(event, yaml.ScalarEvent) and not item.is_list:
+            key, event = event.value, next(events)
+            item.entries.append(Entry(key, begin, _item(event, events, (*path, key))))
+        else:
+            item.entries.append(Entry(key, begin, _item(event, events, (*path, step))))
+    item.end = _place(event.end_mark) if item.flow else max((entry.value.end for entry in item.entries), default=end)
+    return item
+
+
+def _place(mark: yaml.Mark | Any) -> Place:
+    return mark.line, mark.column

@@ -1,0 +1,1 @@
+"""JSON Schema of the topology file, for editors."""

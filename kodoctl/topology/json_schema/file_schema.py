@@ -1,0 +1,92 @@
+"""The JSON Schema of the topology file, generated from the models: what editors and `kodoctl schema` use."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import textwrap
+import warnings
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema
+
+from kodoctl.topology.json_schema.overlays import add_overlays
+from kodoctl.topology.model.policies import TopicPolicies
+from kodoctl.topology.model.topology import Topology
+
+SCHEMA_ID: Final = "urn:kodoctl:schema:topology.v1"  # a name, no address: nothing is fetched
+JsonObject = dict[str, Any]
+
+
+@cache
+def topology_schema() -> JsonObject:
+    """JSON Schema (draft 2020-12) of format version 1, with a description and examples on every field."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # defaults with units are texts in the schema's examples, not JSON numbers
+        schema = Topology.model_json_schema(by_alias=True, schema_generator=_Generator)
+    _forbid_null(schema)
+    add_overlays(schema)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}
+
+
+def schema_text() -> str:
+    """The schema as it is checked in (schemas/topology.v1.json) and printed, without the last line's end."""
+    return json.dumps(topology_schema(), indent=2, ensure_ascii=False)
+
+
+def _forbid_null(schema: Any) -> None:
+    """A field that may be left out is None in Python; in the file, null stands only in overlays."""
+    if isinstance(schema, list):
+        for item in schema:
+            _forbid_null(item)
+    elif isinstance(schema, dict):
+        if schema.get("default", "") is None:
+            del schema["default"]
+        options = [option for option in schema.get("anyOf", []) if option != {"type": "null"}]
+        if len(options) == 1:
+            del schema["anyOf"]
+            schema.update({**options[0], **schema})
+        elif options:
+            schema["anyOf"] = options
+        for value in list(schema.values()):
+            _forbid_null(value)
+
+
+class _Generator(GenerateJsonSchema):
+    """Adds the attribute docstrings, which are not read at import because parsing sources costs 50 ms a start."""
+
+    def sort(self, value: JsonObject, parent_key: str | None = None) -> JsonObject:
+        """As the models have it: examples read best in the order they were written in."""
+        del parent_key
+        return value
+
+    def model_schema(self, schema: Any) -> JsonObject:
+        result: JsonObject = super().model_schema(schema)
+        if issubclass(schema["cls"], TopicPolicies) and schema["cls"] is not TopicPolicies:
+            own = schema["cls"].__annotations__  # what sets the map apart comes before the policies it takes as well
+            result["properties"] = dict(sorted(result["properties"].items(), key=lambda item: item[0] not in own))
+        documents = attribute_docs(schema["cls"])
+        for name, info in schema["cls"].model_fields.items():
+            prop = result["properties"][info.alias or name]
+            prop["description"] = documents[name]
+            prop.pop("title", None)
+        return result
+
+
+@cache
+def attribute_docs(model: type[BaseModel]) -> dict[str, str]:
+    """Field name -> the docstring under it, base classes included."""
+    found: dict[str, str] = {}
+    for cls in reversed(model.__mro__):
+        if not issubclass(cls, BaseModel) or cls.__module__.startswith("pydantic"):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for field, below in zip(body.body, body.body[1:], strict=False):
+            match field, below:
+                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    found[name] = inspect.cleandoc(text)
+    return found

@@ -1,0 +1,1 @@
+"""Lint: rules about a topology that is valid, and their suppressions."""

@@ -1,0 +1,93 @@
+"""Runs every rule over the base and every environment, and applies allow-comments: all findings at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from kodoctl.errors import Diagnostic, Severity, Where, has_errors
+from kodoctl.topology.environments import changes_nothing
+from kodoctl.topology.expand import Expansion, expand
+from kodoctl.topology.lint.registry import RULES, Judged, Scope
+from kodoctl.topology.lint.rules import flow, lanes, naming, payloads, retention
+from kodoctl.topology.lint.suppressions import apply_allows
+from kodoctl.topology.load import LoadedTopology, SourceFile, TopologySet, environments_of, load_set
+from kodoctl.topology.payload_schemas import PayloadFile
+
+_LOADED = (flow, retention, lanes, naming, payloads)  # importing them registers their rules
+
+
+@dataclass(frozen=True, slots=True)
+class LintReport:
+    """All findings in the order of the files, allowed ones included (they carry their reason)."""
+
+    findings: tuple[Diagnostic, ...]
+    files: int
+    ground_topics: int
+
+    @property
+    def failed(self) -> bool:
+        """Whether an error stands that nobody allowed."""
+        return has_errors(self.findings)
+
+    @property
+    def warned(self) -> bool:
+        """Whether a warning stands that nobody allowed."""
+        return any(f.severity is Severity.WARNING and f.allowed_because is None for f in self.findings)
+
+
+Earlier = Mapping[tuple[str, str], PayloadFile]
+
+
+def judge(topologies: TopologySet, earlier: Earlier | None = None) -> tuple[tuple[Expansion, ...], list[Judged]]:
+    """Expansions of one environment and what every rule finds in them; allow-comments are not applied yet."""
+    expansions = tuple(expand(topology) for topology in topologies.topologies)
+    scope = Scope(expansions, earlier or {})
+    loading = [Judged(finding, finding.detail) for finding in topologies.findings]
+    return expansions, [*loading, *(judged for rule in RULES for judged in rule.run(scope))]
+
+
+def check_set(files: Sequence[SourceFile], environment: str | None) -> tuple[tuple[Expansion, ...], list[Diagnostic]]:
+    """Expansions and findings of one environment, allow-comments applied: what plan and apply start from."""
+    expansions, judged = judge(load_set(files, environment))
+    return expansions, _allowed(judged, files)
+
+
+def check_loaded(topology: LoadedTopology) -> list[Diagnostic]:
+    """Findings of one topology in the environment it was loaded in, allow-comments applied."""
+    _, judged = judge(TopologySet((topology,), topology.environment, ()))
+    return _allowed(judged, [topology.source])
+
+
+def _allowed(judged: Iterable[Judged], files: Sequence[SourceFile]) -> list[Diagnostic]:
+    allowed, _ = apply_allows([one.finding for one in judged], [allow for file in files for allow in file.allows])
+    return in_order(allowed)
+
+
+def lint(files: Sequence[SourceFile], earlier: Earlier | None = None) -> LintReport:
+    """Findings in the base and every environment; one that an environment alone has says so.
+
+    `earlier`: (file, ground topic) -> the payload schema before the change under review.
+    """
+    base = load_set(files, None)
+    found: dict[tuple[Where | None, str, str], Diagnostic] = {}
+    for judged in judge(base, earlier)[1]:
+        found.setdefault(_key(judged), judged.finding)
+    for environment in environments_of(files):
+        if all(changes_nothing(file.root, environment) for file in files):
+            continue
+        for judged in judge(load_set(files, environment, base), earlier)[1]:
+            detail = f"{judged.finding.detail} (environment {environment})"
+            found.setdefault(_key(judged), replace(judged.finding, detail=detail))
+    allowed, stale = apply_allows(found.values(), [allow for file in files for allow in file.allows])
+    grounds = sum(len(topology.spec.topics) for topology in base.topologies)
+    return LintReport(tuple(in_order([*allowed, *stale])), len(files), grounds)
+
+
+def _key(judged: Judged) -> tuple[Where | None, str, str]:
+    return judged.finding.where, judged.finding.code, judged.cause
+
+
+def in_order(findings: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """By file, line and column; findings without a place first."""
+    return sorted(findings, key=lambda f: (f.where is not None, f.where, f.code, f.detail))

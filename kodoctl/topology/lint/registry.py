@@ -1,0 +1,124 @@
+"""The registry of lint rules and what they are given to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from kodoctl.errors import Diagnostic, Severity, Where
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.model.policies import PolicyValue
+from kodoctl.topology.names import NamespaceName, TopicName
+from kodoctl.topology.payload_schemas import PayloadFile
+from kodoctl.topology.policy_layers import origins
+from kodoctl.topology.resources import NamespaceResource
+
+
+@dataclass(frozen=True)
+class Scope:
+    """All expansions of one environment, with what several rules want to know about them.
+
+    `earlier`: (file, ground topic) -> the payload schema before the change under review, where somebody looked it up.
+    """
+
+    expansions: tuple[Expansion, ...]
+    earlier: Mapping[tuple[str, str], PayloadFile] = field(default_factory=dict)
+
+    @cached_property
+    def namespaces(self) -> dict[NamespaceName, tuple[Expansion, NamespaceResource]]:
+        """The namespace objects the files own, with the file that does."""
+        found: dict[NamespaceName, tuple[Expansion, NamespaceResource]] = {}
+        for expansion in self.expansions:
+            for resource in expansion.frame:
+                if isinstance(resource, NamespaceResource):
+                    found.setdefault(resource.name, (expansion, resource))
+        return found
+
+    @cached_property
+    def topics(self) -> dict[TopicName, FamilyTopic]:
+        """Every declared topic by name."""
+        return {topic.name: topic for expansion in self.expansions for topic in expansion.topics}
+
+    def effective(self, topic: FamilyTopic, policy: str) -> PolicyValue | None:
+        """The topic's own value, else the namespace's as far as the files say; None: the broker's default or unknown."""
+        if policy in topic.ignore:
+            return None
+        if (own := topic.resource.policies.get(policy)) is not None:
+            return own
+        owner = self.namespaces.get(topic.name.namespace)
+        return owner[1].policies.get(policy) if owner else None
+
+    def where(self, expansion: Expansion, topic: FamilyTopic, policy: str, member: str = "") -> Where:
+        """The place that gives the effective value; the family's entry when expand derived it or nobody set it."""
+        found = origins(topic.layers, policy)
+        if path := found.get(member):
+            return expansion.topology.where(*path)
+        if path := next((path for path in found.values() if path), None):
+            return expansion.topology.where_key(*path[:-1])  # another member's: the policy as a whole
+        owner = self.namespaces.get(topic.name.namespace)
+        if owner and policy in owner[1].policies and policy not in topic.resource.policies:
+            return owner[0].topology.where("namespace_policies", policy)
+        return expansion.places[topic.resource.address]
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One lint code: what it finds, how bad that is, and the function that looks."""
+
+    code: str
+    severity: Severity
+    summary: str
+    check: Callable[[Scope], Iterator[Found]]
+
+    def run(self, scope: Scope) -> Iterator[Judged]:
+        """Every finding of this rule, each cause once: topics that share a wrong value are named together."""
+        together: dict[tuple[Where, str], list[str]] = {}
+        for found in self.check(scope):
+            together.setdefault((found.where, found.detail), []).append(found.topic)
+        for (where, detail), topics in together.items():
+            finding = Diagnostic(self.severity, self.code, self.summary, f"{_named(topics)}{detail}", where)
+            yield Judged(finding, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A finding, and its `cause` without the names of topics: in another environment it may concern others."""
+
+    finding: Diagnostic
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A place and a sentence; the rule adds the rest. `topic`: the one topic of a family that the sentence is about."""
+
+    where: Where
+    detail: str
+    topic: str = ""
+
+
+def _named(topics: list[str], most: int = 3) -> str:
+    """`a: `, `a, b: `, or `a, b, c and 4,997 more: `; nothing where a finding is about no topic."""
+    topics = [topic for topic in topics if topic]
+    rest = f" and {len(topics) - most:,} more" if len(topics) > most else ""
+    return f"{', '.join(topics[:most])}{rest}: " if topics else ""
+
+
+RULES: Final[list[Rule]] = []
+
+
+def rule(
+    code: str, severity: Severity, summary: str
+) -> Callable[[Callable[[Scope], Iterator[Found]]], Callable[[Scope], Iterator[Found]]]:
+    """Registers the function below as a check of `code`, which stands in kodoctl.codes with this summary."""
+
+    def register(check: Callable[[Scope], Iterator[Found]]) -> Callable[[Scope], Iterator[Found]]:
+        RULES.append(Rule(code, severity, summary, check))
+        return check
+
+    return register
+
+
+__all__ = ["RULES", "Found", "Judged", "Rule", "Scope", "rule"]

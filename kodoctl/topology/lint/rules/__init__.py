@@ -1,0 +1,8 @@
+"""Lint rules: one small function each, found through the registry.
+
+A rule looks at every expansion of one environment and yields findings. It never does I/O.
+"""
+
+from kodoctl.topology.lint.registry import RULES, Rule, Scope
+
+__all__ = ["RULES", "Rule", "Scope"]

@@ -1,0 +1,198 @@
+"""K209, K301 to K303, K305, K003, K019: properties, flows between topics, lists that name nothing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from kodoctl.errors import Severity, Where
+from kodoctl.topology import defaults
+from kodoctl.topology.expand import produced_topic
+from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.lint.rules.lanes import grounds, subscriptions
+from kodoctl.topology.model.policies import TOPIC_POLICY_NAMES
+from kodoctl.topology.model.topology import KEY
+from kodoctl.topology.names import State, TopicName
+
+
+@rule("K209", Severity.WARNING, "a property that messages need not carry")
+def properties(scope: Scope) -> Iterator[Found]:
+    """Fairness and limits go by properties that every message has; routes by properties that are at least known."""
+    for expansion, path, ground in grounds(scope):
+        if ground.fair_by and not _required(ground.fair_by, ground.message_properties):
+            yield Found(expansion.topology.where(*path, "fair_by"), _say_required("fair_by", ground.fair_by))
+    for expansion, path, ground, subscription in subscriptions(scope):
+        for index, limit in enumerate(subscription.limits):
+            if limit.by and not _required(limit.by, ground.message_properties):
+                yield Found(expansion.topology.where(*path, "limits", index, "by"), _say_required("a limit", limit.by))
+        for index, route in enumerate(subscription.routes):
+            name = route.when.property
+            if name not in ground.message_properties:
+                detail = f"a route looks at {name!r}: name it in `message_properties` ({name}: optional)"
+                yield Found(expansion.topology.where(*path, "routes", index, "when", "property"), detail)
+
+
+def _required(name: str, declared: Mapping[str, str]) -> bool:
+    return name == KEY or declared.get(name) == "required"
+
+
+def _say_required(what: str, name: str) -> str:
+    return f"{what} goes by {name!r}: write `message_properties: {{{name}: required}}`, else messages without it count as one tenant"
+
+
+@dataclass(frozen=True, slots=True)
+class _Flow:
+    """What one subscription's handler sends from one ground topic to another; `file` is the number of its expansion."""
+
+    source: TopicName
+    target: TopicName
+    file: int
+    subscription: str
+
+
+def _flows(scope: Scope) -> list[_Flow]:
+    """Every flow once, in the order of the files."""
+    found = [
+        _Flow(
+            TopicName(expansion.namespace, name),
+            _ground_of(scope, produced_topic(expansion.namespace, text)),
+            file,
+            sub,
+        )
+        for file, expansion in enumerate(scope.expansions)
+        for name, ground in expansion.topology.spec.topics.items()
+        for sub, subscription in ground.subscriptions.items()
+        for text in subscription.produces
+    ]
+    return list(dict.fromkeys(found))
+
+
+def _where(scope: Scope, flow: _Flow) -> Where:
+    path = ("topics", flow.source.local, "subscriptions", flow.subscription, "produces")
+    return scope.expansions[flow.file].topology.where(*path)
+
+
+def _is_acyclic(flows: list[_Flow]) -> bool:
+    graph: dict[TopicName, set[TopicName]] = {}
+    for flow in flows:
+        graph.setdefault(flow.source, set()).add(flow.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError:
+        return False
+    return True
+
+
+@rule("K301", Severity.ERROR, "a ring in the flow of messages")
+def rings(scope: Scope) -> Iterator[Found]:
+    """Messages that come back to where they were handled go round for ever."""
+    flows = _flows(scope)
+    if _is_acyclic(flows):
+        return
+    from kodoctl.topology.graph import find_rings
+
+    targets: dict[TopicName, dict[TopicName, _Flow]] = {}
+    for flow in flows:
+        targets.setdefault(flow.source, {})[flow.target] = flow
+    for ring in find_rings(targets):
+        shown = " → ".join(topic.local for topic in (*ring, ring[0]))
+        where = _where(scope, targets[ring[0]][ring[1 % len(ring)]])
+        yield Found(where, f"{shown}: message flow is a tree, never a ring; break it at one of these")
+
+
+@rule("K305", Severity.WARNING, "a topic that messages reach by two ways")
+def joins(scope: Scope) -> Iterator[Found]:
+    """What one message leads to arrives twice where its ways meet again: once for each."""
+    flows = _flows(scope)
+    if not _is_acyclic(flows):
+        return  # which K301 says
+    into: dict[TopicName, list[_Flow]] = {}
+    for flow in flows:
+        into.setdefault(flow.target, []).append(flow)
+    for target, last in into.items():
+        if (ways := _two_ways(last, into)) is not None:
+            begin = ways[0][0].source.local
+            shown = " and ".join(_in_words(way) for way in ways)
+            detail = (
+                f"what a message of {begin} leads to can arrive in {target.local} twice: {shown};"
+                " send it by one of them, or let the handlers there expect both"
+            )
+            yield Found(_where(scope, ways[1][-1]), detail)
+
+
+def _two_ways(last: list[_Flow], into: Mapping[TopicName, list[_Flow]]) -> tuple[list[_Flow], list[_Flow]] | None:
+    """Two ways that begin at one topic and end with two of these flows, each from its begin on; None where none do.
+
+    Upwards from each flow in turn; nothing is walked over twice.
+    """
+    ways: dict[TopicName, list[_Flow]] = {}
+    for flow in last:
+        above = deque([[flow]])
+        while above:
+            way = above.popleft()
+            other = ways.setdefault(way[0].source, way)
+            if other is way:
+                above += [[before, *way] for before in into.get(way[0].source, ())]
+            elif other[-1] is not flow:  # else they meet further up already, which is told there
+                return other, way
+    return None
+
+
+def _in_words(way: list[_Flow]) -> str:
+    """`orders (billing) → invoices (print) → letters`."""
+    return " → ".join([*(f"{flow.source.local} ({flow.subscription})" for flow in way), way[-1].target.local])
+
+
+def _ground_of(scope: Scope, name: TopicName) -> TopicName:
+    """The ground topic whose family `name` belongs to: sending to orders-L2 is sending to orders."""
+    topic = scope.topics.get(name)
+    return TopicName(name.namespace, topic.ground) if topic else name
+
+
+@rule("K302", Severity.WARNING, "produces to a topic that no file declares")
+def undeclared_targets(scope: Scope) -> Iterator[Found]:
+    """With automatic topic creation off, the send would fail."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        for index, target in enumerate(subscription.produces):
+            topic = scope.topics.get(produced_topic(expansion.namespace, target))
+            if topic is None or topic.state is not State.READY:
+                where = expansion.topology.where(*path, "produces", index)
+                yield Found(
+                    where,
+                    f"{target!r} is no ground topic of these files: declare it, or name its file to this command too",
+                )
+
+
+@rule("K303", Severity.WARNING, "more consumers than can work")
+def idle_workers(scope: Scope) -> Iterator[Found]:
+    """An ordered subscription gives each partition to one consumer; an exclusive one has one in all."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        parts = defaults.partitions(expansion.topology.spec, ground)
+        most = {"failover": parts, "exclusive": 1}.get(subscription.type)
+        if most is not None and subscription.expected_workers > most:
+            detail = f"{subscription.expected_workers} workers expected, at most {most} can have work on a {subscription.type} subscription"
+            yield Found(expansion.topology.where(*path, "expected_workers"), detail)
+
+
+@rule("K003", Severity.ERROR, "unknown key")
+def unknown_policies(scope: Scope) -> Iterator[Found]:
+    """`ignore` names policies."""
+    for expansion, path, ground in grounds(scope):
+        for index, name in enumerate(ground.ignore):
+            if name not in TOPIC_POLICY_NAMES:
+                detail = f"{name!r} is no topic policy: {', '.join(sorted(TOPIC_POLICY_NAMES))}"
+                yield Found(expansion.topology.where(*path, "ignore", index), detail)
+
+
+@rule("K019", Severity.WARNING, "an allowance that allows nothing")
+def stale_lists(scope: Scope) -> Iterator[Found]:
+    """What the file declares can be neither destroyed nor forgotten."""
+    for expansion in scope.expansions:
+        spec = expansion.topology.spec
+        for key, addresses in (("allow_destroy", spec.allow_destroy), ("forget", spec.forget)):
+            for index, address in enumerate(addresses):
+                if address in expansion.resources:
+                    detail = f"{address} is declared by this file: remove it here, or there"
+                    yield Found(expansion.topology.where(key, index), detail)

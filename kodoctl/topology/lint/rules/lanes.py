@@ -1,0 +1,257 @@
+"""K103, K104, K204, K208, K214, K215: levels, routes, weights, waits and limits that contradict themselves or each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kodoctl.errors import Severity
+from kodoctl.topology import defaults
+from kodoctl.topology.expand import Expansion
+from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.model.topology import (
+    ROUTE_OPERATORS,
+    ConcurrencyLimit,
+    GroundTopic,
+    Isolate,
+    Limit,
+    RateLimit,
+    Subscription,
+)
+from kodoctl.topology.names import Level, State
+from kodoctl.topology.route_conditions import covers
+from kodoctl.topology.units import UNLIMITED
+from kodoctl.topology.yaml.validation_errors import LEVELS_CONTRADICT
+
+Path = tuple[str | int, ...]
+ORDERED = ("key_shared", "failover", "exclusive")
+
+
+def grounds(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic]]:
+    """Every ground topic with its path in the file."""
+    for expansion in scope.expansions:
+        for name, ground in expansion.topology.spec.topics.items():
+            yield expansion, ("topics", name), ground
+
+
+def subscriptions(scope: Scope) -> Iterator[tuple[Expansion, Path, GroundTopic, Subscription]]:
+    """Every subscription with its path in the file."""
+    for expansion, path, ground in grounds(scope):
+        for name, subscription in ground.subscriptions.items():
+            yield expansion, (*path, "subscriptions", name), ground, subscription
+
+
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
+def levels(scope: Scope) -> Iterator[Found]:
+    """A list without L1, a level twice, a backup with nothing above, a lane both active and draining."""
+    for expansion, path, ground in grounds(scope):
+        where = expansion.topology.where
+        active = defaults.active_levels(ground)
+        if isinstance(ground.levels, tuple):
+            for index, level in enumerate(ground.levels):
+                if level in ground.levels[:index]:
+                    yield Found(where(*path, "levels", index), f"{level} is listed twice")
+        if Level.L1 not in active:
+            yield Found(
+                where(*path, "levels"), "L1 is missing: it is the ground topic itself, and always part of the list"
+            )
+        for level in active:
+            if level.is_backup and not any(other.rank < level.rank for other in active):
+                yield Found(where(*path, "levels"), f"{level} is a backup with no level above it")
+        for index, level in enumerate(ground.draining):
+            if level is Level.L1:
+                yield Found(where(*path, "draining", index), "L1 is the ground topic itself and cannot drain")
+            elif level in active:
+                detail = (
+                    f"{level} drains and is in use: take it out of `levels` (or `backup`), then nobody writes to it"
+                )
+                yield Found(where(*path, "draining", index), detail)
+    for expansion, path, _, subscription in subscriptions(scope):
+        for index, state in enumerate(subscription.states):
+            if state in subscription.states[:index]:
+                yield Found(expansion.topology.where(*path, "states", index), f"{state} is listed twice")
+        for index, state in enumerate(subscription.draining):
+            if state in subscription.states and "states" in subscription.model_fields_set:
+                detail = f"{state} drains and is in use: take it out of `states`, then nobody writes to it"
+                yield Found(expansion.topology.where(*path, "draining", index), detail)
+            elif state in subscription.states:
+                rest = ", ".join(s for s in subscription.states if s is not state)
+                detail = f"{state} drains but `states` has it by default: write `states: [{rest}]`"
+                yield Found(expansion.topology.where(*path, "draining", index), detail)
+
+
+def _adding(level: Level) -> str:
+    """How a topic gets a level."""
+    usual = {Level.B1: "`backup: true`", Level.L2: "`levels: double`"}
+    return f"{usual[level]} adds it" if level in usual else "written into the list `levels` it is added"
+
+
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
+def targets(scope: Scope) -> Iterator[Found]:
+    """Routes, weights and isolation name lanes that exist and are written to; a route after one that always wins is dead."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        where = expansion.topology.where
+        active, there = defaults.active_levels(ground), defaults.read_levels(ground)
+        for index, route in enumerate(subscription.routes):
+            if route.to not in active:
+                state = "is draining" if route.to in there else "is no level of this topic"
+                more = "" if route.to in there else f"; {_adding(route.to)}"
+                detail = f"{route.to} {state}: the levels are {', '.join(active)}{more}"
+                yield Found(where(*path, "routes", index, "to"), detail)
+            for earlier in range(index):
+                if covers(subscription.routes[earlier].when, route.when):
+                    detail = f"it can never match: route {earlier + 1} matches all of it first"
+                    yield Found(where(*path, "routes", index, "when"), detail)
+                    break
+        for level in subscription.level_weights:
+            if level not in there:
+                where_key = expansion.topology.where_key(*path, "level_weights", level.value)
+                yield Found(
+                    where_key, f"{level} is no level of this topic: the levels are {', '.join(there)}; {_adding(level)}"
+                )
+        isolate = subscription.isolate
+        if isinstance(isolate, Isolate) and isolate.to and not defaults.isolation_target(ground, subscription, isolate):
+            yield Found(where(*path, "isolate", "to"), f"there is no {isolate.to} to isolate to")
+
+
+@rule("K103", Severity.ERROR, LEVELS_CONTRADICT)
+def one_operator(scope: Scope) -> Iterator[Found]:
+    """A route condition has exactly one operator."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        for index, route in enumerate(subscription.routes):
+            used = [name.rstrip("_") for name in ROUTE_OPERATORS if getattr(route.when, name) is not None]
+            if len(used) != 1:
+                names = ", ".join(name.rstrip("_") for name in ROUTE_OPERATORS)
+                said = f"it has {' and '.join(used)}" if used else "it has none"
+                yield Found(
+                    expansion.topology.where_key(*path, "routes", index, "when"),
+                    f"one operator is needed ({names}): {said}",
+                )
+
+
+@rule("K104", Severity.ERROR, "weights or waits that cannot work")
+def weights(scope: Scope) -> Iterator[Found]:
+    """Weights are 0 to 200, and not all zero where lanes exist."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        where = expansion.topology.where
+        for state, weight in subscription.weights:
+            if not 0 <= weight <= 200:
+                yield Found(where(*path, "weights", state), f"{weight}: a weight is 0 to 200")
+        for level, weight in subscription.level_weights.items():
+            if not 0 <= weight <= 200:
+                yield Found(where(*path, "level_weights", level.value), f"{weight}: a weight is 0 to 200")
+        states = (State.READY, *defaults.read_states(subscription))
+        levels = defaults.read_levels(ground)
+        if not any(defaults.level_weight(subscription, level) for level in levels):
+            yield Found(where(*path, "level_weights"), "all levels have weight 0: no message would ever be handled")
+        if not any(defaults.state_weight(subscription, Level.L1, state) for state in states):
+            yield Found(where(*path, "weights"), "all states have weight 0: no message would ever be handled")
+
+
+@rule("K104", Severity.ERROR, "weights or waits that cannot work")
+def rising_delays(scope: Scope) -> Iterator[Found]:
+    """Delays rise, attempts reach them all, waits in memory are short."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        where = expansion.topology.where
+        for index, wait in enumerate(subscription.in_place):
+            if not 0 < wait <= defaults.MAX_IN_MEMORY_WAIT:
+                detail = f"{wait}: a wait in memory is above 0 and at most 5s; longer ones belong in `retrying.delays`"
+                yield Found(where(*path, "in_place", index), detail)
+        for key, state in (
+            ("retrying", State.RETRYING),
+            ("pending", State.PENDING),
+            ("blocking", State.BLOCKING),
+            ("backup", None),
+        ):
+            resolved = defaults.waits(subscription, state)
+            for index, delay in enumerate(resolved.delays):
+                if delay <= (resolved.delays[index - 1] if index else 0):
+                    detail = f"{delay} does not rise above {resolved.delays[index - 1] if index else '0s'}: put the delays in rising order; the last one repeats by itself"
+                    yield Found(where(*path, key, "delays", index), detail)
+            if resolved.attempts < len(resolved.delays):
+                few, number = resolved.attempts, len(resolved.delays)
+                reach = f"{few} attempt{'s' * (few != 1)} never reach{'es' * (few == 1)} the last of {number} delays"
+                detail = f"{key}: {reach}: write `attempts: {number}` or more, or fewer delays"
+                yield Found(where(*path, key, "attempts"), detail)
+
+
+@rule("K204", Severity.ERROR, "a wait or reaction that this subscription type cannot have")
+def ordered(scope: Scope) -> Iterator[Found]:
+    """Pulsar delays only for shared and key_shared; on_failure is about keys in order."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        where = expansion.topology.where_key
+        if subscription.on_failure is not None and subscription.type not in ORDERED:
+            detail = f"on_failure means nothing on a {subscription.type} subscription: messages have no order to keep"
+            yield Found(where(*path, "on_failure"), detail)
+        backups = [level for level in defaults.read_levels(ground) if level.is_backup]
+        if backups and subscription.type in ("failover", "exclusive"):
+            long = [delay for delay in defaults.waits(subscription, None).delays if delay > defaults.MAX_IN_MEMORY_WAIT]
+            if long:
+                detail = (
+                    f"backup delay {long[0]} in {backups[0]}: Pulsar delays no message of a {subscription.type} subscription;"
+                    " write delays of at most 5s, or use shared or key_shared"
+                )
+                yield Found(where(*path, "backup", "delays"), detail)
+
+
+@rule("K208", Severity.WARNING, "look-ahead starved by an unacknowledged limit")
+def starved(scope: Scope) -> Iterator[Found]:
+    """The broker silently turns a look-ahead beyond these limits back into first in, first out."""
+    for expansion in scope.expansions:
+        for topic in expansion.distinct:
+            if topic.state in (State.DEAD, None):
+                continue
+            for policy, all_workers in (("max_unacked_per_consumer", False), ("max_unacked_per_subscription", True)):
+                limit = scope.effective(topic, policy)
+                if limit is None or limit == UNLIMITED:
+                    continue
+                readers = expansion.readers(topic)
+                need = max(
+                    (s.lookahead.messages * (s.expected_workers if all_workers else 1) for s in readers), default=0
+                )
+                if limit < need:
+                    detail = (
+                        f"{policy} {limit} is less than the {need} messages the look-ahead holds:"
+                        " raise it, or lower `lookahead.messages`"
+                    )
+                    yield Found(scope.where(expansion, topic, policy), detail, topic.name.local)
+
+
+@rule("K214", Severity.WARNING, "isolation that never looks at its least number")
+def unreachable_least(scope: Scope) -> Iterator[Found]:
+    """A tenant cannot hold more than the look-ahead does: consumers then go by the share alone."""
+    for expansion, path, ground, subscription in subscriptions(scope):
+        isolate = defaults.isolation(ground, subscription)
+        if isolate is None or "min" not in isolate.model_fields_set:
+            continue
+        most = int(float(isolate.share.rstrip("%")) / 100 * subscription.lookahead.messages)
+        if isolate.min > most:
+            detail = (
+                f"min {isolate.min} is more than {isolate.share} of a look-ahead of {subscription.lookahead.messages} messages:"
+                f" a tenant is isolated from its share on; write a min of at most {max(1, most)}, or raise `lookahead.messages`"
+            )
+            yield Found(expansion.topology.where(*path, "isolate", "min"), detail)
+
+
+@rule("K215", Severity.WARNING, "a limit too small to be shared out")
+def indivisible_limits(scope: Scope) -> Iterator[Found]:
+    """Without a store the workers of a subscription divide its limits, and each takes at least one."""
+    for expansion, path, _, subscription in subscriptions(scope):
+        workers = subscription.expected_workers
+        for index, limit in enumerate(subscription.limits):
+            what, least = _least(limit)
+            if limit.scope == "subscription" and least < workers:
+                detail = (
+                    f"{what} {least} is less than the {workers} workers expected: without a store each takes one, together more"
+                    f" than declared; write {workers} or more, give the consumers a store, or expect fewer workers"
+                )
+                yield Found(expansion.topology.where_key(*path, "limits", index, "limit"), detail)
+
+
+def _least(limit: Limit) -> tuple[str, int]:
+    """What is divided, by its name and its smallest value: of a rate what may start at once, the rate itself divides exactly."""
+    if isinstance(limit, RateLimit):
+        rates = (limit.limit, *limit.overrides.values())
+        return "a burst of", limit.burst or min(max(1, int(rate.per_second)) for rate in rates)
+    if isinstance(limit, ConcurrencyLimit):
+        return "a concurrency of", min((limit.limit, *limit.overrides.values()))
+    return "a quota of", min(rate.amount for rate in (limit.limit, *limit.overrides.values()))

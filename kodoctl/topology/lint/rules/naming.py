@@ -1,0 +1,117 @@
+"""K101, K102, K105: names that Pulsar refuses or that would be ambiguous, objects declared twice, names misspelt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from itertools import chain
+
+from kodoctl.errors import Severity
+from kodoctl.protocol.properties import CONTROL_NAMESPACE, PREFIX
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.names import TopicName, reserved_suffix, why_not_pulsar_name
+from kodoctl.topology.resources import Address, NamespaceResource, TenantResource
+from kodoctl.topology.yaml.nodes import Node
+
+_TAKEN = ((PREFIX, "kodoctl's"), ("pulsar.", "Pulsar's (replicators)"))
+
+
+@rule("K101", Severity.ERROR, "name that Pulsar refuses or that would be ambiguous")
+def refused_names(scope: Scope) -> Iterator[Found]:
+    """Topology, tenant, namespace, ground topics, subscriptions: Pulsar's alphabet, and no suffix of ours."""
+    for expansion in scope.expansions:
+        yield from _head(expansion)
+        where = expansion.topology.where_key
+        for ground, spec in expansion.topology.spec.topics.items():
+            for problem in _problems(ground, "ground topic"):
+                yield Found(where("topics", ground), problem)
+            for subscription in spec.subscriptions:
+                for problem in _problems(subscription, "subscription"):
+                    yield Found(where("topics", ground, "subscriptions", subscription), problem)
+                if owner := next((who for prefix, who in _TAKEN if subscription.startswith(prefix)), None):
+                    detail = f"subscription {subscription!r}: names that begin so are {owner}: choose another"
+                    yield Found(where("topics", ground, "subscriptions", subscription), detail)
+
+
+def _head(expansion: Expansion) -> Iterator[Found]:
+    spec = expansion.topology.spec
+    for key, name in (("name", spec.name), ("tenant", spec.tenant), ("namespace", spec.namespace)):
+        if reason := why_not_pulsar_name(name):
+            yield Found(expansion.topology.where(key), f"{key} {name!r}: {reason}")
+    if spec.namespace == CONTROL_NAMESPACE:
+        detail = f"namespace {CONTROL_NAMESPACE!r} holds kodoctl's own lease and journal topics: choose another"
+        yield Found(expansion.topology.where("namespace"), detail)
+
+
+def _problems(name: str, what: str) -> Iterator[str]:
+    if reason := why_not_pulsar_name(name):
+        yield f"{what} {name!r}: {reason}"
+    if suffix := reserved_suffix(name):
+        yield f"{what} {name!r} ends in {suffix}, which names a level or state: it could not be told from one"
+
+
+@rule("K102", Severity.ERROR, "declared twice")
+def declared_twice(scope: Scope) -> Iterator[Found]:
+    """The same topic, namespace object, tenant or owner's name in two places."""
+    owners: dict[str, Expansion] = {}
+    for expansion in scope.expansions:
+        first = owners.setdefault(expansion.name, expansion)
+        if first is not expansion:
+            detail = (
+                f"name {expansion.name!r} is {first.topology.where('name')}'s already: every file has a name of its own"
+            )
+            yield Found(expansion.topology.where("name"), detail)
+        yield from _inside(expansion)
+    yield from _across(scope)
+
+
+def _inside(expansion: Expansion) -> Iterator[Found]:
+    seen: dict[TopicName, FamilyTopic] = {}
+    for topic in expansion.topics:
+        first = seen.setdefault(topic.name, topic)
+        if first is not topic:
+            where = expansion.topology.where_key("topics", topic.ground)
+            yield Found(where, f"{topic.name} belongs to {_owner(first)} and to {_owner(topic)}: rename one")
+
+
+def _owner(topic: FamilyTopic) -> str:
+    return topic.ground + (f", subscription {topic.subscription}" if topic.subscription else "")
+
+
+def _across(scope: Scope) -> Iterator[Found]:
+    seen: dict[Address, tuple[Expansion, object]] = {}
+    for expansion in scope.expansions:
+        for resource in chain(expansion.frame, (topic.resource for topic in expansion.topics)):
+            first, same = seen.setdefault(resource.address, (expansion, resource))
+            if first is expansion or (isinstance(resource, TenantResource) and same == resource):
+                continue
+            detail = f"{resource.address} is declared at {first.places[resource.address]} already"
+            if isinstance(resource, NamespaceResource):
+                detail += ": one file of a namespace has `namespace_policies`"
+            yield Found(expansion.places[resource.address], detail)
+
+
+@rule("K105", Severity.WARNING, "an overlay adds what is spelled almost like something that is there")
+def misspelt_in_overlays(scope: Scope) -> Iterator[Found]:
+    """A slip in an overlay's name is no unknown key: it quietly makes a new topic, and changes nothing of the old one."""
+    for expansion in scope.expansions:
+        topology = expansion.topology
+        before = _children(topology.source.root, "topics")
+        for name, ground in _children(topology.root, "topics").items():
+            if found := _almost(name, before):
+                yield Found(ground.key_where, f"topic {name!r}: the file has {found!r}; is it the one?")
+            subscriptions = _children(before.get(name), "subscriptions")
+            for subscription, node in _children(ground, "subscriptions").items():
+                if found := _almost(subscription, subscriptions):
+                    yield Found(node.key_where, f"subscription {subscription!r}: {name} has {found!r}; is it the one?")
+
+
+def _almost(name: str, known: Mapping[str, Node]) -> str | None:
+    near = get_close_matches(name, known, n=1, cutoff=0.85) if known and name not in known else []
+    return near[0] if near else None
+
+
+def _children(node: Node | None, key: str) -> dict[str, Node]:
+    below = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+    return below.value if below is not None and isinstance(below.value, dict) else {}

@@ -1,0 +1,259 @@
+"""K201 to K207, K212, K213, K216: policies under which messages would be lost, refused or not kept long enough.
+
+"Effective" is the topic's own value, else the namespace's as far as the files say (the live half is plan's).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from kodoctl.errors import Severity
+from kodoctl.topology import defaults
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.lint.registry import Found, Scope, rule
+from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, Persistence, Retention, what_is_missing
+from kodoctl.topology.model.topology import GroundTopic
+from kodoctl.topology.names import WAITING_STATES, State
+from kodoctl.topology.units import UNLIMITED, Duration, Size, as_limit
+
+MINUTE = 60_000
+HOUR = 60 * MINUTE
+DAY = Duration(24 * HOUR)
+WEEK = Duration(7 * DAY)
+MAX_PARTITIONS = 1024
+MIN_MESSAGE_SIZE = Size(64 << 10)
+CONTROL_ROOM = Size(4 << 10)  # what our properties may add to a message on its way (K213)
+
+
+def distinct_topics(scope: Scope) -> Iterator[tuple[Expansion, FamilyTopic]]:
+    """One topic for each group that shares its policies."""
+    for expansion in scope.expansions:
+        for topic in expansion.distinct:
+            yield expansion, topic
+
+
+@rule("K006", Severity.ERROR, "missing field")
+def incomplete(scope: Scope) -> Iterator[Found]:
+    """A policy that is still incomplete when everything is merged."""
+    for expansion, topic in distinct_topics(scope):
+        for policy, value in topic.resource.policies.items():
+            if reason := what_is_missing(value):
+                yield Found(scope.where(expansion, topic, policy), f"{policy}: {reason}", topic.name.local)
+    for expansion, namespace in scope.namespaces.values():
+        for policy, value in namespace.policies.items():
+            if reason := what_is_missing(value):
+                yield Found(
+                    expansion.topology.where_key("namespace_policies", policy), f"{namespace.name}: {policy}: {reason}"
+                )
+
+
+@rule("K201", Severity.ERROR, "dead letters that would not be kept")
+def dead_letters(scope: Scope) -> Iterator[Found]:
+    """People come back for dead letters: at least a week, and neither subscription nor topic may go by itself."""
+    for expansion, topic in distinct_topics(scope):
+        if topic.state is not State.DEAD:
+            continue
+        ttl = scope.effective(topic, "ttl")
+        if ttl is not None and as_limit(ttl) < WEEK:
+            detail = f"ttl {ttl}: at least 7d, better unlimited (remove the line)"
+            yield Found(scope.where(expansion, topic, "ttl"), detail, topic.name.local)
+        expiry = scope.effective(topic, "subscription_expiry")
+        if expiry is not None and expiry != UNLIMITED:
+            detail = f"subscription_expiry {expiry} would delete the holder, then the letters: unlimited"
+            yield Found(scope.where(expansion, topic, "subscription_expiry"), detail, topic.name.local)
+        inactive = scope.effective(topic, "inactive_topic")
+        if isinstance(inactive, InactiveTopic) and inactive.delete != "never":
+            detail = f"inactive_topic {inactive.delete} would delete the topic: never"
+            yield Found(scope.where(expansion, topic, "inactive_topic", "delete"), detail, topic.name.local)
+
+
+@rule("K202", Severity.ERROR, "messages would expire before they are due")
+def horizons(scope: Scope) -> Iterator[Found]:
+    """A waiting message must outlive the longest wait its subscription can give it (the horizon)."""
+    for expansion, topic in distinct_topics(scope):
+        bounds = list(_bounds(scope, topic))
+        ground = expansion.topology.spec.topics[topic.ground]
+        if not bounds or not _holds_waiting(topic, ground):
+            continue
+        horizon = Duration(max((defaults.horizon(ground, s) for s in expansion.readers(topic)), default=0))
+        # in whole minutes, which every policy can store
+        enough = Duration(-(-(horizon + defaults.JITTER) // MINUTE) * MINUTE)
+        for policy, member, bound, way_out in bounds:
+            if bound < horizon + defaults.JITTER:
+                detail = f"{policy} {bound}: messages wait up to {horizon} there; at least {enough}, or {way_out}"
+                yield Found(scope.where(expansion, topic, policy, member), detail, topic.name.local)
+
+
+def _holds_waiting(topic: FamilyTopic, ground: GroundTopic) -> bool:
+    """State topics do; so do backup levels, which share their policies with the other ready topics."""
+    if topic.state is State.READY:
+        return any(level.is_backup for level in defaults.read_levels(ground))
+    return topic.state in WAITING_STATES
+
+
+def _bounds(scope: Scope, topic: FamilyTopic) -> Iterator[tuple[str, str, Duration, str]]:
+    for policy in ("ttl", "subscription_expiry"):
+        value = scope.effective(topic, policy)
+        if isinstance(value, Duration):
+            yield policy, "", value, "unlimited"
+    inactive = scope.effective(topic, "inactive_topic")
+    if isinstance(inactive, InactiveTopic) and inactive.delete == "caught_up" and inactive.after is not None:
+        yield "inactive_topic", "after", inactive.after, "`delete: never`"
+
+
+@rule("K203", Severity.ERROR, "evict on a topic that must not lose messages")
+def evictions(scope: Scope) -> Iterator[Found]:
+    """`evict` drops the oldest unacknowledged messages."""
+    for expansion, topic in distinct_topics(scope):
+        quota = scope.effective(topic, "backlog_quota")
+        if isinstance(quota, BacklogQuota) and quota.when_full == "evict" and _bounded(quota):
+            detail = "evict drops unread messages; hold_producers and fail_producers do not"
+            yield Found(scope.where(expansion, topic, "backlog_quota", "when_full"), detail, topic.name.local)
+
+
+def _bounded(quota: BacklogQuota) -> bool:
+    return any(limit is not None and limit != UNLIMITED for limit in (quota.size, quota.time))
+
+
+@rule("K205", Severity.ERROR, "durability below what is promised")
+def durability(scope: Scope) -> Iterator[Found]:
+    """Production keeps three copies and confirms two; quorums fit into each other everywhere."""
+    for expansion, topic in distinct_topics(scope):
+        persistence = scope.effective(topic, "persistence")
+        production = expansion.topology.production
+        if persistence is None:
+            if production and "persistence" not in topic.ignore:
+                detail = (
+                    "production, and nothing gives `persistence`: write {ensemble: 3, write_quorum: 3, ack_quorum: 2}"
+                )
+                path = "namespace_policies" if expansion.topology.spec.namespace_policies is not None else "topics"
+                yield Found(expansion.topology.where_key(path), detail)
+            continue
+        assert isinstance(persistence, Persistence)
+        if what_is_missing(persistence):
+            continue
+        ensemble, write, ack = persistence.ensemble or 0, persistence.write_quorum or 0, persistence.ack_quorum or 0
+        where = scope.where(expansion, topic, "persistence")
+        if not ack <= write <= ensemble:
+            yield Found(
+                where, f"ack_quorum {ack} ≤ write_quorum {write} ≤ ensemble {ensemble} does not hold: Pulsar refuses it"
+            )
+        elif production and (ensemble < 3 or write < 3 or ack < 2):
+            detail = f"production keeps 3 copies and confirms 2; this is ensemble {ensemble}, write {write}, ack {ack}"
+            yield Found(where, detail)
+
+
+@rule("K216", Severity.WARNING, "topics that come by themselves in production")
+def automatic_topics(scope: Scope) -> Iterator[Found]:
+    """Where a client's word is enough for a topic, a misspelt name loses messages, and a deleted topic comes back."""
+    told = set()
+    for expansion in scope.expansions:
+        owner, namespace = scope.namespaces.get(expansion.namespace, (expansion, None))
+        off = namespace is not None and namespace.policies.get("auto_topic_creation") is False
+        if off or not expansion.topology.production or expansion.namespace in told:
+            continue
+        told.add(expansion.namespace)
+        where = owner.topology.where_key(*(["namespace_policies", "auto_topic_creation"] if namespace else ["topics"]))
+        detail = (
+            f"{expansion.namespace}: production, and no file turns automatic topic creation off: a misspelt name is a new"
+            " topic that nobody reads; write `namespace_policies: {auto_topic_creation: false}`"
+        )
+        yield Found(where, detail)
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """A quota that is not strictly below the retention it must fit in, by one measure."""
+
+    measure: str
+    quota: int
+    retention: int
+
+    def __str__(self) -> str:
+        quota, kept = (
+            (Size(self.quota), Size(self.retention))
+            if self.measure == "size"
+            else (Duration(self.quota), Duration(self.retention))
+        )
+        return f"backlog quota {quota} is not below retention {kept}"
+
+
+def quota_conflicts(quota: BacklogQuota | None, retention: Retention | None, *, by_time: bool) -> Iterator[Conflict]:
+    """Pulsar's own rule, as measured: strictly quota < retention, by size at every level and by time at topics only;
+    an unlimited quota, and retention of 0/0 or unlimited, always pass (facts/pulsar-measured.md §1.3).
+    """
+    if quota is None or retention is None or (retention.time == 0 and retention.size == 0):
+        return
+    for measure, limit, kept in (("size", quota.size, retention.size), ("time", quota.time, retention.time)):
+        if measure == "time" and not by_time:
+            continue
+        if isinstance(limit, int) and isinstance(kept, int) and limit >= kept:
+            yield Conflict(measure, limit, kept)
+
+
+@rule("K206", Severity.ERROR, "backlog quota not below retention")
+def quotas(scope: Scope) -> Iterator[Found]:
+    """The broker would refuse the write, or refuse to write the same value again."""
+    for expansion, topic in distinct_topics(scope):
+        quota, retention = scope.effective(topic, "backlog_quota"), scope.effective(topic, "retention")
+        own = {"backlog_quota", "retention"} & topic.resource.policies.keys()
+        for conflict in quota_conflicts(quota, retention, by_time=True) if own else ():
+            policy = "backlog_quota" if "backlog_quota" in own else "retention"
+            detail = f"{conflict}: lower the quota or raise retention"
+            yield Found(scope.where(expansion, topic, policy, conflict.measure), detail, topic.name.local)
+    for expansion, namespace in scope.namespaces.values():
+        policies = namespace.policies
+        for conflict in quota_conflicts(policies.get("backlog_quota"), policies.get("retention"), by_time=False):
+            detail = f"{namespace.name}: {conflict}: lower the quota or raise retention"
+            yield Found(expansion.topology.where_key("namespace_policies", "backlog_quota"), detail)
+
+
+@rule("K207", Severity.WARNING, "a value that Pulsar accepts and regrets")
+def regrets(scope: Scope) -> Iterator[Found]:
+    """Too many partitions stop clients from connecting; tiny message sizes make them reconnect for ever."""
+    for expansion, topic in distinct_topics(scope):
+        if topic.resource.partitions > MAX_PARTITIONS:
+            detail = f"{topic.resource.partitions} partitions: above {MAX_PARTITIONS} clients fail to connect"
+            yield Found(expansion.topology.where(*expansion.partitions_path(topic)), detail, topic.name.local)
+        size = topic.resource.policies.get("max_message_size")
+        if size is not None and size < MIN_MESSAGE_SIZE:
+            detail = f"max_message_size {size}: a producer's batch beyond it reconnects for ever; at least 64KiB"
+            yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)
+
+
+@rule("K212", Severity.ERROR, "audit records would go before the message's life ends")
+def audit_retention(scope: Scope) -> Iterator[Found]:
+    """The pipeline can judge a message only while all its records are there."""
+    for expansion, topic in distinct_topics(scope):
+        if topic.state is not None or topic.subscription is None:
+            continue
+        ground = expansion.topology.spec.topics[topic.ground]
+        life = defaults.longest_life(ground, ground.subscriptions[topic.subscription])
+        needed = Duration(-(-(life + DAY) // HOUR) * HOUR)  # in whole hours, for people
+        retention = scope.effective(topic, "retention")
+        if isinstance(retention, Retention) and retention.time is not None and as_limit(retention.time) < needed:
+            detail = f"retention {retention.time}: a message's longest life and a day more are {needed}; at least that"
+            yield Found(scope.where(expansion, topic, "retention", "time"), detail, topic.name.local)
+
+
+@rule("K213", Severity.ERROR, "a reroute would not fit")
+def message_sizes(scope: Scope) -> Iterator[Found]:
+    """Moving a message adds properties: where it goes must take at least 4 KiB more."""
+    for expansion in scope.expansions:
+        ready = {
+            topic.ground: topic.resource.policies.get("max_message_size")
+            for topic in expansion.topics
+            if topic.state is State.READY
+        }
+        for topic in expansion.distinct:
+            size = topic.resource.policies.get("max_message_size")
+            if topic.state in (State.READY, None) or size is None:
+                continue
+            source = ready[topic.ground]
+            if source is None or size < source + CONTROL_ROOM:
+                least = (
+                    f"the ready topic's {source} + 4KiB" if source else "what the broker's own limit lets in, + 4KiB"
+                )
+                detail = f"max_message_size {size} is less than {least}: raise it in `state_policies` or `dead_letter`"
+                yield Found(scope.where(expansion, topic, "max_message_size"), detail, topic.name.local)

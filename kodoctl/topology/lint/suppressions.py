@@ -1,0 +1,110 @@
+"""`# kodoctl: allow K203 because …`: a finding switched off for one place, with its reason.
+
+On a line with content it holds for what begins on that line; on a line of its own for the entry that follows; in both
+cases with everything inside.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kodoctl.errors import Diagnostic, Where, error, warning
+from kodoctl.topology.yaml.comments import find_comments
+from kodoctl.topology.yaml.nodes import Node
+
+MAX_ALLOWS: Final = 1_000  # of one file: each finding is compared with each
+
+_MARK = re.compile(r"#\s*kodoctl:\s*(.*)$")
+_ALLOW = re.compile(r"allow\s+(K\d{3}(?:\s*,\s*K\d{3})*)(?:\s+because\s+(\S.*))?\s*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Allow:
+    """Findings `code` from `first` to `last` line are allowed because of `reason`."""
+
+    code: str
+    reason: str
+    first: int
+    last: int
+    where: Where
+
+    def covers(self, finding: Diagnostic) -> bool:
+        """Whether a finding of the same file is one this comment allows."""
+        return finding.where is not None and finding.code == self.code and self.first <= finding.where.line <= self.last
+
+
+def find_allows(text: str, root: Node, file: str) -> tuple[list[Allow], list[Diagnostic]]:
+    """Every allow-comment of the file with the lines it holds for; comments that say something else are findings."""
+    if "kodoctl:" not in text:
+        return [], []
+    following = _next_content(text.splitlines())
+    spans = _spans(root)
+    allows: list[Allow] = []
+    findings: list[Diagnostic] = []
+    for comment in find_comments(text):
+        if (mark := _MARK.match(comment.text)) is None:
+            continue
+        where = Where(file, comment.line, comment.column)
+        order = _ALLOW.fullmatch(mark[1].strip())
+        if order is None:
+            detail = "write `# kodoctl: allow Kxxx because …`"
+            findings.append(error("K018", "comment that means nothing", detail, where))
+        elif not order[2]:
+            detail = f"write `allow {order[1]} because …`"
+            findings.append(error("K018", "an allowance without a reason", detail, where))
+        else:
+            first = following[comment.line - 1] if comment.alone else comment.line
+            last = spans.get(first, first)
+            allows += [Allow(code.strip(), order[2], first, last, where) for code in order[1].split(",")]
+        if len(allows) + len(findings) > MAX_ALLOWS:
+            detail = f"more than {MAX_ALLOWS:,} allowances: split the file"
+            return allows[:MAX_ALLOWS], [*findings[:MAX_ALLOWS], error("K018", "too many comments", detail, where)]
+    return allows, findings
+
+
+def apply_allows(findings: Iterable[Diagnostic], allows: list[Allow]) -> tuple[list[Diagnostic], list[Diagnostic]]:
+    """(findings with the reasons that allow them, one warning for each allowance that allows nothing)."""
+    used: set[Allow] = set()
+    result: list[Diagnostic] = []
+    by_file: dict[str, list[Allow]] = {}
+    for allow in allows:
+        by_file.setdefault(allow.where.file, []).append(allow)
+    for finding in findings:
+        near = by_file.get(finding.where.file, []) if finding.where else []
+        covering = next((a for a in near if a.covers(finding)), None)
+        if covering is None:
+            result.append(finding)
+        else:
+            used.add(covering)
+            result.append(replace(finding, allowed_because=covering.reason))
+    stale = [
+        warning("K019", "an allowance that allows nothing", f"no {a.code} is found there: remove the comment", a.where)
+        for a in allows
+        if a not in used
+    ]
+    return result, stale
+
+
+def _next_content(lines: list[str]) -> list[int]:
+    """For each line (from 0) the number of the next line with content, counted from 1; its own where none follows."""
+    following: list[int] = []
+    content = len(lines)
+    for index in range(len(lines), 0, -1):
+        following.append(content)
+        if (line := lines[index - 1].strip()) and not line.startswith("#"):
+            content = index
+    return following[::-1]
+
+
+def _spans(root: Node) -> dict[int, int]:
+    """First line of each entry -> the last line of the outermost entry that begins there."""
+    spans: dict[int, int] = {}
+    stack = list(root.children())
+    while stack:
+        node = stack.pop()
+        spans[node.key_line] = max(spans.get(node.key_line, 0), node.end_line)
+        stack.extend(node.children())
+    return spans

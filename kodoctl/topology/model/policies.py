@@ -1,0 +1,302 @@
+"""Pulsar policies as the file writes them: one frozen type for desired and live values.
+
+A policy that is None is not mentioned; `inherit` drops what a default set, so that it is unset on Pulsar.
+Units and shapes are Pulsar's (design/topology.md, table of policies); how they travel is kodoctl.pulsar.policies' matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+
+from pydantic import Field, StrictBool, TypeAdapter
+
+from kodoctl.topology.model.field_types import (
+    BoundedSeconds,
+    Bytes,
+    Count,
+    DataRate,
+    FileModel,
+    MessageRate,
+    Minutes,
+    NotEmpty,
+    OrInherit,
+    PositiveInt,
+    PositiveNumber,
+    QuotaBytes,
+    RetentionMinutes,
+    RetentionSize,
+    Seconds,
+    SizeField,
+    Text,
+)
+from kodoctl.topology.units import Duration
+
+
+class PolicyMap(FileModel):
+    """A policy with several members. Members left out are None until merging has filled them."""
+
+
+class Retention(PolicyMap):
+    """How long and how much acknowledged data is kept. `0s` with `0B` keeps nothing."""
+
+    time: RetentionMinutes | None = None
+    """Whole minutes, or unlimited."""
+    size: RetentionSize | None = None
+    """Whole MiB, or unlimited."""
+
+
+class BacklogQuota(PolicyMap):
+    """How much unacknowledged data may wait, and what happens beyond."""
+
+    size: QuotaBytes | None = None
+    """Bytes waiting; left out: not set, inherited."""
+    time: Seconds | None = None
+    """Age of the oldest waiting message; left out: not set, inherited."""
+    when_full: Literal["hold_producers", "fail_producers", "evict"] = "hold_producers"
+    """hold_producers: sends wait; fail_producers: sends fail; evict: the oldest messages are dropped (lost)."""
+
+
+class DispatchRate(PolicyMap):
+    """How fast the broker hands messages to consumers."""
+
+    messages: Count = "unlimited"
+    """Messages per period."""
+    size: Bytes = "unlimited"
+    """Bytes per period."""
+    period: BoundedSeconds = Field(default=Duration(1000), examples=["1s"])
+    """The period the two amounts count in."""
+
+
+class PublishRate(PolicyMap):
+    """How fast producers may publish to the topic, together."""
+
+    messages: MessageRate = "unlimited"
+    """Messages per second."""
+    size: DataRate = "unlimited"
+    """Data per second."""
+
+
+class SubscribeRate(PolicyMap):
+    """How often one consumer may subscribe."""
+
+    subscribes: Count = "unlimited"
+    """Subscribe requests per period."""
+    period: BoundedSeconds = Field(default=Duration(1000), examples=["30s"])
+    """The period the amount counts in."""
+
+
+class Persistence(PolicyMap):
+    """How many bookies keep each entry."""
+
+    ensemble: PositiveInt | None = Field(default=None, examples=[3])
+    """Bookies a ledger is spread over."""
+    write_quorum: PositiveInt | None = Field(default=None, examples=[3])
+    """Copies of each entry."""
+    ack_quorum: PositiveInt | None = Field(default=None, examples=[2])
+    """Copies confirmed before a send is."""
+    mark_delete_rate: PositiveNumber = Field(default=0.0, examples=[1.0])
+    """Writes of a cursor's position per second; 0 = the broker's default."""
+
+
+class InactiveTopic(PolicyMap):
+    """When the broker deletes a topic that nobody uses."""
+
+    delete: Literal["never", "no_subscriptions", "caught_up"] | None = None
+    """never, once it has no subscription, or once all subscriptions caught up."""
+    after: BoundedSeconds | None = Field(default=None, examples=["1h"])
+    """How long it must have been inactive (needed unless `never`)."""
+
+
+class AutoTopicCreation(PolicyMap):
+    """What the broker creates when a client names a topic that does not exist."""
+
+    type: Literal["partitioned", "non-partitioned"] = "partitioned"
+    """Kind of topic."""
+    partitions: PositiveInt | None = Field(default=None, examples=[4])
+    """Number of partitions, for partitioned ones."""
+
+
+SchemaCompatibility = Literal[
+    "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL",
+    "BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE",
+]  # fmt: skip
+ClusterList = NotEmpty[Text]
+
+
+class SharedPolicies(FileModel):
+    """Policies that exist for a namespace and for a topic."""
+
+    retention: OrInherit[Retention] | None = Field(default=None, examples=[{"time": "7d", "size": "20GiB"}])
+    """How long and how much acknowledged data is kept."""
+    backlog_quota: OrInherit[BacklogQuota] | None = Field(
+        default=None, examples=[{"size": "5GiB", "when_full": "hold_producers"}]
+    )
+    """How much may wait unacknowledged, and what happens beyond. Must stay below retention."""
+    ttl: OrInherit[Seconds] | None = Field(default=None, examples=["unlimited", "14d"])
+    """Unacknowledged messages older than this are dropped."""
+    subscription_expiry: OrInherit[Minutes] | None = Field(default=None, examples=["unlimited"])
+    """Subscriptions without a consumer for this long are deleted."""
+    persistence: OrInherit[Persistence] | None = Field(
+        default=None, examples=[{"ensemble": 3, "write_quorum": 3, "ack_quorum": 2}]
+    )
+    """How many bookies keep each entry."""
+    deduplication: OrInherit[StrictBool] | None = Field(default=None, examples=[True])
+    """Whether the broker drops what a producer sends twice."""
+    deduplication_snapshot: OrInherit[Seconds] | None = Field(default=None, examples=["2m"])
+    """Time between two snapshots of the deduplication state."""
+    inactive_topic: OrInherit[InactiveTopic] | None = Field(default=None, examples=[{"delete": "never"}])
+    """When the broker deletes an unused topic."""
+    auto_subscription_creation: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    """Whether a consumer may create its subscription."""
+    publish_rate: OrInherit[PublishRate] | None = Field(
+        default=None, examples=[{"messages": "1000/s", "size": "10MiB/s"}]
+    )
+    """How fast producers may publish."""
+    dispatch_rate: OrInherit[DispatchRate] | None = Field(default=None, examples=[{"messages": 1000, "period": "1s"}])
+    """How fast a topic hands out messages."""
+    subscription_dispatch_rate: OrInherit[DispatchRate] | None = Field(
+        default=None, examples=[{"messages": 500, "period": "1s"}]
+    )
+    """How fast a subscription is handed messages."""
+    subscribe_rate: OrInherit[SubscribeRate] | None = Field(
+        default=None, examples=[{"subscribes": 10, "period": "30s"}]
+    )
+    """How often one consumer may subscribe."""
+    max_producers: OrInherit[Count] | None = Field(default=None, examples=[100])
+    """Producers a topic."""
+    max_consumers: OrInherit[Count] | None = Field(default=None, examples=[100])
+    """Consumers a topic."""
+    max_consumers_per_subscription: OrInherit[Count] | None = Field(default=None, examples=[50])
+    """Consumers a subscription."""
+    max_subscriptions: OrInherit[Count] | None = Field(default=None, examples=[20])
+    """Subscriptions a topic."""
+    max_unacked_per_consumer: OrInherit[Count] | None = Field(default=None, examples=[50000])
+    """Messages a consumer may hold unacknowledged; beyond, it is handed no more."""
+    max_unacked_per_subscription: OrInherit[Count] | None = Field(default=None, examples=[200000])
+    """Messages all consumers of a subscription may hold unacknowledged."""
+    compaction_threshold: OrInherit[Bytes] | None = Field(default=None, examples=["100MiB"])
+    """Backlog size that starts compaction; unlimited = never by itself."""
+    schema_compatibility: OrInherit[SchemaCompatibility] | None = Field(default=None, examples=["FULL"])
+    """Which changes of a payload schema the broker accepts."""
+    schema_validation: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    """Whether producers without a schema are refused on a topic that has one."""
+    replication: OrInherit[ClusterList] | None = Field(default=None, examples=[["east", "west"]])
+    """Clusters the messages are replicated to; managed only where named."""
+
+
+class TopicPolicies(SharedPolicies):
+    """Policies of a topic. For an owned topic, one that is not set here (nor inherited by merging) is unset on Pulsar."""
+
+    max_message_size: OrInherit[SizeField] | None = Field(default=None, examples=["1MiB"])
+    """Largest message accepted; the broker's own limit is the ceiling."""
+
+
+class NamespacePolicies(SharedPolicies):
+    """Policies of the namespace object. Only the keys named here are managed."""
+
+    auto_topic_creation: OrInherit[StrictBool | AutoTopicCreation] | None = Field(default=None, examples=[False])
+    """Whether a client may create topics by naming them."""
+    max_topics: OrInherit[Count] | None = Field(default=None, examples=[1000])
+    """Topics in the namespace (partitions count)."""
+    encryption_required: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    """Whether producers must encrypt."""
+    allow_auto_update_schema: OrInherit[StrictBool] | None = Field(default=None, examples=[False])
+    """Whether producers may upload new schema versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedDelivery:
+    """What a broker does with messages that are due later; no file declares it. `on`: it keeps them until then; `longest`: ms
+    that it keeps them at most, and it cuts the connection of whoever asks for more, again and again (more-measured.md); 0: any time.
+    """
+
+    on: bool = True
+    longest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A live value that the format cannot express, as the JSON text Pulsar answered. Never equal to a declared value."""
+
+    json: str
+
+    def __str__(self) -> str:
+        return self.json
+
+
+PolicyValue = Any  # one of the field types above, or Foreign; never None and never `inherit`
+Policies = Mapping[str, PolicyValue]
+
+TOPIC_POLICY_NAMES: Final = tuple(TopicPolicies.model_fields)
+NAMESPACE_POLICY_NAMES: Final = tuple(NamespacePolicies.model_fields)
+ONLY_WHERE_NAMED: Final = frozenset({"replication"})  # not "owned whole": left alone unless declared
+
+
+def is_set(value: object) -> bool:
+    """Whether a merged value is one to write (neither left out nor `inherit`)."""
+    return value is not None and value != "inherit"
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    field = (NamespacePolicies if name in NamespacePolicies.model_fields else TopicPolicies).model_fields[name]
+    adapter: TypeAdapter[Any] = TypeAdapter(field.annotation)  # type: ignore[arg-type]  # never None: every field is annotated
+    return adapter
+
+
+def to_json(value: PolicyValue) -> Any:
+    """A policy value as the file would write it: maps, lists, texts, numbers."""
+    if isinstance(value, FileModel):
+        return {key: to_json(member) for key, member in value if member is not None}
+    if isinstance(value, tuple):
+        return [to_json(member) for member in value]
+    if isinstance(value, Foreign):
+        return {"foreign": value.json}
+    return value if type(value) in (bool, int, float, str) else str(value)
+
+
+def from_json(name: str, value: Any) -> PolicyValue:
+    """The inverse of to_json for the policy `name`. Raises pydantic.ValidationError."""
+    if isinstance(value, dict) and set(value) == {"foreign"}:
+        return Foreign(value["foreign"])
+    return _adapter(name).validate_python(value)
+
+
+def what_is_missing(value: PolicyValue) -> str | None:
+    """What a merged policy still lacks before Pulsar would take it, in one sentence; None if nothing."""
+    match value:
+        case Retention(time=time, size=size) if time is None or size is None:
+            return (
+                f"{'time' if time is None else 'size'} is missing: Pulsar keeps both together (`unlimited` is a value)"
+            )
+        case Retention(time=time, size=size) if (time == 0) != (size == 0):
+            return "time and size must both be 0 (keep nothing) or neither: Pulsar refuses one of them alone"
+        case BacklogQuota(size=None, time=None):
+            return "size or time is missing"
+        case Persistence():
+            lacking = [name for name in ("ensemble", "write_quorum", "ack_quorum") if getattr(value, name) is None]
+            return f"{', '.join(lacking)} missing" if lacking else None
+        case InactiveTopic(delete=None):
+            return "delete is missing: never, no_subscriptions or caught_up"
+        case InactiveTopic(delete=mode, after=None) if mode != "never":
+            return "after is missing: how long the topic must have been inactive"
+        case InactiveTopic(delete="never", after=after) if after is not None:
+            return "after means nothing with `delete: never`: remove it"
+        case _:
+            return None
+
+
+def merge(below: PolicyValue | None, above: PolicyValue | None) -> PolicyValue | None:
+    """`above` over `below`: maps merge member by member (as set in the file), everything else replaces."""
+    if above is None:
+        return below
+    if type(above) is not type(below) or not isinstance(above, PolicyMap):
+        return above
+    assert isinstance(below, PolicyMap)
+    members = {name: getattr(layer, name) for layer in (below, above) for name in layer.model_fields_set}
+    if isinstance(above, InactiveTopic) and above.delete == "never" and "after" not in above.model_fields_set:
+        members.pop("after", None)  # a time from below means nothing any more, and could not be removed otherwise
+    return type(above).model_construct(_fields_set=set(members), **members)

@@ -1,0 +1,160 @@
+"""How a subscription's messages are handled: shares, waits, limits, routes. Written in the file, carried out by consumers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Discriminator, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+
+from kodoctl.topology.model.field_types import (
+    DurationField,
+    FileModel,
+    FiniteFloat,
+    NotEmpty,
+    PositiveInt,
+    RateField,
+    Share,
+    SizeField,
+    Text,
+)
+from kodoctl.topology.names import Level
+from kodoctl.topology.units import Size
+
+Weight = Annotated[StrictInt, WithJsonSchema({"type": "integer", "minimum": 0, "maximum": 200})]  # K104 says it better
+RouteValue = StrictStr | StrictInt | FiniteFloat | StrictBool
+
+
+class Isolate(FileModel):
+    """When a tenant is moved aside because it fills the look-ahead."""
+
+    share: Share = Field(default="25%", examples=["25%"])
+    """A tenant that holds more of the look-ahead than this is isolated."""
+    min: PositiveInt = Field(default=1000, examples=[1000])
+    """…but only from this many messages on; with a small look-ahead its share alone decides."""
+    to: Literal["B1", "pending"] | None = Field(default=None, examples=["B1"])
+    """Where to; left out: B1 if there is one, else pending."""
+
+
+class Lookahead(FileModel):
+    """What one worker may hold unacknowledged in order to be fair."""
+
+    messages: PositiveInt = Field(default=50_000, examples=[50_000])
+    """Messages, receiver queues included."""
+    size: SizeField = Field(default=Size(128 << 20), examples=["128MiB"])
+    """Bytes of payload."""
+
+
+class StateWeights(FileModel):
+    """Shares of the states within a level."""
+
+    ready: Weight = Field(default=50, examples=[50])
+    """Share of new messages."""
+    retrying: Weight = Field(default=30, examples=[30])
+    """Share of messages that failed."""
+    pending: Weight = Field(default=15, examples=[15])
+    """Share of messages over a rate."""
+    blocking: Weight = Field(default=5, examples=[5])
+    """Share of messages over a quota."""
+
+
+class Waits(FileModel):
+    """How long and how often messages wait in a state."""
+
+    delays: NotEmpty[DurationField] | None = Field(default=None, examples=[["10s", "1m", "5m"]])
+    """One delay an attempt; the last one repeats. Left out: the state's default."""
+    attempts: PositiveInt | None = Field(default=None, examples=[12])
+    """Attempts before the message goes on. Left out: the state's default."""
+
+
+class RetryingWaits(Waits):
+    """How long and how often messages wait after failures."""
+
+    by_code: dict[Text, NotEmpty[DurationField]] = Field(default_factory=dict, examples=[{"bank-busy": ["30s", "5m"]}])
+    """Delays for handlers that say why: `raise Retry(code="bank-busy")`. One an attempt; the last one repeats."""
+
+
+class RateLimit(FileModel):
+    """At most so many handler starts per period; over it, messages go to pending."""
+
+    kind: Literal["rate"]
+    """rate"""
+    by: Text | None = Field(default=None, examples=["uid"])
+    """The message property (or `key`) each value of which has a limit of its own; left out: one limit for all."""
+    limit: RateField = Field(examples=["100/s"])
+    """The rate."""
+    burst: PositiveInt | None = Field(default=None, examples=[200])
+    """Starts that may come at once after a pause; left out: one second's worth, at least 1."""
+    scope: Literal["subscription", "worker"] = "subscription"
+    """subscription: all workers together. worker: each worker."""
+    overrides: dict[Text, RateField] = Field(default_factory=dict, examples=[{"u1": "1000/s"}])
+    """Limits of single values of `by`."""
+
+
+class ConcurrencyLimit(FileModel):
+    """At most so many handlers at once; at the cap, the scheduler passes over the tenant."""
+
+    kind: Literal["concurrency"]
+    """concurrency"""
+    by: Text | None = Field(default=None, examples=["uid"])
+    """As for a rate."""
+    limit: PositiveInt = Field(examples=[8])
+    """Handlers at once."""
+    scope: Literal["subscription", "worker"] = "subscription"
+    """As for a rate."""
+    overrides: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 16}])
+    """As for a rate."""
+
+
+class QuotaLimit(FileModel):
+    """At most so many messages per window; over it, messages go to blocking."""
+
+    kind: Literal["quota"]
+    """quota"""
+    by: Text | None = Field(default=None, examples=["bucket"])
+    """As for a rate."""
+    limit: RateField = Field(examples=["5000/h"])
+    """Messages per window: s, m, h or d."""
+    scope: Literal["subscription", "worker"] = "subscription"
+    """As for a rate."""
+    overrides: dict[Text, RateField] = Field(default_factory=dict, examples=[{"b1": "10000/h"}])
+    """As for a rate."""
+
+
+Limit = Annotated[RateLimit | ConcurrencyLimit | QuotaLimit, Discriminator("kind")]
+ROUTE_OPERATORS: Final = (
+    "equals", "not_equals", "in_", "not_in", "greater_than", "at_least", "less_than", "at_most", "exists",
+)  # fmt: skip
+
+
+class RouteCondition(FileModel):
+    """A test of one message property; exactly one operator. Numbers compare as numbers. A missing property is no match."""
+
+    property: Text = Field(examples=["size"])
+    """The property tested."""
+    equals: RouteValue | None = Field(default=None, examples=["vip"])
+    """Is this value."""
+    not_equals: RouteValue | None = Field(default=None, examples=["test"])
+    """Is another value."""
+    in_: tuple[RouteValue, ...] | None = Field(default=None, alias="in", examples=[["u1", "u2"]])
+    """Is one of these."""
+    not_in: tuple[RouteValue, ...] | None = Field(default=None, examples=[["u3"]])
+    """Is none of these."""
+    greater_than: StrictInt | FiniteFloat | None = Field(default=None, examples=[100000])
+    """Is a number above this."""
+    at_least: StrictInt | FiniteFloat | None = Field(default=None, examples=[10])
+    """Is a number not below this."""
+    less_than: StrictInt | FiniteFloat | None = Field(default=None, examples=[10])
+    """Is a number below this."""
+    at_most: StrictInt | FiniteFloat | None = Field(default=None, examples=[10])
+    """Is a number not above this."""
+    exists: Literal[True] | None = Field(default=None, examples=[True])
+    """Is there at all."""
+
+
+class Route(FileModel):
+    """Sends matching messages to another level at their first receipt."""
+
+    when: RouteCondition = Field(examples=[{"property": "size", "greater_than": 100000}])
+    """The condition."""
+    to: Level = Field(examples=["B1"])
+    """The level."""

@@ -1,0 +1,299 @@
+"""The topology file as people write it (format version 1).
+
+Every field carries a description and an example: they become schemas/topology.v1.json, the reference and what editors show.
+Defaults that depend on other fields are resolved in kodoctl.topology.defaults, never here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictStr,
+    Tag,
+    WithJsonSchema,
+    model_validator,
+)
+
+from kodoctl.topology.model.field_types import (
+    DurationField,
+    FileModel,
+    PositiveDuration,
+    PositiveInt,
+    Text,
+    wrong_value,
+)
+from kodoctl.topology.model.policies import ClusterList, NamespacePolicies, TopicPolicies
+from kodoctl.topology.model.subscription import (
+    ROUTE_OPERATORS,
+    ConcurrencyLimit,
+    Isolate,
+    Limit,
+    Lookahead,
+    QuotaLimit,
+    RateLimit,
+    RetryingWaits,
+    Route,
+    RouteCondition,
+    StateWeights,
+    Waits,
+    Weight,
+)
+from kodoctl.topology.names import Level, State
+from kodoctl.topology.units import Duration
+
+VERSION: Final = 1
+KEY: Final = "key"  # as `fair_by` or a limit's `by`: the message key
+
+
+def _waiting_state(raw: Any) -> Any:
+    if raw in ("ready", "dead"):
+        raise wrong_value(
+            f"{raw!r} has no place here: retrying, pending and blocking are the states that can be switched"
+        )
+    return raw
+
+
+def _one_or_many(raw: Any) -> Any:
+    return (raw,) if isinstance(raw, str) else raw
+
+
+WaitingState = Annotated[
+    State,
+    BeforeValidator(_waiting_state),
+    WithJsonSchema({"type": "string", "enum": ["retrying", "pending", "blocking"]}),
+]
+OneOrMany = Annotated[
+    tuple[Text, ...],
+    BeforeValidator(_one_or_many),
+    WithJsonSchema({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}}]}),
+]
+Address = Annotated[StrictStr, Field(pattern=r"^[a-z]+\.\S+$")]
+Roles = tuple[Text, ...]
+Action = Literal["produce", "consume", "functions", "sources", "sinks", "packages"]
+
+
+class Payload(FileModel):
+    """What a message's payload must look like."""
+
+    type: Literal["json", "avro"]
+    """json: checked by producers and consumers. avro: also uploaded to Pulsar."""
+    schema_file: Annotated[Text, Field(alias="schema", examples=["../schemas/payloads/order.schema.json"])]
+    """Path of the schema file, relative to this file; in the same repository, where it lies in one."""
+
+
+class DeadLetter(TopicPolicies):
+    """The dead letter topic of a subscription; takes any topic policy."""
+
+    partitions: PositiveInt = Field(default=1, examples=[1])
+    """Partitions of the dead letter topic."""
+
+
+class Audit(TopicPolicies):
+    """The topic with a subscription's transition records; takes any topic policy."""
+
+    mode: Literal["wait", "best_effort"] = "wait"
+    """wait: acknowledge only after the record's receipt. best_effort: do not wait (the pipeline's verdict stays inconclusive)."""
+
+
+def _kind(raw: Any) -> str:
+    return "map" if isinstance(raw, dict | FileModel) else "word"
+
+
+class Subscription(FileModel):
+    """One subscription of a ground topic: its states, its consumers' behaviour, its roles."""
+
+    type: Literal["shared", "key_shared", "failover", "exclusive"] = "shared"
+    """How the ready lanes are shared among consumers; all but shared keep order."""
+    start: Literal["earliest", "latest"] = "earliest"
+    """Where the subscription begins on L1: used once, when it is created."""
+    states: tuple[WaitingState, ...] = Field(
+        default=(State.RETRYING, State.PENDING, State.BLOCKING), examples=[["retrying", "pending", "blocking"]]
+    )
+    """States that have topics. [] = none."""
+    dead_letter: Annotated[
+        Annotated[StrictBool, Tag("word")] | Annotated[DeadLetter, Tag("map")], Discriminator(_kind)
+    ] = Field(default=True, examples=[{"ttl": "unlimited", "partitions": 1}])
+    """true = with defaults, false = none, or a map of topic policies and partitions."""
+    draining: tuple[WaitingState, ...] = Field(default=(), examples=[["blocking"]])
+    """States that are still read but no longer written: the way to remove one without losing messages."""
+    workers: Roles = Field(default=(), examples=[["billing-worker"]])
+    """Roles of the workers, expanded to least privilege."""
+    recall: Roles = Field(default=(), examples=[["billing-sre"]])
+    """Roles that may read the dead letters and send them back."""
+    produces: tuple[Text, ...] = Field(default=(), examples=[["shipments"]])
+    """Topics its handler sends to: ground topics of this file, or TENANT/NAMESPACE/TOPIC. The flow graph."""
+    expected_workers: PositiveInt = Field(default=1, examples=[2])
+    """How many workers will run: for limits and unacknowledged budgets."""
+    concurrency: Annotated[
+        Annotated[PositiveInt, Tag("map")] | Annotated[Literal["adaptive"], Tag("word")],
+        Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
+    ] = Field(default=32, examples=[32])
+    """Handlers at once in one worker, or adaptive."""
+    handler_timeout: PositiveDuration = Field(default=Duration(30_000), examples=["30s"])
+    """A handler that runs longer has failed."""
+    on_failure: Literal["park", "block", "leave"] | None = Field(default=None, examples=["park"])
+    """For key_shared, failover and exclusive. park: the key waits, then its message dies. block: waits without end. leave: as shared."""
+    isolate: Annotated[
+        Annotated[Literal["off"], Tag("word")] | Annotated[Isolate, Tag("map")], Discriminator(_kind)
+    ] = Field(default_factory=Isolate, examples=[{"share": "25%", "min": 1000}])
+    """How a tenant that fills the look-ahead is moved aside, or off."""
+    lookahead: Lookahead = Field(default_factory=Lookahead, examples=[{"messages": 50_000, "size": "128MiB"}])
+    """What a worker may hold unacknowledged to be fair."""
+    audit: Annotated[
+        Annotated[StrictBool | Literal["best_effort"], Tag("word")] | Annotated[Audit, Tag("map")], Discriminator(_kind)
+    ] = Field(default=False, examples=[True])
+    """Whether workers record every transition on an audit topic."""
+    tenant_weights: dict[Text, PositiveInt] = Field(default_factory=dict, examples=[{"u1": 3}])
+    """Shares of single tenants within a lane; others have 1."""
+    weights: StateWeights = Field(
+        default_factory=StateWeights, examples=[{"ready": 50, "retrying": 30, "pending": 15, "blocking": 5}]
+    )
+    """Shares of the states within a level."""
+    level_weights: dict[Level, Weight] = Field(default_factory=dict, examples=[{"L2": 20, "L1": 10, "B1": 5}])
+    """Shares of the levels; default S 30, L 20 (L1 10), B 5, D 2."""
+    in_place: tuple[DurationField, ...] = Field(
+        default=(Duration(2000), Duration(3000), Duration(5000)), examples=[["2s", "3s", "5s"]]
+    )
+    """Waits in memory before a failing message leaves its lane; at most 5s each."""
+    retrying: RetryingWaits = Field(
+        default_factory=RetryingWaits, examples=[{"delays": ["10s", "1m", "5m"], "attempts": 12}]
+    )
+    """Waits after failures."""
+    pending: Waits = Field(default_factory=Waits, examples=[{"delays": ["1m"], "attempts": 60}])
+    """Waits over a rate."""
+    blocking: Waits = Field(default_factory=Waits, examples=[{"delays": ["1h"], "attempts": 24}])
+    """Waits over a quota."""
+    backup: Waits = Field(default_factory=Waits, examples=[{"delays": ["1m", "5m", "30m", "1h"], "attempts": 24}])
+    """Waits after failures in backup levels."""
+    compat: Literal["soften"] | None = Field(default=None, examples=["soften"])
+    """Whose headers workers read on messages that carry no control properties: to take over what the Go library left."""
+    limits: tuple[Limit, ...] = Field(default=(), examples=[[{"kind": "rate", "by": "uid", "limit": "100/s"}]])
+    """Limits on handler starts, handlers at once and messages per window."""
+    routes: tuple[Route, ...] = Field(
+        default=(), examples=[[{"when": {"property": "size", "greater_than": 100000}, "to": "B1"}]]
+    )
+    """Routes to other levels; the first match wins."""
+
+
+class GroundTopic(FileModel):
+    """A business topic and the family that belongs to it."""
+
+    description: StrictStr = Field(default="", examples=["one message for each order"])
+    """For people."""
+    partitions: PositiveInt | None = Field(default=None, examples=[4])
+    """Partitions of the whole family (dead letters have their own number). Can grow, never shrink."""
+    levels: Annotated[
+        Annotated[Literal["single", "double"], Tag("word")] | Annotated[tuple[Level, ...], Tag("map")],
+        Discriminator(lambda raw: "word" if isinstance(raw, str) else "map"),
+    ] = Field(default="single", examples=["double"])
+    """single = [L1], double = [L1, L2], or a list with L1 in it."""
+    backup: StrictBool = Field(default=False, examples=[True])
+    """Adds level B1, the last stop before dead letters."""
+    draining: tuple[Level, ...] = Field(default=(), examples=[["L2"]])
+    """Levels on their way out, for all subscriptions: still read, no longer written."""
+    payload: Payload | None = Field(
+        default=None, examples=[{"type": "json", "schema": "../schemas/payloads/order.schema.json"}]
+    )
+    """What payloads must look like."""
+    message_properties: dict[Text, Literal["required", "optional"]] = Field(
+        default_factory=dict, examples=[{"uid": "required", "size": "optional"}]
+    )
+    """Properties producers send along; checked by Producer.load."""
+    fair_by: Text | None = Field(default=None, examples=["uid"])
+    """The message property (or `key`) that names the tenant; left out: everybody is one tenant."""
+    policies: TopicPolicies = Field(
+        default_factory=TopicPolicies, examples=[{"retention": {"time": "7d", "size": "20GiB"}}]
+    )
+    """Policies of the whole family."""
+    state_policies: TopicPolicies = Field(default_factory=TopicPolicies, examples=[{"ttl": "unlimited"}])
+    """Policies of the state topics, over `policies`."""
+    replication: ClusterList | None = Field(default=None, examples=[["east", "west"]])
+    """Clusters the whole family is replicated to: short for `policies: {replication: …}`. Managed only where named."""
+    ignore: tuple[Text, ...] = Field(default=(), examples=[["publish_rate"]])
+    """Policies someone else sets: neither shown nor touched, in the whole family."""
+    producers: Roles = Field(default=(), examples=[["checkout"]])
+    """Roles that may produce on the ready topics."""
+    subscriptions: dict[Text, Subscription] = Field(
+        default_factory=dict, examples=[{"billing": {"states": ["retrying"]}}]
+    )
+    """Subscriptions by name."""
+
+    @model_validator(mode="after")
+    def _replication_once(self) -> Self:
+        if self.replication is not None and self.policies.replication is not None:
+            raise wrong_value("`replication` stands here and in `policies`: write it once")
+        return self
+
+
+class Defaults(FileModel):
+    """Values for every topic of the file."""
+
+    partitions: PositiveInt = Field(default=1, examples=[4])
+    """Partitions of every family."""
+    policies: TopicPolicies = Field(
+        default_factory=TopicPolicies, examples=[{"retention": {"time": "3d", "size": "10GiB"}}]
+    )
+    """Policies of every topic."""
+    state_policies: TopicPolicies = Field(default_factory=TopicPolicies, examples=[{"ttl": "unlimited"}])
+    """Policies of every state topic."""
+
+
+class CreateTenant(FileModel):
+    """The Pulsar tenant, when this file is to create it."""
+
+    clusters: ClusterList = Field(examples=[["standalone"]])
+    """Clusters the tenant may use."""
+    admin_roles: Roles = Field(default=(), examples=[["platform"]])
+    """Roles that administer the tenant."""
+
+
+class Topology(FileModel):
+    """A topology file, format version 1."""
+
+    version: Literal[1]
+    """Format version of this file."""
+    name: Text = Field(examples=["trade"])
+    """The owner: a marker on every topic, an entry in the ownership ledger. Renamed? add `formerly`."""
+    formerly: OneOrMany = Field(default=(), examples=["old-name"])
+    """Earlier names: what they own is taken over."""
+    description: StrictStr = Field(default="", examples=["Orders and shipments"])
+    """For people."""
+    tenant: Text = Field(examples=["kodo"])
+    """The Pulsar tenant."""
+    namespace: Text = Field(examples=["trade"])
+    """The Pulsar namespace in it."""
+    create_tenant: CreateTenant | None = Field(
+        default=None, examples=[{"clusters": ["standalone"], "admin_roles": ["platform"]}]
+    )
+    """Create the Pulsar tenant if it is absent (needs a super-user)."""
+    namespace_policies: NamespacePolicies | None = Field(
+        default=None, examples=[{"retention": {"time": "3d", "size": "20GiB"}}]
+    )
+    """This file owns the namespace object; at most one file a namespace has this key (it may be {})."""
+    namespace_grants: dict[Text, tuple[Action, ...]] = Field(default_factory=dict, examples=[{"planner": ["consume"]}])
+    """Permissions on the whole namespace, by role."""
+    defaults: Defaults = Field(default_factory=Defaults, examples=[{"partitions": 4}])
+    """Values for every topic below."""
+    topics: dict[Text, GroundTopic] = Field(examples=[{"orders": {"subscriptions": {"billing": {}}}}])
+    """Ground topics by name."""
+    environments: dict[Text, dict[str, Any]] = Field(
+        default_factory=dict, examples=[{"prod": {"production": True, "defaults": {"partitions": 16}}}]
+    )
+    """Overlays: JSON merge patch (RFC 7396). null deletes, lists replace; `production: true` switches the stricter rules on."""
+    allow_destroy: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/orders-L2"]])
+    """Addresses whose data may be destroyed by the next apply."""
+    forget: tuple[Address, ...] = Field(default=(), examples=[["topic.persistent://kodo/trade/old"]])
+    """Addresses that leave our ownership without being touched."""
+
+
+__all__ = [
+    "KEY", "ROUTE_OPERATORS", "VERSION",
+    "Audit", "ConcurrencyLimit", "CreateTenant", "DeadLetter", "Defaults", "GroundTopic", "Isolate", "Limit",
+    "Lookahead", "Payload", "QuotaLimit", "RateLimit", "Route", "RouteCondition", "StateWeights", "Subscription",
+    "Topology", "Waits",
+]  # fmt: skip

@@ -1,0 +1,91 @@
+"""The payload schema files that a topology names: found, read within limits, not judged (rules do that)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from os.path import normpath
+from pathlib import Path as FilePath
+from typing import Any
+
+from kodoctl.topology.model.topology import Topology
+from kodoctl.topology.path_guard import leaves
+from kodoctl.topology.yaml.nodes import MAX_BYTES, MAX_DEPTH, Node
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFile:
+    """The schema file a ground topic's payload names. `definition` is None when `problem` says why it cannot be read."""
+
+    type: str
+    path: FilePath
+    definition: Any
+    problem: str | None = None
+
+
+def read_payloads(spec: Topology, folder: FilePath) -> dict[str, PayloadFile]:
+    """Ground topic -> its schema file (paths are relative to `folder`), each file read once."""
+    read: dict[tuple[str, str], PayloadFile] = {}
+    found: dict[str, PayloadFile] = {}
+    for name, ground in spec.topics.items():
+        if (payload := ground.payload) is not None:
+            key = (payload.type, payload.schema_file)
+            if key not in read:
+                read[key] = _read_payload(payload.type, FilePath(normpath(folder / payload.schema_file)), folder)
+            found[name] = read[key]
+    return found
+
+
+def _read_payload(kind: str, path: FilePath, folder: FilePath) -> PayloadFile:
+    if problem := leaves(folder, path):
+        return PayloadFile(kind, path, None, problem)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except OSError as failed:
+        return PayloadFile(kind, path, None, failed.strerror or "it cannot be read")
+    return payload_of(kind, path, data)
+
+
+def payload_of(kind: str, path: FilePath, data: bytes) -> PayloadFile:
+    """A payload schema file's bytes as read, within the same limits as a topology file."""
+    if len(data) > MAX_BYTES:
+        return PayloadFile(kind, path, None, "it is larger than 8 MiB")
+    try:
+        definition = json.loads(data)
+    except RecursionError:
+        return PayloadFile(kind, path, None, f"it is nested more than {MAX_DEPTH} levels deep")
+    except ValueError as problem:
+        return PayloadFile(kind, path, None, f"it is not JSON: {problem}")
+    if _deeper_than(definition, MAX_DEPTH):
+        return PayloadFile(kind, path, None, f"it is nested more than {MAX_DEPTH} levels deep")
+    return PayloadFile(kind, path, definition)
+
+
+def _deeper_than(value: Any, depth: int) -> bool:
+    """Whether a JSON value is nested deeper, without recursion."""
+    level = [value]
+    for _ in range(depth + 1):
+        level = [child for one in level if isinstance(one, dict | list) for child in _members(one)]
+        if not level:
+            return False
+    return True
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
+
+
+def declared_payloads(root: Node | None) -> dict[str, tuple[str, str]]:
+    """Ground topic -> (type, schema path as written) of the base, read without judging the rest of the file."""
+    plain = root.plain() if root else None
+    topics = plain.get("topics") if isinstance(plain, dict) else None
+    found: dict[str, tuple[str, str]] = {}
+    for name, ground in topics.items() if isinstance(topics, dict) else ():
+        payload = ground.get("payload") if isinstance(ground, dict) else None
+        if isinstance(payload, dict):
+            kind, path = payload.get("type"), payload.get("schema")
+            if isinstance(kind, str) and isinstance(path, str):
+                found[name] = (kind, path)
+    return found

@@ -1,0 +1,121 @@
+"""Policies from several places of a file, merged in a fixed order, with the place each value came from.
+
+Order (design/topology.md): ready = derived < defaults < topic; state = defaults < topic < derived < defaults.state_policies
+< topic.state_policies; dead letters and audit = defaults < topic < derived < their own map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kodoctl.topology.model.policies import (
+    TOPIC_POLICY_NAMES,
+    BacklogQuota,
+    InactiveTopic,
+    Policies,
+    PolicyMap,
+    PolicyValue,
+    Retention,
+    TopicPolicies,
+    is_set,
+    merge,
+)
+from kodoctl.topology.units import UNLIMITED, Duration
+
+Origin = tuple[str, ...]
+DERIVED: Origin = ()  # no place in the file: expand set it
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Values of one place: `origin` is the path of its map in the file, () for what expand derives; then `why` says why."""
+
+    origin: Origin
+    values: dict[str, PolicyValue]
+    why: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+
+def layer(policies: TopicPolicies, *origin: str) -> Layer:
+    """The policies that a map of the file mentions."""
+    return Layer(origin, {name: getattr(policies, name) for name in policies.model_fields_set if name in _NAMES})
+
+
+_NAMES: Final = frozenset(TOPIC_POLICY_NAMES)
+
+
+def merged(layers: Iterable[Layer]) -> Policies:
+    """The values that remain set once every layer lies over the ones before it; `inherit` removes."""
+    values: dict[str, Any] = {}
+    for one in layers:
+        for name, value in one.values.items():
+            values[name] = merge(values.get(name), value)
+    return {name: values[name] for name in sorted(values) if is_set(values[name])}
+
+
+def origins(layers: Iterable[Layer], name: str) -> dict[str, Origin]:
+    """Member (or "" for a policy without members) -> the path that gave it; () = derived."""
+    found: dict[str, Origin] = {}
+    for one in layers:
+        value = one.values.get(name)
+        if value is None:
+            continue
+        if isinstance(value, PolicyMap):
+            found.pop("", None)
+            found.update(
+                {member: one.origin and (*one.origin, name, member) for member in sorted(value.model_fields_set)}
+            )
+        else:
+            found = {"": one.origin and (*one.origin, name)}
+    return found
+
+
+def why_derived(layers: Iterable[Layer], name: str) -> str:
+    """Why expand set a policy itself."""
+    return next(one.why[name] for one in layers if one.origin == DERIVED and name in one.why)
+
+
+def derived_dead_letter() -> Layer:
+    """Dead letters are kept: a namespace TTL would delete them, a namespace quota would stop all rerouting."""
+    return _DEAD_LETTER
+
+
+def derived_audit() -> Layer:
+    """Audit topics have no holder: retention keeps them, and nothing may delete them as inactive."""
+    return _AUDIT
+
+
+_WEEK: Final = Duration(7 * 86_400_000)
+_DEAD_LETTER: Final = Layer(
+    DERIVED,
+    {
+        "ttl": UNLIMITED,
+        "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+        "subscription_expiry": UNLIMITED,
+        "inactive_topic": InactiveTopic(delete="never"),
+        "schema_validation": False,
+    },
+    {
+        "ttl": "dead letters wait for people",
+        "backlog_quota": "nobody acknowledges dead letters, and a quota would stop all rerouting",
+        "subscription_expiry": "the holder has no consumer, and keeps the letters",
+        "inactive_topic": "letters stay, however long nobody comes",
+        "schema_validation": "letters come in any schema version",
+    },
+)
+_AUDIT: Final = Layer(
+    DERIVED,
+    {
+        "ttl": UNLIMITED,
+        "retention": Retention(time=_WEEK, size=UNLIMITED),
+        "backlog_quota": BacklogQuota(size=UNLIMITED, time=UNLIMITED),
+        "inactive_topic": InactiveTopic(delete="never"),
+    },
+    {
+        "ttl": "records go by retention alone",
+        "retention": "no subscription keeps records, retention does",
+        "backlog_quota": "an auditor who falls behind must not stop workers",
+        "inactive_topic": "records stay, however long nobody reads them",
+    },
+)

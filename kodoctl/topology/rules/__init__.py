@@ -1,8 +1,0 @@
-"""Lint rules: one small function each, found through the registry.
-
-A rule looks at every expansion of one environment and yields findings. It never does I/O.
-"""
-
-from kodoctl.topology.rules.registry import RULES, Rule, Scope
-
-__all__ = ["RULES", "Rule", "Scope"]

@@ -1,0 +1,1 @@
+"""YAML as a tree with positions, and errors that name file, line and remedy."""

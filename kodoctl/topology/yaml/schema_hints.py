@@ -1,0 +1,129 @@
+"""What the schema allows at a place of the file, in words: for error texts, and for the order of keys."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Any, Final
+
+from kodoctl.topology.json_schema.file_schema import JsonObject, topology_schema
+
+
+class Kind(str):
+    """A step of a path that chooses among alternatives by their `kind`: limits of a rate, a concurrency, a quota."""
+
+    __slots__ = ()
+
+
+Path = tuple[str | int, ...]
+_OTHER_WORDS: Final = {
+    "dlq": "dead_letter", "deadletter": "dead_letter", "backoff": "delays", "max_attempts": "attempts", "roles": "workers",
+    "message_ttl": "ttl", "expiry": "ttl", "priority": "levels", "env": "environments", "schema": "payload",
+}  # fmt: skip
+_LONGEST_EXAMPLE: Final = 60
+
+
+def subschemas(path: Path) -> list[JsonObject]:
+    """The alternatives that the schema allows at `path` (keys and list positions), `$ref`s resolved; [] if none."""
+    root = topology_schema()
+    return [alternative for schema in _declared(path) for alternative in _alternatives(schema, root)]
+
+
+def _declared(path: Path) -> list[JsonObject]:
+    """The schemas at `path` as they are declared: with their examples, before alternatives and references."""
+    root = topology_schema()
+    here = [root]
+    for step in path:
+        above = [alternative for schema in here for alternative in _alternatives(schema, root)]
+        if isinstance(step, Kind):
+            here = [one for one in above if one.get("properties", {}).get("kind", {}).get("const") == step]
+            continue
+        here = []
+        for schema in above:
+            if isinstance(step, int):
+                here.append(schema.get("items", {}))
+            elif step in schema.get("properties", {}):
+                here.append(schema["properties"][step])
+            elif isinstance(schema.get("additionalProperties"), dict):
+                here.append(schema["additionalProperties"])
+    return here
+
+
+def _alternatives(schema: JsonObject, root: JsonObject) -> list[JsonObject]:
+    if "$ref" in schema:
+        return _alternatives(root["$defs"][schema["$ref"].rsplit("/", 1)[1]], root)
+    for key in ("anyOf", "oneOf"):
+        if key in schema:
+            return [found for option in schema[key] for found in _alternatives(option, root)]
+    return [schema]
+
+
+def known_keys(path: Path) -> list[str]:
+    """The keys a map at `path` may have."""
+    return sorted({key for schema in subschemas(path) for key in schema.get("properties", {})})
+
+
+def advise_on_key(path: Path, key: str) -> str:
+    """What to write instead of an unknown `key` in the map at `path`."""
+    known = known_keys(path)
+    spelled = get_close_matches(key, known, n=1, cutoff=0.8)
+    inside = [one for one in known if key in known_keys((*path, one))]
+    other = [word for word in (_OTHER_WORDS.get(key.lower()),) if word in known]
+    alike = get_close_matches(key, known, n=1, cutoff=0.6)
+    if spelled or (not inside and (other or alike)):
+        return f"did you mean {[*spelled, *other, *alike][0]!r}?"
+    if inside:
+        return f"it belongs into {' or '.join(f'`{one}`' for one in inside[:3])}"
+    return f"known here: {', '.join(known)}"
+
+
+def all_optional(path: Path) -> bool:
+    """Whether `{}` is a value for `path`: a map none of whose keys is needed."""
+    return any(schema.get("properties") and not schema.get("required") for schema in subschemas(path))
+
+
+def describe_expected(path: Path) -> str:
+    """What a value at `path` may be, in words: "true or false, or a map such as {ttl: unlimited}"."""
+    examples = [example for schema in _declared(path) for example in schema.get("examples", [])]
+    words = list(dict.fromkeys(_describe(schema, examples) for schema in subschemas(path)))
+    if "a number" in words:
+        words = [word for word in words if word != "a whole number"]
+    return ", or ".join(words) if words else "something else"
+
+
+def _describe(schema: JsonObject, examples: list[Any]) -> str:
+    if "const" in schema:
+        return f"`{in_yaml(schema['const'])}`"
+    if "enum" in schema:
+        return "one of " + ", ".join(map(in_yaml, schema["enum"]))
+    match schema.get("type"):
+        case "boolean":
+            return "true or false"
+        case "integer":
+            low, high = schema.get("minimum"), schema.get("maximum")
+            bounds = f" from {low} to {high}" if low is not None and high is not None and high < 1 << 20 else ""
+            return f"a whole number{bounds}"
+        case "number":
+            return "a number"
+        case "string":
+            texts = [*schema.get("examples", []), *(one for one in examples if isinstance(one, str))]
+            return f"a text such as {texts[0]}" if texts else "a text (quote it if it looks like a number)"
+        case "array":
+            return "a list" + _such_as(examples, list)
+        case _:
+            return "a map" + _such_as(examples, dict)
+
+
+def _such_as(examples: list[Any], kind: type) -> str:
+    shown = next((in_yaml(one) for one in examples if isinstance(one, kind)), "")
+    return f" such as {shown}" if 0 < len(shown) <= _LONGEST_EXAMPLE else ""
+
+
+def in_yaml(value: Any) -> str:
+    """A JSON value on one line, as the file would have it."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {in_yaml(member)}" for key, member in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(in_yaml, value)) + "]"
+    if value is None:
+        return "null"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,158 @@
+"""What pydantic found wrong, as diagnostics with the place in the file and the words of the file."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from pydantic_core import ErrorDetails
+
+from kodoctl.errors import Diagnostic, Where, error
+from kodoctl.topology.names import Level
+from kodoctl.topology.yaml.error_hints import glued
+from kodoctl.topology.yaml.nodes import Node
+from kodoctl.topology.yaml.schema_hints import Kind, advise_on_key, all_optional, describe_expected
+
+Path = tuple[str | int, ...]
+LEVELS_CONTRADICT: Final = "levels, states or routes that contradict each other"  # K103's summary, wherever it is found
+
+
+def node_at(root: Node, path: Path) -> tuple[Node, Path]:
+    """The deepest node that exists along `path`, and the part of the path that led there."""
+    node = root
+    walked: list[str | int] = []
+    for step in path:
+        match node.value:
+            case dict() as children if isinstance(step, str) and step in children:
+                node = children[step]
+            case list() as items if isinstance(step, int) and step < len(items):
+                node = items[step]
+            case _:
+                break
+        walked.append(step)
+    return node, tuple(walked)
+
+
+def from_validation(details: list[ErrorDetails], root: Node) -> list[Diagnostic]:
+    """One finding a place: a value that fails every branch of a union is wrong once."""
+    found: dict[tuple[Where, str, str], Diagnostic] = {}
+    for detail in details:
+        finding = _finding(detail, root)
+        assert finding.where is not None
+        found.setdefault((finding.where, finding.code, finding.detail), finding)
+    return list(found.values())
+
+
+def _finding(detail: ErrorDetails, root: Node) -> Diagnostic:
+    path = _in_file(detail["loc"], root)
+    node, _ = node_at(root, path)
+    shown = _show(path)
+    match detail["type"]:
+        case "extra_forbidden":
+            advice = advise_on_key(_with_kinds(path[:-1], root), str(path[-1]))
+            return error("K003", "unknown key", f"{shown}: {advice}", node.key_where)
+        case "missing":
+            needed = (*path, detail["loc"][-1])
+            expected = describe_expected((*_with_kinds(path, root), detail["loc"][-1]))
+            if expected.startswith("`"):
+                expected = f"write `{detail['loc'][-1]}: {expected[1:]}"
+            return error("K006", "missing field", f"{_show(needed)} is needed: {expected}", node.key_where)
+        case "unit":
+            return error("K005", "wrong unit", f"{shown}: {detail['ctx']['text']}", node.where)
+        case "value":
+            return error("K004", "wrong value", f"{shown}: {detail['ctx']['text']}", node.where)
+        case "union_tag_not_found" | "union_tag_invalid":
+            return _wrong_kind(detail, node, shown)
+        case "enum" if "'L1'" in detail["ctx"]["expected"]:
+            text = f"{shown}: {_got(node)} is no level: {', '.join(Level)}"
+            if "[key]" in detail["loc"]:
+                text = f"{shown}: this is no level: {', '.join(Level)}"
+            return error("K103", LEVELS_CONTRADICT, text, node.key_where if "[key]" in detail["loc"] else node.where)
+        case _ if node.value is None:
+            empty = " ({} takes every default)" if all_optional(path) else ""
+            expected = f"{describe_expected(path)}{empty}"
+            text = f"{shown} has no value: write {expected}, or remove the key (null stands only in overlays)"
+            return error("K015", "null outside an overlay", text, node.key_where)
+        case "string_too_short" | "string_too_long" if "[key]" in detail["loc"]:
+            text = f"{_show(path[:-1])}: {str(path[-1])[:20]!r} is no name: a name has 1 to 1024 characters"
+            return error("K004", "wrong value", text, node.key_where)
+        case "greater_than_equal" | "less_than_equal" | "string_too_short" | "string_too_long":
+            text = f"{shown}: {_got(node)} is out of bounds: it {detail['msg'][detail['msg'].index('should') :]}"
+            return error("K004", "wrong value", text, node.where)
+        case _:
+            expected = describe_expected(_with_kinds(path, root))
+            text = f"{shown}: {_got(node)}, should be {expected}{_quotes(node.value, expected)}"
+            return error("K004", "wrong value", text, node.where)
+
+
+def _in_file(loc: tuple[str | int, ...], root: Node) -> Path:
+    """`loc` without what pydantic adds: the branch of a union, `[key]`, a missing field's own name."""
+    node = root
+    path: list[str | int] = []
+    for index, step in enumerate(loc):
+        last = index == len(loc) - 1
+        if isinstance(node.value, dict) and isinstance(step, str):
+            if step in node.value:
+                node = node.value[step]
+                path.append(step)
+            elif last and step not in _BRANCHES:
+                continue
+        elif isinstance(node.value, list) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            path.append(step)
+    return tuple(path)
+
+
+_BRANCHES = frozenset({"word", "map", "value", "inherit", "rate", "concurrency", "quota", "[key]"})
+
+
+def _with_kinds(path: Path, root: Node) -> Path:
+    """The path with the `kind` of each list entry on it that has one: what may stand there depends on it."""
+    steps: list[str | int] = []
+    for number, step in enumerate(path, 1):
+        steps.append(step)
+        node, _ = node_at(root, path[:number])
+        if isinstance(step, int) and isinstance(node.value, dict) and (kind := node.value.get("kind")) is not None:
+            steps.append(Kind(kind.value))
+    return tuple(steps)
+
+
+def _quotes(value: object, expected: str) -> str:
+    """A word on quotes, or on a space after a colon, where they are the mistake."""
+    if isinstance(value, str) and "a map" in expected and (pair := glued(value)):
+        return f" (a space is missing after the colon: `{pair[0]}: {pair[1]}`)"
+    if isinstance(value, str) and value.isdecimal() and "a whole number" in expected:
+        return " (without quotes)"
+    return " (in quotes)" if isinstance(value, int | float) and "a text such as" in expected else ""
+
+
+def _wrong_kind(detail: ErrorDetails, node: Node, shown: str) -> Diagnostic:
+    expected = str(detail.get("ctx", {}).get("expected_tags", "'rate', 'concurrency', 'quota'")).replace("'", "")
+    assert isinstance(node.value, dict)  # or it had been no map to begin with
+    if "kind" not in node.value:
+        return error("K006", "missing field", f"{shown}.kind is needed: {expected}", node.where)
+    kind = node.value["kind"]
+    return error("K004", "wrong value", f"{shown}.kind: {_got(kind)}, should be one of {expected}", kind.where)
+
+
+def _show(path: Path) -> str:
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}"
+    return text.removeprefix(".") or "the file"
+
+
+def _got(node: Node) -> str:
+    value: Any = node.value
+    match value:
+        case dict():
+            return "a map"
+        case list():
+            return "a list"
+        case None:
+            return "nothing"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return f"the number {value}"
+        case _:
+            return f"the text {value[:60]!r}"

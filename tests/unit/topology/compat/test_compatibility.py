@@ -1,0 +1,207 @@
+"""Payload schemas old against new: who can read what, in the directions that schema_compatibility asks for."""
+
+from typing import Any
+
+import pytest
+
+from kodoctl.topology.compat.compatibility import what_breaks
+
+
+def record(*fields: dict[str, Any], name: str = "Order", **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": list(fields), **more}
+
+
+def field(name: str, kind: Any, **more: Any) -> dict[str, Any]:
+    return {"name": name, "type": kind, **more}
+
+
+def enum(*symbols: str, name: str = "Kind", **more: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": name, "symbols": list(symbols), **more}
+
+
+DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}
+TREE = record(field("value", "int"), field("children", {"type": "array", "items": "Tree"}), name="Tree")
+
+# reader, writer, why the reader cannot take what the writer wrote ("" = it can)
+AVRO = [
+    ("int", "int", ""),
+    ("long", "int", ""), ("float", "int", ""), ("double", "int", ""), ("double", "long", ""), ("double", "float", ""),
+    ("float", "long", ""), ("string", "bytes", ""), ("bytes", "string", ""),
+    ("int", "long", "long cannot be read as int"), ("float", "double", "double cannot be read as float"),
+    ("string", "int", "int cannot be read as string"), ("boolean", "int", "int cannot be read as boolean"),
+    ({"type": "int"}, "int", ""),
+    ({"type": "int", "logicalType": "date"}, "int", ""),
+    ({"type": "array", "items": "long"}, {"type": "array", "items": "int"}, ""),
+    ({"type": "array", "items": "int"}, {"type": "array", "items": "string"}, "at []: string cannot be read as int"),
+    ({"type": "map", "values": "int"}, {"type": "map", "values": "string"}, "at {}: string cannot be read as int"),
+    ({"type": "map", "values": "int"}, {"type": "array", "items": "int"}, "array cannot be read as map"),
+    # unions
+    (["null", "int"], "int", ""),
+    (["null", "long"], ["null", "int"], ""),
+    ("int", ["null", "int"], "null cannot be read as int"),
+    (["null", "int"], "string", "string is none of null, int"),
+    (["null", "string"], ["null", record()], "record Order is none of null, string"),
+    # records
+    (record(field("a", "int")), record(field("a", "int"), field("b", "int")), ""),
+    (record(field("a", "int"), field("b", "int", default=0)), record(field("a", "int")), ""),
+    (record(field("a", "int"), field("b", "int")), record(field("a", "int")), "at b: the field is not written and has no default"),
+    (record(field("b", "int", aliases=["a"])), record(field("a", "int")), ""),
+    (record(field("a", "int")), record(field("a", "string")), "at a: string cannot be read as int"),
+    (record(field("o", record(field("a", "int"), name="Inner"))), record(field("o", record(name="Inner"))), "at o.a: the field is not written and has no default"),
+    (record(name="New"), record(name="Old"), "record Old is not record New: add it to `aliases`"),
+    (record(name="New", aliases=["Old"]), record(name="Old"), ""),
+    (record(name="Order", namespace="a"), record(name="Order", namespace="b"), ""),
+    (TREE, TREE | {"doc": "a tree"}, ""),
+    (TREE, record(field("value", "string"), field("children", {"type": "array", "items": "Tree"}), name="Tree"), "at value: string cannot be read as int"),
+    ([TREE, "int"], record(field("value", "string"), field("children", {"type": "array", "items": "Tree"}), name="Tree"), "record Tree is none of record Tree, int"),
+    (record(field("a", enum("X")), field("b", "Kind")), record(field("a", enum("X")), field("b", "Kind")) | {"doc": ""}, ""),
+    # enums, fixed, decimals
+    (enum("A", "B"), enum("A"), ""),
+    (enum("A"), enum("A", "B"), "B is unknown, and the enum has no default"),
+    (enum("A", default="A"), enum("A", "B"), ""),
+    (enum("A", name="New"), enum("A", name="Old"), "enum Old is not enum New: add it to `aliases`"),
+    (enum("A", name="New", aliases=["Old"]), enum("A", name="Old"), ""),
+    ({"type": "fixed", "name": "Id", "size": 8}, {"type": "fixed", "name": "Id", "size": 8, "aliases": ["x"]}, ""),
+    ({"type": "fixed", "name": "Id", "size": 8}, {"type": "fixed", "name": "Id", "size": 16}, "fixed Id of 16 bytes is not fixed Id of 8 bytes"),
+    ({"type": "fixed", "name": "Id", "size": 8}, {"type": "fixed", "name": "Other", "size": 8}, "fixed Other of 8 bytes is not fixed Id of 8 bytes"),
+    (DECIMAL, DECIMAL | {"precision": 5}, "decimal(5, 2) cannot be read as decimal(4, 2)"),
+    (DECIMAL, DECIMAL | {"scale": 1}, "decimal(4, 1) cannot be read as decimal(4, 2)"),
+    (DECIMAL, DECIMAL | {"doc": "x"}, ""),
+    (DECIMAL, "bytes", ""),
+    ({"type": "string", "logicalType": "uuid"}, {"type": "int", "logicalType": "date"}, "date cannot be read as uuid"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("reader", "writer", "reason"), AVRO)
+def test_avro_readers_take_what_the_specification_says(reader: Any, writer: Any, reason: str) -> None:
+    said = what_breaks("avro", old=writer, new=reader, mode="BACKWARD")
+    assert said == ([f"the new schema cannot read what the old one wrote: {reason}"] if reason else [])
+
+
+def obj(required: tuple[str, ...] = (), **properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": list(required), "properties": properties}
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+
+# new, old, why the new schema refuses what the old one accepts ("" = it does not)
+JSON = [
+    (obj(a=TEXT), obj(a=TEXT) | {"title": "x"}, ""),
+    (obj(a=TEXT, b=NUMBER), obj(a=TEXT), ""),
+    (obj(("a",), a=TEXT), obj(a=TEXT), "a is required"),
+    (obj(a=TEXT), obj(("a",), a=TEXT), ""),
+    (obj(a={"type": "integer"}), obj(a=NUMBER), "at a: type number: only integer is accepted"),
+    (obj(a=NUMBER), obj(a={"type": "integer"}), ""),
+    (obj(a={"type": ["string", "null"]}), obj(a=TEXT), ""),
+    (obj(a=TEXT), obj(a={"type": ["string", "null"]}), "at a: type null, string: only string is accepted"),
+    (obj(a=TEXT), obj(a={}), "at a: only string is accepted"),
+    (obj(a={"enum": ["x", "y"]}), obj(a={"enum": ["x"]}), ""),
+    (obj(a={"enum": ["x"]}), obj(a={"enum": ["x", "y"]}), "at a: 'y' is not accepted"),
+    (obj(a={"enum": ["x"]}), obj(a={}), "at a: only 'x' is accepted"),
+    (obj(a={"const": 1}), obj(a={"const": 2}), "at a: 2 is not accepted"),
+    (obj() | {"additionalProperties": False}, obj(), "additionalProperties is false: properties left open are refused"),
+    (obj(), obj() | {"additionalProperties": False}, ""),
+    (obj() | {"additionalProperties": False}, obj() | {"additionalProperties": False}, ""),
+    (obj() | {"additionalProperties": TEXT}, obj() | {"additionalProperties": NUMBER}, "at *: type number: only string is accepted"),
+    (obj(a=TEXT) | {"additionalProperties": False}, obj(a=TEXT, b=TEXT) | {"additionalProperties": False}, "at b: nothing is accepted"),
+    (obj(a=TEXT, b=TEXT) | {"additionalProperties": False}, obj(a=TEXT) | {"additionalProperties": False}, ""),
+    (obj(a=TEXT), obj() | {"additionalProperties": NUMBER}, "at a: type number: only string is accepted"),
+    (obj(o=obj(("x",), x=TEXT)), obj(o=obj(x=TEXT)), "at o: x is required"),
+    (obj(o={"additionalProperties": TEXT}), obj(o={"additionalProperties": NUMBER}), "at o.*: type number: only string is accepted"),
+    ({"type": "array", "items": TEXT}, {"type": "array", "items": NUMBER}, "at []: type number: only string is accepted"),
+    ({"type": "array", "items": TEXT}, {"type": "array"}, "at []: only string is accepted"),
+    ({"type": "array"}, {"type": "array", "items": TEXT}, ""),
+    ({"type": "array", "items": [TEXT]}, {"type": "array", "items": [NUMBER]}, "`items` may have changed in a way that cannot be judged"),
+    ({"type": "array", "items": TEXT}, {"type": "array", "items": [TEXT]}, "at []: only string is accepted"),
+    (True, obj(), ""),
+    (obj(), True, "only object is accepted"),
+    (False, obj(), "nothing is accepted"),
+    (obj(), False, ""),
+    # bounds
+    ({"minimum": 2}, {"minimum": 1}, "minimum is 2, not 1"),
+    ({"minimum": 1}, {"minimum": 2}, ""),
+    ({"minimum": 1}, {}, "minimum is 1"),
+    ({"maximum": 1}, {"maximum": 2}, "maximum is 1, not 2"),
+    ({"maxLength": 5}, {}, "maxLength is 5"),
+    ({"minLength": 0}, {}, ""),
+    ({"minItems": 1}, {"minItems": 0}, "minItems is 1, not 0"),
+    ({"exclusiveMaximum": 5}, {"exclusiveMaximum": 6}, "exclusiveMaximum is 5, not 6"),
+    ({"multipleOf": 3}, {"multipleOf": 6}, ""),
+    ({"multipleOf": 4}, {"multipleOf": 6}, "multipleOf is 4, not 6"),
+    ({"uniqueItems": True}, {}, "uniqueItems is true"),
+    ({"uniqueItems": True}, {"uniqueItems": True, "title": "x"}, ""),
+    ({"uniqueItems": False}, {}, ""),
+    # what is only compared
+    ({"pattern": "a"}, {"pattern": "b"}, "`pattern` may have changed in a way that cannot be judged"),
+    ({"pattern": "a"}, {"pattern": "a", "title": "x"}, ""),
+    ({}, {"pattern": "b"}, ""),
+    ({"anyOf": [TEXT]}, {"anyOf": [TEXT, NUMBER]}, "`anyOf` may have changed in a way that cannot be judged"),
+    # references
+    ({"$ref": "#/$defs/a", "$defs": {"a": TEXT}}, {"$ref": "#/$defs/a", "$defs": {"a": NUMBER}}, "type number: only string is accepted"),
+    (obj(x={"$ref": "#/$defs/a"}) | {"$defs": {"a": TEXT}}, obj(x=TEXT), ""),
+    (obj(x={"$ref": "#/$defs/a", "maxLength": 3}) | {"$defs": {"a": TEXT}}, obj(x=TEXT), "at x: maxLength is 3"),
+    (obj(x={"$ref": "#/$defs/a~1b"}) | {"$defs": {"a/b": True}}, obj(x=TEXT), ""),
+    ({"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": TEXT}}, {"anyOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": NUMBER}}, "`anyOf` may have changed in a way that cannot be judged"),
+    (obj(x={"$ref": "other.json"}), obj(x=TEXT), "at x: `$ref: other.json` cannot be followed: only references inside the file can be compared"),
+    (obj(x={"$ref": "#/$defs/no"}), obj(x=TEXT), "at x: `$ref: #/$defs/no` points at nothing"),
+    (obj(x={"$ref": "#/type/0"}), obj(x=TEXT), "at x: `$ref: #/type/0` points at nothing"),
+    (obj(x={"$ref": "#/properties/x"}), obj(x=TEXT), "at x: `$ref: #/properties/x` cannot be followed: only references inside the file can be compared"),
+    (obj(x={"$ref": "#"}) | {"title": "new"}, obj(x={"$ref": "#"}), ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("new", "old", "reason"), JSON)
+def test_json_schemas_are_judged_conservatively(new: Any, old: Any, reason: str) -> None:
+    said = what_breaks("json", old, new, "BACKWARD")
+    assert said == ([f"the new schema cannot read what the old one wrote: {reason}"] if reason else [])
+
+
+NARROW, WIDE = {"type": "integer"}, {"type": "number"}
+NEW_CANNOT = ["the new schema cannot read what the old one wrote: type number: only integer is accepted"]
+OLD_CANNOT = ["the old schema cannot read what the new one wrote: type number: only integer is accepted"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "narrowed", "widened"),
+    [
+        ("BACKWARD", NEW_CANNOT, []),
+        ("FORWARD", [], OLD_CANNOT),
+        ("FULL", NEW_CANNOT, OLD_CANNOT),
+        ("BACKWARD_TRANSITIVE", NEW_CANNOT, []),
+        ("FORWARD_TRANSITIVE", [], OLD_CANNOT),
+        ("FULL_TRANSITIVE", NEW_CANNOT, OLD_CANNOT),
+        ("ALWAYS_COMPATIBLE", [], []),
+        ("ALWAYS_INCOMPATIBLE", ["schema_compatibility ALWAYS_INCOMPATIBLE allows no change"], ["schema_compatibility ALWAYS_INCOMPATIBLE allows no change"]),
+    ],
+)  # fmt: skip
+def test_the_mode_says_who_must_read_whom(mode: str, narrowed: list[str], widened: list[str]) -> None:
+    assert what_breaks("json", old=WIDE, new=NARROW, mode=mode) == narrowed
+    assert what_breaks("json", old=NARROW, new=WIDE, mode=mode) == widened
+    assert what_breaks("json", WIDE, WIDE, mode) == []
+
+
+def test_avro_goes_both_ways_by_default() -> None:
+    old, new = record(field("a", "int")), record(field("a", "long"), field("b", "string", default=""))
+    assert what_breaks("avro", old, new) == [
+        "the old schema cannot read what the new one wrote: at a: long cannot be read as int"
+    ]
+
+
+@pytest.mark.parametrize(
+    "draft", ["http://json-schema.org/draft-03/schema#", "http://json-schema.org/draft-04/schema#"]
+)
+def test_schemas_of_old_drafts_are_not_guessed_at(draft: str) -> None:
+    assert what_breaks("json", {"$schema": draft}, {}) == ["only JSON Schema from draft 6 on can be compared"]
+
+
+def test_every_reason_is_told() -> None:
+    old, new = obj(a=NUMBER, b=TEXT), obj(("a", "b"), a=TEXT, b=NUMBER)
+    assert len(what_breaks("json", old, new, "BACKWARD")) == 3
+
+
+def test_a_schema_that_contains_itself_is_judged_once_a_level() -> None:
+    old, new = obj(n=NUMBER, x={"$ref": "#"}), obj(("n",), n=NUMBER, x={"$ref": "#"})
+    assert [reason.rpartition("wrote: ")[2] for reason in what_breaks("json", old, new, "BACKWARD")] == [
+        "n is required",
+        "at x: n is required",
+    ]

@@ -1,0 +1,111 @@
+"""schemas/topology.v1.json: generated, checked in, complete, and of one mind with the loader."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from kodoctl.topology.json_schema.file_schema import schema_text, topology_schema
+from tests.unit.topology.making import HEAD
+
+ROOT = Path(__file__).parents[4]
+TOPOLOGIES = sorted((ROOT / "topologies").rglob("*.yaml"))
+
+
+def test_the_schema_in_the_repository_is_the_one_that_the_models_give() -> None:
+    assert (ROOT / "schemas/topology.v1.json").read_text(encoding="utf-8") == schema_text() + "\n"
+
+
+def models() -> list[tuple[str, dict[str, Any]]]:
+    schema = topology_schema()
+    named = [(name, model) for name, model in schema["$defs"].items() if not name.startswith("Patch")]
+    return [("Topology", schema), *((name, model) for name, model in named if "properties" in model)]
+
+
+@pytest.mark.parametrize(("name", "model"), models())
+def test_every_field_has_a_description_and_an_example_that_the_schema_accepts(name: str, model: dict[str, Any]) -> None:
+    assert model["description"], name
+    for key, prop in model["properties"].items():
+        assert prop.get("description"), f"{name}.{key} has no description"
+        samples = prop.get("examples") or [prop[word] for word in ("const",) if word in prop] or prop.get("enum")
+        samples = samples or resolved(prop).get("enum")
+        assert samples, f"{name}.{key} has no example"
+        validator = jsonschema.Draft202012Validator({**prop, "$defs": topology_schema()["$defs"]})
+        for sample in samples:
+            assert validator.is_valid(sample), f"{name}.{key}: {sample!r}"
+
+
+def resolved(prop: dict[str, Any]) -> dict[str, Any]:
+    return topology_schema()["$defs"][prop["$ref"].rsplit("/", 1)[1]] if "$ref" in prop else prop  # type: ignore[no-any-return]
+
+
+def errors(document: Any) -> list[str]:
+    validator = jsonschema.Draft202012Validator(topology_schema())
+    return [found.json_path for found in validator.iter_errors(document)]
+
+
+def test_the_schema_is_a_schema() -> None:
+    jsonschema.Draft202012Validator.check_schema(topology_schema())
+
+
+@pytest.mark.parametrize("path", TOPOLOGIES, ids=lambda path: path.stem)
+def test_our_topologies_are_valid_to_editors(path: Path) -> None:
+    assert not errors(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def document(**more: Any) -> dict[str, Any]:
+    return {**yaml.safe_load(HEAD), "topics": {"orders": {"subscriptions": {"billing": {}}}}, **more}
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        {},
+        {"production": True},
+        {"namespace": "other", "description": None, "create_tenant": None},
+        {"defaults": {"partitions": 16, "policies": {"retention": {"time": "1d"}, "ttl": None}}},
+        {"topics": {"orders": None}},
+        {"topics": {"orders": {"levels": None, "backup": True, "subscriptions": {"billing": {"type": "failover", "tenant_weights": {"u1": None}, "dead_letter": {"ttl": None}, "audit": False, "retrying": None}}}}},
+        {"topics": {"orders": {"subscriptions": {"billing": {"limits": [{"kind": "rate", "limit": "1/s"}]}}}}},
+    ],
+)  # fmt: skip
+def test_overlays_ask_for_nothing_and_let_null_delete(overlay: dict[str, Any]) -> None:
+    assert not errors(document(environments={"prod": overlay}))
+
+
+@pytest.mark.parametrize(
+    "overlay",
+    [
+        None,
+        5,
+        {"production": None},
+        {"name": "other"},
+        {"version": 1},
+        {"environments": {}},
+        {"partitions": 5},
+        {"defaults": {"partitons": 16}},
+        {"topics": {"orders": {"subscriptions": {"billing": {"type": "sharde"}}}}},
+        {"topics": {"orders": {"subscriptions": {"billing": {"limits": [{"kind": "rate"}]}}}}},
+    ],
+)
+def test_overlays_are_checked_like_the_file(overlay: Any) -> None:
+    assert errors(document(environments={"prod": overlay}))
+
+
+@pytest.mark.parametrize(
+    "more", [{"description": None}, {"topics": {"orders": None}}, {"defaults": {"partitions": None}}, {"tenant": None}]
+)
+def test_null_stands_only_in_overlays(more: dict[str, Any]) -> None:
+    assert errors(document(**more))
+
+
+def test_the_overlay_form_says_nothing_twice() -> None:
+    """Leaves of the overlay form point at what they overlay, so that it stays a third of the schema."""
+    schema = topology_schema()
+    patches = {name: model for name, model in schema["$defs"].items() if name.startswith("Patch")}
+    assert len(json.dumps(patches)) < len(json.dumps(schema)) / 3
+    leaf = patches["PatchSubscription"]["properties"]["type"]
+    assert leaf == {"anyOf": [{"$ref": "#/$defs/Subscription/properties/type"}, {"type": "null"}]}

@@ -1,0 +1,346 @@
+"""Every lint rule seen failing, at the line and column where the mistake is, and seen content with what is right."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kodoctl.errors import Severity
+from kodoctl.topology.lint.linter import lint
+from kodoctl.topology.lint.rules import RULES
+from kodoctl.topology.load import source_of
+from tests.unit.topology.making import FILE, codes_in, found_in, marked
+
+
+def sub(settings: str, topic: str = "") -> str:
+    """One ground topic with one subscription."""
+    return f"topics: {{orders: {{{topic}subscriptions: {{billing: {{{settings}}}}}}}}}\n"
+
+
+def flow(*ways: str) -> str:
+    """Ground topics with subscriptions that send to others: `a.s>b,c`; § stands before the key that sends."""
+    sends: dict[str, dict[str, str]] = {}
+    for way in ways:
+        source, _, targets = way.partition(">")
+        ground, _, name = source.partition(".")
+        mark = "§" if targets.startswith("§") else ""
+        sends.setdefault(ground, {})[name] = f"{mark}produces: [{targets.removeprefix('§')}]"
+        for target in targets.removeprefix("§").split(","):
+            sends.setdefault(target, {})
+    topics = [
+        f"  {ground}: {{levels: double, subscriptions: {{{', '.join(f'{name}: {{{told}}}' for name, told in found.items())}}}}}\n"
+        for ground, found in sends.items()
+        if not ground.endswith("-L2")
+    ]
+    return "topics:\n" + "".join(topics)
+
+
+ORDERS = "topics: {orders: {subscriptions: {billing: {}}}}\n"
+DEAD = "states: [], "
+NO_DLQ = "states: [], dead_letter: false"
+SET = "namespace_policies: "
+KEPT = "topics: {orders: {ignore: [persistence]}}\nenvironments: {prod: {production: true}}"
+
+# code, body with § before the place, what the finding says, the same without the mistake
+CASES = [
+    # K003 … K006: found by rules as well as by the loader
+    ("K003", "topics: {orders: {ignore: [§publishrate]}}", "'publishrate' is no topic policy", "topics: {orders: {ignore: [publish_rate]}}"),
+    ("K006", "defaults: {policies: {§retention: {time: 7d}}}\n" + ORDERS, "orders, orders-billing-RETRYING, orders-billing-PENDING and 2 more: retention: size is missing", "defaults: {policies: {retention: {time: 7d, size: 1GiB}}}\n" + ORDERS),
+    ("K006", SET + "{§retention: {size: 1GiB}}\n" + ORDERS, "kodo/trade: retention: time is missing", SET + "{retention: {size: 1GiB, time: unlimited}}\n" + ORDERS),
+    ("K006", "defaults: {policies: {§retention: {time: 0s, size: 1GiB}}}\n" + sub(NO_DLQ), "time and size must both be 0", "defaults: {policies: {retention: {time: 0s, size: 0B}}}\n" + sub(NO_DLQ)),
+    ("K006", "defaults: {policies: {§backlog_quota: {when_full: fail_producers}}}\n" + sub(NO_DLQ), "backlog_quota: size or time is missing", "defaults: {policies: {backlog_quota: {time: 1d, when_full: fail_producers}}}\n" + sub(NO_DLQ)),
+    ("K006", "defaults: {policies: {§persistence: {ensemble: 3}}}\n" + sub(NO_DLQ), "write_quorum, ack_quorum missing", "defaults: {policies: {persistence: {ensemble: 3, write_quorum: 3, ack_quorum: 2}}}\n" + sub(NO_DLQ)),
+    ("K006", "defaults: {policies: {§inactive_topic: {after: 1h}}}\n" + sub(NO_DLQ), "delete is missing", "defaults: {policies: {inactive_topic: {delete: no_subscriptions, after: 1h}}}\n" + sub(NO_DLQ)),
+    ("K006", "defaults: {policies: {§inactive_topic: {delete: caught_up}}}\n" + sub(NO_DLQ), "after is missing", "defaults: {policies: {inactive_topic: {delete: never}}}\n" + sub(NO_DLQ)),
+    ("K006", "defaults: {policies: {§inactive_topic: {delete: never, after: 1h}}}\n" + sub(NO_DLQ), "after means nothing", "defaults: {policies: {inactive_topic: {delete: never}}}\n" + sub(NO_DLQ)),
+    # K019: lists that name what the file itself declares
+    ("K019", ORDERS + "allow_destroy: [§topic.persistent://kodo/trade/orders]", "is declared by this file", ORDERS + "allow_destroy: [topic.persistent://kodo/trade/orders-L2]"),
+    ("K019", ORDERS + "forget: [§topic.persistent://kodo/trade/orders]", "is declared by this file", ORDERS + "forget: [topic.persistent://kodo/trade/old]"),
+    # K101
+    ("K101", "version: 1\nname: §'my trade'\ntenant: kodo\nnamespace: trade\ntopics: {}", "name 'my trade': it holds ' '", "topics: {}"),
+    ("K101", "version: 1\nname: trade\ntenant: §'..'\nnamespace: trade\ntopics: {}", "tenant '..': it is a relative path", "topics: {}"),
+    ("K101", "version: 1\nname: trade\ntenant: kodo\nnamespace: §a/b\ntopics: {}", "namespace 'a/b': it holds '/'", "topics: {}"),
+    ("K101", "version: 1\nname: trade\ntenant: kodo\nnamespace: §kodoctl\ntopics: {}", "holds kodoctl's own lease and journal topics", "topics: {}"),
+    ("K101", "topics: {§orders-L2: {}}", "ground topic 'orders-L2' ends in -L2", "topics: {orders-2: {}}"),
+    ("K101", "topics: {§orders-RETRYING: {}}", "ends in -RETRYING", "topics: {orders-retrying: {}}"),
+    ("K101", "topics: {§orders-partition-0: {}}", "-partition-<number>", "topics: {orders-partition: {}}"),
+    ("K101", "topics: {§__orders: {}}", "Pulsar's own", "topics: {_orders: {}}"),
+    ("K101", "topics: {orders: {subscriptions: {§bill/ing: {}}}}", "subscription 'bill/ing': it holds '/'", ORDERS),
+    ("K101", "topics: {orders: {subscriptions: {§billing-DLQ: {}}}}", "ends in -DLQ", ORDERS),
+    ("K101", "topics: {orders: {subscriptions: {§kodo-hold: {}}}}", "names that begin so are kodoctl's", ORDERS),
+    ("K101", "topics: {orders: {subscriptions: {§pulsar.repl.east: {}}}}", "names that begin so are Pulsar's (replicators)", ORDERS),
+    # K102 inside one file (across files: below)
+    ("K102", "topics:\n  a: {subscriptions: {b-c: {states: []}}}\n  §a-b: {subscriptions: {c: {states: []}}}", "a-b-c-DLQ belongs to a, subscription b-c and to a-b, subscription c: rename one", "topics:\n  a: {subscriptions: {b-c: {states: []}}}\n  ab: {subscriptions: {c: {states: []}}}"),
+    # K103
+    ("K103", "topics: {orders: {levels: [L1, §L9]}}", "the text 'L9' is no level", "topics: {orders: {levels: [L1, L8]}}"),
+    ("K103", sub("level_weights: {§X: 3}"), "this is no level", sub("level_weights: {L1: 3}")),
+    ("K103", "topics: {orders: {§levels: [L2]}}", "L1 is missing", "topics: {orders: {levels: [L2, L1]}}"),
+    ("K103", "topics: {orders: {draining: [§L1], levels: [L1]}}", "cannot drain", "topics: {orders: {draining: [B1], levels: [L1]}}"),
+    ("K103", "topics: {orders: {levels: [L1, L2, §L2]}}", "L2 is listed twice", "topics: {orders: {levels: [L1, L2]}}"),
+    ("K103", "topics: {orders: {levels: [L1], draining: [§L1]}}", "cannot drain", "topics: {orders: {levels: [L1], draining: [L2]}}"),
+    ("K103", "topics: {orders: {levels: double, draining: [§L2]}}", "L2 drains and is in use", "topics: {orders: {draining: [L2]}}"),
+    ("K103", "topics: {orders: {backup: true, draining: [§B1]}}", "B1 drains and is in use", "topics: {orders: {draining: [B1]}}"),
+    ("K103", sub("states: [retrying, §retrying]"), "retrying is listed twice", sub("states: [retrying]")),
+    ("K103", sub("states: [retrying], draining: [§retrying]"), "retrying drains and is in use: take it out of `states`", sub("states: [pending], draining: [retrying]")),
+    ("K103", sub("draining: [§blocking]"), "`states` has it by default: write `states: [retrying, pending]`", sub("states: [retrying, pending], draining: [blocking]")),
+    ("K103", sub("routes: [{when: {property: size, exists: true}, to: §B1}]", "message_properties: {size: optional}, "), "B1 is no level of this topic: the levels are L1", sub("routes: [{when: {property: size, exists: true}, to: B1}]", "backup: true, message_properties: {size: optional}, ")),
+    ("K103", sub("routes: [{when: {property: size, exists: true}, to: §B1}]", "draining: [B1], message_properties: {size: optional}, "), "B1 is draining", sub("", "draining: [B1], ")),
+    ("K103", sub("routes: [{when: {property: s, at_least: 5}, to: L1}, {§when: {property: s, greater_than: 5}, to: L1}]", "message_properties: {s: optional}, "), "it can never match: route 1 matches all of it first", sub("routes: [{when: {property: s, greater_than: 5}, to: L1}, {when: {property: s, at_least: 5}, to: L1}]", "message_properties: {s: optional}, ")),
+    ("K103", sub("level_weights: {§L2: 3}"), "L2 is no level of this topic", sub("level_weights: {L2: 3}", "levels: double, ")),
+    ("K103", sub("isolate: {to: §B1}"), "there is no B1 to isolate to", sub("isolate: {to: pending}")),
+    ("K103", sub("states: [], isolate: {to: §pending}"), "there is no pending to isolate to", sub("states: [pending], isolate: {to: pending}")),
+    ("K103", sub("routes: [{§when: {property: s}, to: L1}]", "message_properties: {s: optional}, "), "it has none", sub("routes: [{when: {property: s, equals: 1}, to: L1}]", "message_properties: {s: optional}, ")),
+    ("K103", sub("routes: [{§when: {property: s, equals: 1, exists: true}, to: L1}]", "message_properties: {s: optional}, "), "it has equals and exists", sub("routes: [{when: {property: s, in: [1]}, to: L1}]", "message_properties: {s: optional}, ")),
+    # K104
+    ("K104", sub("weights: {ready: §201}"), "201: a weight is 0 to 200", sub("weights: {ready: 200}")),
+    ("K104", sub("weights: {ready: §-1}"), "-1: a weight is 0 to 200", sub("weights: {ready: 0}")),
+    ("K104", sub("level_weights: {L1: §1000}"), "1000: a weight is 0 to 200", sub("level_weights: {L1: 1}")),
+    ("K104", sub("§level_weights: {L1: 0}"), "all levels have weight 0", sub("level_weights: {L1: 0, L2: 1}", "levels: double, ")),
+    ("K104", sub("states: [pending], §weights: {ready: 0, pending: 0}"), "all states have weight 0", sub("states: [pending], weights: {ready: 0, pending: 1}")),
+    ("K104", sub("in_place: [1s, §6s]"), "6s: a wait in memory is above 0 and at most 5s", sub("in_place: [5s, 5s]")),
+    ("K104", sub("in_place: [§0s]"), "0s: a wait in memory", sub("in_place: []")),
+    ("K104", sub("retrying: {delays: [10s, §10s]}"), "10s does not rise above 10s", sub("retrying: {delays: [10s, 11s]}")),
+    ("K104", sub("pending: {delays: [§0s]}"), "0s does not rise above 0s", sub("pending: {delays: [1ms]}")),
+    ("K104", sub("blocking: {delays: [1s, 2s, 3s], attempts: §2}"), "blocking: 2 attempts never reach the last of 3 delays", sub("blocking: {delays: [1s, 2s, 3s], attempts: 3}")),
+    ("K104", sub("backup: {attempts: §3}"), "backup: 3 attempts never reach the last of 4 delays", sub("backup: {attempts: 4}")),
+    # K105
+    ("K105", ORDERS + "environments: {prod: {topics: {§order: {partitions: 2}}}}", "topic 'order': the file has 'orders'; is it the one?", ORDERS + "environments: {prod: {topics: {shipments: {partitions: 2}, orders: {partitions: 2}}}}"),
+    ("K105", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {§biling: {}}}}}}", "subscription 'biling': orders has 'billing'; is it the one?", ORDERS + "environments: {prod: {topics: {orders: {subscriptions: {mailing: {}}}}}}"),
+    # K201
+    ("K201", sub(DEAD + "dead_letter: {ttl: §6d}"), "orders-billing-DLQ: ttl 6d: at least 7d, better unlimited", sub(DEAD + "dead_letter: {ttl: 7d}")),
+    ("K201", sub(DEAD + "dead_letter: {subscription_expiry: §90d}"), "subscription_expiry 90d would delete the holder", sub(DEAD + "dead_letter: {subscription_expiry: unlimited}")),
+    ("K201", sub(DEAD + "dead_letter: {inactive_topic: {delete: §caught_up, after: 90d}}"), "inactive_topic caught_up would delete the topic", sub(DEAD + "dead_letter: {inactive_topic: {delete: never}}")),
+    ("K201", SET + "{ttl: 1d}\n" + sub(DEAD + "dead_letter: {ttl: §inherit}"), "ttl 1d: at least 7d", SET + "{ttl: 1d}\n" + sub(DEAD + "dead_letter: {}")),
+    # K202: 1 h of blocking, and 3 s of jitter
+    ("K202", "defaults: {policies: {ttl: §1h}}\n" + ORDERS, "orders-billing-RETRYING, orders-billing-PENDING, orders-billing-BLOCKING: ttl 1h: messages wait up to 1h there; at least 61m, or unlimited", "defaults: {policies: {ttl: 61m}}\n" + ORDERS),
+    ("K202", "defaults: {state_policies: {subscription_expiry: §30m}}\n" + ORDERS, "subscription_expiry 30m: messages wait up to 1h", "defaults: {state_policies: {subscription_expiry: unlimited}}\n" + ORDERS),
+    ("K202", "defaults: {state_policies: {inactive_topic: {delete: caught_up, after: §10m}}}\n" + ORDERS, "inactive_topic 10m: messages wait up to 1h there; at least 61m, or `delete: never`", "defaults: {state_policies: {inactive_topic: {delete: no_subscriptions, after: 10m}}}\n" + ORDERS),
+    ("K202", sub(NO_DLQ, "backup: true, policies: {ttl: §30m}, "), "orders: ttl 30m", sub(NO_DLQ, "policies: {ttl: 30m}, ")),
+    ("K202", SET + "{ttl: §30m}\n" + sub("states: [retrying], retrying: {delays: [40m]}, dead_letter: false"), "messages wait up to 40m there; at least 41m", SET + "{ttl: 41m}\n" + sub("states: [retrying], retrying: {delays: [40m]}, dead_letter: false")),
+    ("K202", "defaults: {policies: {ttl: §2h}}\n" + sub("states: [pending], limits: [{kind: quota, limit: 10/d}]"), "messages wait up to 1d there; at least 1441m", "defaults: {policies: {ttl: 2h}}\n" + sub("states: [pending], limits: [{kind: rate, limit: 10/s}]")),
+    # K203
+    ("K203", sub(NO_DLQ, "policies: {backlog_quota: {size: 1GiB, when_full: §evict}}, "), "orders: evict drops unread messages", sub(NO_DLQ, "policies: {backlog_quota: {size: 1GiB, when_full: fail_producers}}, ")),
+    ("K203", SET + "{§backlog_quota: {time: 1d, when_full: evict}}\n" + sub(NO_DLQ), "evict drops unread messages", SET + "{backlog_quota: {time: unlimited, when_full: evict}}\n" + sub(NO_DLQ)),
+    # K204
+    ("K204", sub("type: failover, backup: {§delays: [1s, 1m]}", "backup: true, "), "backup delay 1m in B1", sub("type: failover, backup: {delays: [1s, 5s]}", "backup: true, ")),
+    ("K204", sub("type: exclusive, backup: {§delays: [6s]}", "draining: [B2], "), "backup delay 6s in B2", sub("type: key_shared, backup: {delays: [6s]}", "backup: true, ")),
+    ("K204", sub("§on_failure: park"), "on_failure means nothing on a shared subscription", sub("type: key_shared, on_failure: park")),
+    # K205
+    ("K205", "topics: {orders: {policies: {§persistence: {ensemble: 2, write_quorum: 3, ack_quorum: 2}}}}", "ack_quorum 2 ≤ write_quorum 3 ≤ ensemble 2 does not hold", "topics: {orders: {policies: {persistence: {ensemble: 1, write_quorum: 1, ack_quorum: 1}}}}"),
+    ("K205", "§topics: {orders: {}}\nenvironments: {prod: {production: true}}", "nothing gives `persistence`", "topics: {orders: {ignore: [persistence]}}\nenvironments: {prod: {production: true}}"),
+    ("K205", "§namespace_policies: {}\ntopics: {orders: {}}\nenvironments: {prod: {production: true}}", "nothing gives `persistence`", SET + "{persistence: {ensemble: 3, write_quorum: 3, ack_quorum: 2}}\ntopics: {orders: {}}\nenvironments: {prod: {production: true}}"),
+    ("K205", SET + "{§persistence: {ensemble: 3, write_quorum: 2, ack_quorum: 2}}\ntopics: {orders: {}}\nenvironments: {prod: {production: true}}", "production keeps 3 copies and confirms 2; this is ensemble 3, write 2, ack 2", SET + "{persistence: {ensemble: 5, write_quorum: 3, ack_quorum: 3}}\ntopics: {orders: {}}\nenvironments: {prod: {production: true}}"),
+    # K206
+    ("K206", "topics: {orders: {policies: {retention: {time: 1d, size: 5GiB}, backlog_quota: {size: §5GiB}}}}", "backlog quota 5GiB is not below retention 5GiB", "topics: {orders: {policies: {retention: {time: 1d, size: 5GiB}, backlog_quota: {size: 4GiB}}}}"),
+    ("K206", "topics: {orders: {policies: {retention: {time: 10m, size: unlimited}, backlog_quota: {time: §600s}}}}", "backlog quota 10m is not below retention 10m", "topics: {orders: {policies: {retention: {time: 10m, size: unlimited}, backlog_quota: {time: 599s}}}}"),
+    ("K206", SET + "{retention: {time: 1d, size: 1GiB}}\ntopics: {orders: {policies: {backlog_quota: {size: §1GiB}}}}", "backlog quota 1GiB is not below retention 1GiB", SET + "{retention: {time: unlimited, size: unlimited}}\ntopics: {orders: {policies: {backlog_quota: {size: 1GiB}}}}"),
+    ("K206", SET + "{backlog_quota: {size: 5GiB}}\ntopics: {orders: {policies: {retention: {time: 1d, size: §1GiB}}}}", "backlog quota 5GiB is not below retention 1GiB", SET + "{backlog_quota: {size: 5GiB}}\ntopics: {orders: {policies: {retention: {time: 0s, size: 0B}}}}"),
+    ("K206", SET + "{retention: {time: 1d, size: 1GiB}, §backlog_quota: {size: 2GiB}}\ntopics: {}", "kodo/trade: backlog quota 2GiB is not below retention 1GiB", SET + "{retention: {time: 1d, size: 1GiB}, backlog_quota: {size: unlimited, time: 2d}}\ntopics: {}"),
+    # K207
+    ("K207", "topics: {orders: {partitions: §1025}}", "1025 partitions: above 1024 clients fail to connect", "topics: {orders: {partitions: 1024}}"),
+    ("K207", "defaults: {partitions: §2000}\ntopics: {orders: {}}", "2000 partitions", "defaults: {partitions: 4}\ntopics: {orders: {}}"),
+    ("K207", sub(DEAD + "dead_letter: {partitions: §3000}"), "orders-billing-DLQ: 3000 partitions", sub(DEAD + "dead_letter: {partitions: 3}")),
+    ("K207", "topics: {orders: {policies: {max_message_size: §63KiB}}}", "max_message_size 63KiB", "topics: {orders: {policies: {max_message_size: 64KiB}}}"),
+    # K208
+    ("K208", sub("lookahead: {messages: 1000}, " + NO_DLQ, "policies: {max_unacked_per_consumer: §999}, "), "orders: max_unacked_per_consumer 999 is less than the 1000 messages the look-ahead holds", sub("lookahead: {messages: 1000}, " + NO_DLQ, "policies: {max_unacked_per_consumer: 1000}, ")),
+    ("K208", sub("lookahead: {messages: 1000}, expected_workers: 3, " + NO_DLQ, "policies: {max_unacked_per_subscription: §2999}, "), "max_unacked_per_subscription 2999 is less than the 3000", sub("lookahead: {messages: 1000}, expected_workers: 3, " + NO_DLQ, "policies: {max_unacked_per_subscription: unlimited}, ")),
+    # K214, K215
+    ("K214", sub("lookahead: {messages: 2000}, isolate: {min: §501}", "fair_by: key, "), "min 501 is more than 25% of a look-ahead of 2000 messages", sub("lookahead: {messages: 2000}, isolate: {min: 500}", "fair_by: key, ")),
+    ("K214", sub("lookahead: {messages: 2000}, isolate: {share: 50%, min: §1001}", "fair_by: key, "), "min of at most 1000", sub("lookahead: {messages: 2000}, isolate: {share: 50%}", "fair_by: key, ")),
+    ("K215", sub("expected_workers: 4, limits: [{kind: concurrency, §limit: 3}]"), "a concurrency of 3 is less than the 4 workers expected", sub("expected_workers: 4, limits: [{kind: concurrency, limit: 4}]")),
+    ("K215", sub("expected_workers: 4, limits: [{kind: rate, §limit: 3/s}]"), "a burst of 3 is", sub("expected_workers: 4, limits: [{kind: rate, limit: 3/s, burst: 4}]")),
+    ("K215", sub("expected_workers: 4, limits: [{kind: quota, §limit: 9/h, by: key, overrides: {u: 3/h}}]"), "a quota of 3 is", sub("expected_workers: 4, limits: [{kind: quota, limit: 3/h, scope: worker}]")),
+    # K209
+    ("K209", "topics: {orders: {fair_by: §uid}}", "fair_by goes by 'uid': write `message_properties: {uid: required}`", "topics: {orders: {fair_by: uid, message_properties: {uid: required}}}"),
+    ("K209", "topics: {orders: {fair_by: §uid, message_properties: {uid: optional}}}", "fair_by goes by 'uid'", "topics: {orders: {fair_by: key}}"),
+    ("K209", sub("limits: [{kind: rate, by: §uid, limit: 1/s}]"), "a limit goes by 'uid'", sub("limits: [{kind: rate, limit: 1/s}]")),
+    ("K209", sub("routes: [{when: {property: §size, exists: true}, to: L1}]"), "name it in `message_properties` (size: optional)", sub("routes: [{when: {property: size, exists: true}, to: L1}]", "message_properties: {size: optional}, ")),
+    # K212: 12 × …, 60 × 1 m and 24 × 1 h are 26 h; the default of seven days is enough
+    ("K212", sub("audit: {retention: {time: §2d}}"), "orders-billing-AUDIT: retention 2d: a message's longest life and a day more are 50h", sub("audit: {retention: {time: 51h}}")),
+    ("K212", "topics: {orders: {subscriptions: {§billing: {audit: true, blocking: {delays: [2d]}}}}}", "retention 7d: a message's longest life and a day more are 1178h", sub("audit: {retention: {time: 50d}}, blocking: {delays: [2d]}")),
+    # K213
+    ("K213", sub(DEAD + "dead_letter: {max_message_size: §1MiB}", "policies: {max_message_size: 1MiB}, "), "orders-billing-DLQ: max_message_size 1MiB is less than the ready topic's 1MiB + 4KiB", sub(DEAD + "dead_letter: {max_message_size: 1028KiB}", "policies: {max_message_size: 1MiB}, ")),
+    ("K213", sub(DEAD + "dead_letter: {max_message_size: §1MiB}"), "less than what the broker's own limit lets in", sub(DEAD + "dead_letter: {max_message_size: inherit}")),
+    # K216
+    ("K216", "§topics: {orders: {ignore: [persistence]}}\nenvironments: {prod: {production: true}}", "kodo/trade: production, and no file turns automatic topic creation off: a misspelt name is a new topic that nobody reads; write `namespace_policies: {auto_topic_creation: false}`", "topics: {orders: {ignore: [persistence]}}\nenvironments: {test: {production: false}}"),
+    ("K216", "namespace_policies: {§auto_topic_creation: true}\n" + KEPT, "kodo/trade: production", "namespace_policies: {auto_topic_creation: false}\n" + KEPT),
+    ("K216", "§namespace_policies: {retention: {time: 3d, size: 10GiB}}\n" + KEPT, "kodo/trade: production", "namespace_policies: {retention: {time: 3d, size: 10GiB}}\n" + KEPT.replace("true", "true, namespace_policies: {auto_topic_creation: false}")),
+    ("K216", "namespace_policies: {§auto_topic_creation: {type: partitioned, partitions: 4}}\n" + KEPT, "kodo/trade: production", "namespace_policies: {auto_topic_creation: {type: partitioned, partitions: 4}}\n" + KEPT.replace("true", "true, namespace_policies: {auto_topic_creation: false}")),
+    # K301
+    ("K301", "topics:\n  a: {subscriptions: {s: {§produces: [b]}}}\n  b: {subscriptions: {s: {produces: [a]}}}\n", "a → b → a: message flow is a tree, never a ring", "topics:\n  a: {subscriptions: {s: {produces: [b]}}}\n  b: {subscriptions: {s: {produces: [c]}}}\n  c: {}\n"),
+    ("K301", "topics: {a: {subscriptions: {s: {§produces: [a]}}}}\n", "a → a", "topics: {a: {subscriptions: {s: {}}}}"),
+    ("K301", "topics: {a: {levels: double, subscriptions: {s: {§produces: [a-L2]}}}}\n", "a → a", "topics: {a: {levels: double, subscriptions: {s: {produces: [b]}}}, b: {}}"),
+    # K305
+    ("K305", flow("a.s>b,c", "b.s>d", "c.s>§d"), "what a message of a leads to can arrive in d twice: a (s) → b (s) → d and a (s) → c (s) → d; send it by one of them", flow("a.s>b,c", "b.s>d", "c.s>e")),
+    ("K305", flow("a.s>b,d", "b.s>§d"), "a message of a leads to can arrive in d twice: a (s) → d and a (s) → b (s) → d", flow("a.s>b", "b.s>d")),
+    ("K305", flow("a.s>d", "a.t>§d"), "twice: a (s) → d and a (t) → d", flow("a.s>d,d-L2", "b.t>d")),
+    ("K305", flow("z.s>a", "a.s>b,c", "b.s>d", "c.s>§d", "d.s>e"), "twice: a (s) → b (s) → d and a (s) → c (s) → d", flow("z.s>a", "a.s>b", "b.s>c", "c.s>d", "x.s>d")),
+    # K302
+    ("K302", sub("produces: [§shipmnts]"), "'shipmnts' is no ground topic of these files", sub("produces: [shipments]")[:-3] + ", shipments: {}}"),
+    ("K302", sub("produces: [§orders-billing-DLQ]"), "is no ground topic", sub("produces: [kodo/trade/other]")[:-3] + ", other: {}}"),
+    ("K302", sub("produces: [§a/b/c]"), "is no ground topic", ORDERS),
+    ("K302", sub("produces: [§a/b]"), "is no ground topic", ORDERS),
+    # K303
+    ("K303", sub("type: failover, expected_workers: §5", "partitions: 4, "), "5 workers expected, at most 4 can have work on a failover subscription", sub("type: failover, expected_workers: 4", "partitions: 4, ")),
+    ("K303", sub("type: exclusive, expected_workers: §2", "partitions: 4, "), "at most 1", sub("type: key_shared, expected_workers: 20", "partitions: 4, ")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "wrong", "says", "right"),
+    CASES,
+    ids=lambda value: value if isinstance(value, str) and len(value) == 4 else "",
+)
+def test_a_mistake_is_found_where_it_is_and_only_there(code: str, wrong: str, says: str, right: str) -> None:
+    text, place = marked(wrong)
+    found = [finding for finding in found_in(text) if finding.code == code]
+    assert [(finding.where.line, finding.where.column) for finding in found if finding.where] == [place]
+    assert says in found[0].detail
+    assert code not in codes_in(right)
+
+
+def test_every_rule_has_a_failing_and_a_passing_example_here() -> None:
+    elsewhere = {"K304"}  # needs files: below
+    assert {rule.code for rule in RULES} - {code for code, *_ in CASES} == elsewhere
+
+
+def test_a_backup_alone_has_nothing_above_it() -> None:
+    assert [finding.detail for finding in found_in("topics: {orders: {levels: [B1]}}")] == [
+        "B1 is a backup with no level above it",
+        "L1 is missing: it is the ground topic itself, and always part of the list",
+    ]
+
+
+def test_topics_that_share_a_wrong_value_are_named_together() -> None:
+    body = "defaults: {policies: {ttl: 1m}}\ntopics:\n" + "".join(
+        f"  t{n}: {{subscriptions: {{s: {{}}}}}}\n" for n in range(2000)
+    )
+    (finding,) = found_in(body)
+    assert finding.detail.startswith("t0-s-RETRYING, t0-s-PENDING, t0-s-BLOCKING and 5,997 more: ttl 1m:")
+
+
+def test_an_ignored_policy_is_not_judged() -> None:
+    bad = "topics: {orders: {ignore: [ttl], policies: {ttl: 1s}, subscriptions: {s: {}}}}"
+    assert not codes_in(bad)
+
+
+# --- across files
+
+SECOND = "version: 1\nname: other\ntenant: kodo\nnamespace: trade\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "place", "says"),
+    [
+        ("topics: {orders: {}}", SECOND + "topics: {orders: {}}", (5, 10), "topic.persistent://kodo/trade/orders is declared at topologies/trade.yaml:5:10 already"),
+        ("topics: {a: {levels: double}}", SECOND + "topics: {a-L2: {}}", (5, 10), "topic.persistent://kodo/trade/a-L2 is declared at"),
+        (SET + "{}\ntopics: {}", SECOND + SET + "{}\ntopics: {}", (5, 1), "one file of a namespace has `namespace_policies`"),
+        ("topics: {}", "version: 1\nname: trade\ntenant: kodo\nnamespace: n\ntopics: {}", (2, 7), "name 'trade' is topologies/trade.yaml:2:7's already"),
+        ("create_tenant: {clusters: [a]}\ntopics: {}", SECOND + "create_tenant: {clusters: [b]}\ntopics: {}", (5, 1), "tenant.kodo is declared at"),
+    ],
+)  # fmt: skip
+def test_two_files_cannot_declare_the_same_object(first: str, second: str, place: tuple[int, int], says: str) -> None:
+    found = [finding for finding in found_in(first, second) if finding.code == "K102"]
+    assert [(f.where.file, f.where.line, f.where.column) for f in found if f.where] == [
+        ("topologies/other1.yaml", *place)
+    ]
+    assert says in found[0].detail
+
+
+def test_two_files_may_share_a_namespace_and_say_the_same_of_a_tenant() -> None:
+    tenant = "create_tenant: {clusters: [a]}\n"
+    assert not codes_in(tenant + SET + "{}\ntopics: {orders: {}}", SECOND + tenant + "topics: {shipments: {}}")
+
+
+def test_flows_and_effective_policies_cross_files() -> None:
+    owner = "version: 1\nname: owner\ntenant: kodo\nnamespace: trade\nnamespace_policies: {ttl: 1m}\ntopics: {b: {subscriptions: {s: {states: [], dead_letter: false, produces: [a]}}}}\n"
+    user = "topics: {a: {subscriptions: {s: {states: [retrying], dead_letter: false, produces: [kodo/trade/b]}}}}\n"
+    found = {finding.code: finding for finding in found_in(user, owner)}
+    assert found.keys() == {"K202", "K301"}
+    assert str(found["K202"].where) == "topologies/other1.yaml:5:27", "the namespace's value is what is wrong"
+    assert found["K301"].detail.startswith("a → b → a")
+
+
+def test_two_ways_are_found_where_they_meet_and_not_again_below_and_not_beside_a_ring() -> None:
+    diamond = ("a.s>b,c", "b.s>d", "c.s>d")
+    assert codes_in(flow(*diamond, "d.s>e", "d.t>f", "x.s>f")) == ["K305"]
+    assert codes_in(flow(*diamond, "d.s>a")) == ["K301"]
+    assert not codes_in(flow(*(f"t{n}.s>u{n},log" for n in range(1000)), *(f"u{n}.s>v" for n in range(0, 1000, 2)))), (
+        "many that send to one topic are no two ways of one message"
+    )
+
+
+def test_automatic_topic_creation_is_told_once_for_a_namespace_and_may_be_allowed() -> None:
+    owner = f"{SECOND}{SET}{{auto_topic_creation: false}}\ntopics: {{}}\nenvironments: {{prod: {{production: true}}}}\n"
+    assert codes_in(KEPT, owner.replace("false", "true")) == ["K216"]
+    assert not codes_in(KEPT, owner)
+    assert codes_in(KEPT, SECOND + KEPT.replace("orders", "shipments")) == ["K216"]
+    assert not codes_in(KEPT.replace("}}\nenv", "}} # kodoctl: allow K216 because the brokers forbid it\nenv"))
+
+
+# --- K304: payload schemas are files
+
+RECORD = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+
+
+def payload_findings(folder: Path, kind: str, content: str | bytes | None) -> list[tuple[str, str]]:
+    schema = folder / "order.schema"
+    if content is not None:
+        schema.write_bytes(content if isinstance(content, bytes) else content.encode())
+    body = f"version: 1\nname: n\ntenant: k\nnamespace: n\ntopics: {{orders: {{payload: {{type: {kind}, schema: order.schema}}}}}}\n"
+    report = lint([source_of(body.encode(), str(folder / "t.yaml"))])
+    return [(f"{f.code} {f.where.line}:{f.where.column}" if f.where else "", f.detail) for f in report.findings]
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "says"),
+    [
+        ("json", None, "No such file or directory"),
+        ("json", "{", "it is not JSON: Expecting property name"),
+        ("json", b"\xff", "it is not JSON"),
+        ("json", "[]", "not valid JSON Schema: at $: [] is not of type 'object', 'boolean'"),
+        ("json", '"x"', "not valid JSON Schema"),
+        ("json", "5", "not valid JSON Schema: it should be an object"),
+        ("json", '{"type": "strin"}', "not valid JSON Schema: at $.type"),
+        ("json", '{"type": 5}', "not valid JSON Schema: at $.type"),
+        ("json", "[" * 100 + "]" * 100, "it is nested more than 64 levels deep"),
+        ("json", "[" * 100_000 + "]" * 100_000, "it is nested more than 64 levels deep"),
+        ("json", " " * (8 << 20) + "{}", "it is larger than 8 MiB"),
+        ("avro", '{"type": "record", "name": "Order"}', "a record has no list of `fields`"),
+        (
+            "avro",
+            '["null", {"type": "array", "items": {"type": "record", "name": "Order", "fields": {}}}]',
+            "a record has no list of `fields`",
+        ),
+        ("avro", '{"type": "enum", "name": "Kind"}', "not valid Avro: 'symbols' is missing"),
+        ("avro", '{"type": "reco"}', "not valid Avro"),
+        ("avro", '{"type": []}', "not valid Avro"),
+        ("avro", "{}", "not valid Avro"),
+    ],
+)
+def test_a_payload_schema_that_cannot_be_used_is_found(
+    tmp_path: Path, kind: str, content: str | bytes | None, says: str
+) -> None:
+    ((place, detail),) = payload_findings(tmp_path, kind, content)
+    assert place == "K304 5:49"
+    assert detail.startswith(f"{tmp_path}/order.schema: ")
+    assert says in detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [("json", '{"type": "object"}'), ("json", "true"), ("avro", json.dumps(RECORD)), ("avro", '"string"')],
+)
+def test_a_payload_schema_that_can_be_used_is_not_found(tmp_path: Path, kind: str, content: str) -> None:
+    assert payload_findings(tmp_path, kind, content) == []
+
+
+def test_a_payload_path_that_is_none_is_found() -> None:
+    (finding,) = found_in('topics: {orders: {payload: {type: json, schema: "a\\tb"}}}')
+    assert (finding.code, finding.severity) == ("K304", Severity.ERROR)
+
+
+def test_a_schema_file_that_two_topics_name_is_judged_for_both() -> None:
+    body = "topics:\n  a: {payload: {type: json, schema: nowhere.json}}\n  b: {payload: {type: json, schema: nowhere.json}}\n"
+    assert [(f.code, f.where and f.where.line) for f in found_in(body)] == [("K304", 6), ("K304", 7)]
+    assert FILE in str(found_in(body)[0].where)

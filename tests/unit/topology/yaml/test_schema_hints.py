@@ -1,0 +1,73 @@
+"""What the schema allows at a place, in words, and what to write instead of a key that is not known there."""
+
+import pytest
+
+from kodoctl.topology.yaml.schema_hints import (
+    Kind,
+    Path,
+    advise_on_key,
+    all_optional,
+    describe_expected,
+    in_yaml,
+    known_keys,
+    subschemas,
+)
+
+SUB: Path = ("topics", "orders", "subscriptions", "billing")
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (("topics",), "a map such as {orders: {subscriptions: {billing: {}}}}"),
+        (("topics", "orders", "levels"), "one of single, double, or a list"),
+        (("topics", "orders", "partitions"), "a whole number"),
+        (("topics", "orders", "fair_by"), "a text such as uid"),
+        (("defaults", "policies", "retention"), "`inherit`, or a map such as {time: 7d, size: 20GiB}"),
+        (("defaults", "policies", "ttl"), "`inherit`, or a text such as 7d, or `unlimited`"),
+        ((*SUB, "weights", "ready"), "a whole number from 0 to 200"),
+        ((*SUB, "retrying", "delays"), "a list such as [10s, 1m, 5m]"),
+        ((*SUB, "dead_letter"), "true or false, or a map such as {ttl: unlimited, partitions: 1}"),
+        ((*SUB, "limits", 0, "kind"), "`rate`, or `concurrency`, or `quota`"),
+        ((*SUB, "limits", 0, Kind("concurrency"), "limit"), "a whole number"),
+        ((*SUB, "limits", 0, Kind("nothing"), "limit"), "something else"),
+        ((*SUB, "routes", 0, "when", "at_least"), "a number"),
+        ((*SUB, "routes", 0, "when", "equals"), "a text such as vip, or a number, or true or false"),
+        (("nowhere",), "something else"),
+    ],
+)
+def test_a_place_is_described_with_its_example(path: Path, words: str) -> None:
+    assert describe_expected(path) == words
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "advice"),
+    [
+        ((), "topic", "did you mean 'topics'?"),
+        (("topics", "orders"), "levls", "did you mean 'levels'?"),
+        (("topics", "orders"), "ttl", "it belongs into `policies` or `state_policies`"),
+        (("topics", "orders"), "retention", "it belongs into `policies` or `state_policies`"),
+        (SUB, "delays", "it belongs into `backup` or `blocking` or `pending`"),
+        (SUB, "dlq", "did you mean 'dead_letter'?"),
+        ((*SUB, "retrying"), "backoff", "did you mean 'delays'?"),
+        ((*SUB, "lookahead"), "quite_something", "known here: messages, size"),
+        ((*SUB, "limits", 0, Kind("concurrency")), "quantity", "known here: by, kind, limit, overrides, scope"),
+    ],
+)
+def test_an_unknown_key_is_mended_by_spelling_by_place_or_by_another_word(path: Path, key: str, advice: str) -> None:
+    assert advise_on_key(path, key) == advice
+
+
+def test_keys_of_a_place() -> None:
+    assert known_keys(("defaults",)) == ["partitions", "policies", "state_policies"]
+    assert subschemas(("name", "deeper")) == []
+
+
+def test_empty_maps_are_suggested_only_where_nothing_is_needed() -> None:
+    assert all_optional(("topics", "orders"))
+    assert not all_optional(("create_tenant",))
+    assert not all_optional(("name",))
+
+
+def test_values_are_shown_as_the_file_would_have_them() -> None:
+    assert in_yaml({"a": [True, {"b": None}]}) == "{a: [true, {b: null}]}"
