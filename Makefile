@@ -7,7 +7,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 WORKERS ?= 2
 PULSAR ?= 4.2
 # Pure code: every branch is tested.
-PURE := kodoctl/plan/*,kodoctl/topology/*
+PURE := kodoctl/formatting.py,kodoctl/status.py,kodoctl/plan/*,kodoctl/protocol/*,kodoctl/topology/*
 PURE := $(PURE),kodoctl/recall/ledger_entries.py,kodoctl/recall/filter/coercion.py,kodoctl/recall/filter/condition.py,kodoctl/recall/partitioning.py
 PURE := $(PURE),kodoctl/recall/recall_plan_file.py,kodoctl/recall/recovery.py
 PURE := $(PURE),kodoctl/recall/payload_patch.py,kodoctl/recall/filter/evaluator.py,kodoctl/recall/message_json.py,kodoctl/recall/filter/filter_errors.py
@@ -18,19 +18,14 @@ PURE := $(PURE),kodoctl/recall/filter/spark_sql.py,kodoctl/recall/filter/parser.
 PURE := $(PURE),kodoctl/pipeline/recall/unacknowledged.py
 PURE := $(PURE),kodoctl/pipeline/source/coverage.py,kodoctl/pipeline/source/offsets.py
 PURE := $(PURE),kodoctl/pipeline/source/options.py,kodoctl/pipeline/source/splits.py
-PURE := $(PURE),consumer/kodo_consumer/core/counters.py,consumer/kodo_consumer/core/state_machine.py,consumer/kodo_consumer/core/effects.py,consumer/kodo_consumer/core/envelope.py,consumer/kodo_consumer/core/message_validation.py
-PURE := $(PURE),consumer/kodo_consumer/message.py,consumer/kodo_consumer/core/outcomes.py,consumer/kodo_consumer/core/policy.py,consumer/kodo_consumer/policy_builder.py,consumer/kodo_consumer/core/soften_headers.py
-PURE := $(PURE),consumer/engine/*,consumer/kodo_consumer/runtime/idempotency_guard.py,consumer/kodo_consumer/core/limits/live_workers.py
-PURE := $(PURE),consumer/kodo_consumer/core/limits/lease_protocol.py,consumer/kodo_consumer/core/limits/lease_allocator.py,consumer/kodo_consumer/core/poison.py
-PURE := $(PURE),consumer/kodo_consumer/adapters/pulsar/send_breakers.py
-PURE := $(PURE),consumer/kodo_consumer/core/due_times.py,consumer/kodo_consumer/core/stalled_delivery.py,consumer/kodo_consumer/core/override_state.py,consumer/numbers/*,consumer/scheduling/*
+PURE := $(PURE),consumer/kodo_consumer/core/*,consumer/kodo_consumer/message.py,consumer/kodo_consumer/policy_builder.py
+PURE := $(PURE),consumer/kodo_consumer/runtime/idempotency_guard.py,consumer/kodo_consumer/message_history.py
+PURE := $(PURE),consumer/kodo_consumer/adapters/pulsar/send_breakers.py,consumer/kodo_consumer/adapters/metrics/stall_detector.py
 PURE := $(PURE),consumer/kodo_consumer/outbox/row_filter.py,consumer/kodo_consumer/outbox/row_ids.py,consumer/kodo_consumer/outbox/backoff.py
-PURE := $(PURE),consumer/kodo_consumer/core/scheduling/fairness_index.py,consumer/kodo_consumer/adapters/metrics/stall_detector.py,consumer/kodo_consumer/message_history.py
 PURE := $(PURE),kodoctl/pipeline/report/next_steps.py,kodoctl/pipeline/report/document.py,kodoctl/render/report_words.py
 PURE := $(PURE),kodoctl/pipeline/audit/start_positions.py,kodoctl/pipeline/audit/readings.py,kodoctl/pipeline/audit/report.py,kodoctl/pipeline/audit/verdict.py,kodoctl/pipeline/command_hint.py
 PURE := $(PURE),kodoctl/pipeline/recommend/report.py,kodoctl/pipeline/rollup/report.py,kodoctl/pipeline/recommend/noisy_neighbours.py,kodoctl/pipeline/recommend/yaml_patch.py
 PURE := $(PURE),kodoctl/pipeline/audit/continuity.py,kodoctl/pipeline/simulate/comparison.py
-THREADED := consumer/kodo_consumer/runtime/supervisor.py,consumer/kodo_consumer/runtime/worker.py
 
 SEEDS ?= 20000
 KILLS ?= 1000
@@ -57,7 +52,7 @@ test: $(READY) browser check ## Everything: style, types, architecture, unit, co
 	@rm -f .coverage .coverage.*
 	KODOCTL_TEST_SPARE=1 $(BIN)/pytest -q --tb=short --durations=40 -n $$(($(WORKERS) + 1)) --dist loadfile --max-worker-restart=0 --no-loadscope-reorder --cov --cov-report=
 	$(BIN)/coverage report --fail-under=90 --skip-covered --sort=cover
-	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)' --omit='$(THREADED)'
+	$(BIN)/coverage report --fail-under=100 --skip-covered --include='$(PURE)'
 
 browser: ## A Chromium for the tests of pages, where none is there and it can be had
 	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \

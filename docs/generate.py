@@ -19,7 +19,7 @@ from kodo_consumer.adapters.metrics.outbox_metrics import TOLD
 from kodo_consumer.cli.main import app as consumer_app
 
 from kodoctl.cli.main import app
-from kodoctl.codes import GROUPS, Code
+from kodoctl.diagnostic_codes import GROUPS, Code
 from kodoctl.errors import ExitCode
 from kodoctl.pipeline.audit.report import EXIT_CODES
 from kodoctl.pipeline.ingest.tables import COUNTED, MESSAGES, TABLES

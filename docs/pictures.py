@@ -13,7 +13,7 @@ from pathlib import Path
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
-from kodoctl.render import lab_charts
+from kodoctl.render import simulation_charts
 from kodoctl.render.report_charts import for_chat
 from kodoctl.render.report_html import report_html
 from tests.reports import made, tried
@@ -30,7 +30,7 @@ def main() -> None:
     HERE.mkdir(exist_ok=True)
     document = made()
     (HERE / "report-chat.png").write_bytes(dict(for_chat(document))["verdict.png"])
-    for name, data in lab_charts.for_chat(tried()):
+    for name, data in simulation_charts.for_chat(tried()):
         (HERE / name).write_bytes(data)
     with tempfile.TemporaryDirectory() as scratch, sync_playwright() as playwright:
         file = Path(scratch) / "report.html"

@@ -21,7 +21,7 @@ import kodo_consumer.cli.main as consumer_main
 import pulsar
 import pytest
 
-from kodoctl.cli import console
+from kodoctl import console
 from kodoctl.cli.main import main
 from tests.servers import Proxy
 

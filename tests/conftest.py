@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler.loadfile import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
-from kodoctl.dev import jars, shared, versions
+from kodoctl.dev import jars, shared_broker, versions
 from kodoctl.dev.instance import STANDALONE, EngineName
 from kodoctl.dev.progress import quiet
-from kodoctl.dev.settle import Asked
+from kodoctl.dev.resolve import Asked
 from kodoctl.errors import KodoctlError
 from tests.databases import database_url, own_postgres, postgres, postgres_url
 from tests.ports import cluster_ports, unusual_ports
@@ -80,7 +80,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if given is not None and _is_spare(given["workerid"], given["workercount"]):
         os.nice(19)
     if not _given() and given is None:
-        os.environ[RUN] = str(shared.open_run(CACHE / "test-runs", os.environ))
+        os.environ[RUN] = str(shared_broker.open_run(CACHE / "test-runs", os.environ))
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # being asked to end must end the broker too
 
 
@@ -107,7 +107,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Ends the run's broker, also when the run was interrupted."""
     if not hasattr(config, "workerinput") and (run := os.environ.pop(RUN, None)):
-        shared.close_run(Path(run), os.environ)
+        shared_broker.close_run(Path(run), os.environ)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -165,7 +165,7 @@ def broker() -> Broker:
         nodes = {"brokers": 3, "bookies": 3, "preferred": cluster_ports()}
         asked = Asked(CLUSTER_NAME, VERSION, engine=EngineName.JAVA, **nodes)
     try:
-        addresses = shared.join(run, CACHE, os.environ, asked)
+        addresses = shared_broker.join(run, CACHE, os.environ, asked)
     except KodoctlError as problem:
         pytest.fail(f"no broker for the tests\n{problem}", pytrace=False)
     entrances = itertools.cycle(zip(addresses.admin_urls, addresses.broker_urls, strict=True))

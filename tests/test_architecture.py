@@ -25,12 +25,13 @@ def _name(path: Path) -> str:
 def _speaks(path: Path) -> bool:
     """The edge: command lines; and of the consumer what a program of the user's calls instead of one."""
     name = _name(path)
-    return name.startswith(("kodoctl/cli/", "consumer/cli/")) or name in (
+    return name.startswith(("kodoctl/cli/", "consumer/kodo_consumer/cli/")) or name in (
+        "kodoctl/console.py",
         "consumer/kodo_consumer/environment.py",
         "consumer/kodo_consumer/consumer.py",
         "consumer/kodo_consumer/multi_run.py",
         "consumer/kodo_consumer/runtime/process_pool/worker_process.py",  # a process of its own
-        "kodoctl/pulsar/carried.py",  # in tasks of Spark's, which have no command line of ours
+        "kodoctl/pulsar/passed_credentials.py",  # in tasks of Spark's, which have no command line of ours
     )
 
 
@@ -88,7 +89,7 @@ def test_a_delete_is_sent_by_the_one_function_that_looks_before_every_try() -> N
             arguments = [*node.args, *(one.value for one in node.keywords)] if isinstance(node, ast.Call) else []
             if any(isinstance(one, ast.Constant) and one.value == "DELETE" for one in arguments):
                 found.add(f"{_name(path)}: {ast.unparse(node.func)}")
-    assert found == {"kodoctl/pulsar/writes.py: admin.call", "kodoctl/pulsar/policies.py: Write"}
+    assert found == {"kodoctl/pulsar/confirmed_write.py: admin.call", "kodoctl/pulsar/policy_requests.py: Write"}
 
 
 def _third_party() -> dict[str, set[str]]:
@@ -101,7 +102,7 @@ def _third_party() -> dict[str, set[str]]:
                 names = [node.module]
             for name in names:
                 top = name.partition(".")[0]
-                if top not in sys.stdlib_module_names and top not in ("kodoctl", "consumer"):
+                if top not in sys.stdlib_module_names and top not in ("kodoctl", "kodo_consumer"):
                     found.setdefault(top, set()).add(_name(path))
     return found
 

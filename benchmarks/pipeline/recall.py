@@ -28,7 +28,7 @@ import pulsar
 import requests
 
 from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.messages import read_stored
+from kodoctl.pulsar.message_reader import read_stored
 from kodoctl.pulsar.session import Session
 
 CLUSTER = connect(Flags(), os.environ, Path.cwd())

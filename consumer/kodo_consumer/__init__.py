@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from kodo_consumer.producer import Producer
 
 _HOMES = {
-    "Consumer": "application", "Message": "message", "Producer": "producer",
-    "Retry": "outcomes", "Pending": "outcomes", "Blocking": "outcomes", "Dead": "outcomes", "Discard": "outcomes",
-    "MoveTo": "outcomes", "Transfer": "outcomes", "Unavailable": "outcomes", "Repeat": "outcomes",
-    "HandlerFailedError": "outcomes", "run_all": "together",
+    "Consumer": "consumer", "Message": "message", "Producer": "producer",
+    "Retry": "core.outcomes", "Pending": "core.outcomes", "Blocking": "core.outcomes", "Dead": "core.outcomes", "Discard": "core.outcomes",
+    "MoveTo": "core.outcomes", "Transfer": "core.outcomes", "Unavailable": "core.outcomes", "Repeat": "core.outcomes",
+    "HandlerFailedError": "core.outcomes", "run_all": "multi_run",
 }  # fmt: skip
 __all__ = [
     "Blocking", "Consumer", "Dead", "Discard", "HandlerFailedError", "Message", "MoveTo", "Pending", "Producer",

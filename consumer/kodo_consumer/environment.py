@@ -14,8 +14,8 @@ from kodo_consumer.core.message_validation import Form, check_of
 from kodo_consumer.core.payloads.schema_versions import SchemaVersions
 from kodo_consumer.core.policy import Outlet, Policy
 from kodo_consumer.policy_builder import load
+from kodoctl.pulsar.client_options import knock
 from kodoctl.pulsar.connection import Connection, Flags, connect, read_contexts, readable
-from kodoctl.pulsar.dial import knock
 from kodoctl.topology.load import LoadedTopology
 
 if TYPE_CHECKING:

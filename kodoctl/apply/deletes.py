@@ -1,6 +1,6 @@
 """Deletes of topics, subscriptions and namespaces: never half, and never of what nobody has seen.
 
-Each DELETE is sent by kodoctl.pulsar.writes.delete, which calls the look given here before every single one: the object must
+Each DELETE is sent by kodoctl.pulsar.confirmed_write.delete, which calls the look given here before every single one: the object must
 still be the one that the plan saw, and hold and serve nothing but what the plan showed and somebody allowed.
 """
 
@@ -12,8 +12,8 @@ from kodoctl.errors import ClusterError
 from kodoctl.plan.changes import Delete
 from kodoctl.protocol.properties import LEDGER_PREFIX
 from kodoctl.pulsar.admin import Admin, must, namespace_path, subscription_path, topic_path
-from kodoctl.pulsar.stats import SubscriptionReading, TopicReading, read_topic
-from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until
+from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource, TopicResource
 

@@ -10,9 +10,9 @@ from dataclasses import replace
 from typing import Final, assert_never
 
 from kodoctl.apply import deletes, namespaces, subscriptions, topics
-from kodoctl.apply.book import Book
-from kodoctl.apply.leased import LeasedAdmin
-from kodoctl.apply.meeting import ALONE, Seat
+from kodoctl.apply.barrier import ALONE, Seat
+from kodoctl.apply.fenced_admin import LeasedAdmin
+from kodoctl.apply.ledger_writer import Book
 from kodoctl.apply.report import ApplyReport, Event, Listen, Listener, Outcome, Status
 from kodoctl.apply.verify import Verifier
 from kodoctl.errors import ClusterError, LockedError
@@ -24,8 +24,8 @@ from kodoctl.plan.schedule import Step, StepKey, schedule
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
+from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.journal import Journal
-from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import (
     GrantResource,

@@ -14,9 +14,9 @@ from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.field_diff import normal
 from kodoctl.plan.policy_write_order import PolicyWrite, write_order
 from kodoctl.pulsar.admin import Admin, must, namespace_path, path_part, topic_path
-from kodoctl.pulsar.live import grants_of
-from kodoctl.pulsar.policies import namespace_writes, new_namespace, read_namespace_policies
-from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.live_inventory import grants_of
+from kodoctl.pulsar.policy_requests import namespace_writes, new_namespace, read_namespace_policies
 from kodoctl.topology.model.policies import Policies, PolicyValue
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, NamespaceResource, TenantResource

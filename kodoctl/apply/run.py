@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from kodoctl.apply import namespaces
+from kodoctl.apply.barrier import ALONE, Seat
 from kodoctl.apply.executor import Executor
-from kodoctl.apply.leased import LeasedAdmin
-from kodoctl.apply.meeting import ALONE, Seat
+from kodoctl.apply.fenced_admin import LeasedAdmin
 from kodoctl.apply.report import ApplyReport, Listen
 from kodoctl.errors import ClusterError, Diagnostic, KodoctlError, LockedError, RefusedError, Severity, error
 from kodoctl.plan import history, plan_file
@@ -23,13 +23,13 @@ from kodoctl.plan.plan import Plan
 from kodoctl.plan.staleness import of_others, other_cluster, staleness
 from kodoctl.planning.planner import judged_now, scope_of_plan
 from kodoctl.pulsar.admin import Admin
-from kodoctl.pulsar.control import ensure_control_namespace, read_control, write_index
+from kodoctl.pulsar.broker_info import read_server
+from kodoctl.pulsar.confirmed_write import WriteFailedError
+from kodoctl.pulsar.control_namespace import ensure_control_namespace, read_control, write_index
 from kodoctl.pulsar.journal import Heading, Journal, read_journal
 from kodoctl.pulsar.lease import hold
-from kodoctl.pulsar.live import read_live
-from kodoctl.pulsar.server import read_server
+from kodoctl.pulsar.live_inventory import read_live
 from kodoctl.pulsar.session import Session
-from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import TenantResource
 

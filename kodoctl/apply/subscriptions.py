@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import Admin, Reply, must, partition_path, path_part, subscription_path
-from kodoctl.pulsar.stats import SubscriptionReading, TopicReading, read_topic
-from kodoctl.pulsar.writes import WriteFailedError, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, write
+from kodoctl.pulsar.topic_stats import SubscriptionReading, TopicReading, read_topic
 from kodoctl.topology.resources import SubscriptionResource
 
 _EARLIEST: Final = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}

@@ -16,11 +16,11 @@ from kodoctl.plan.field_diff import Levels, same
 from kodoctl.plan.policy_write_order import Changed, PolicyWrite, write_order
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin import NOT_SENT, PARTITIONED, Admin, must, schema_path, topic_path
-from kodoctl.pulsar.live import read_schema
-from kodoctl.pulsar.policies import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
-from kodoctl.pulsar.stats import read_topic
-from kodoctl.pulsar.topic_policies import is_set
-from kodoctl.pulsar.writes import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.confirmed_write import WriteFailedError, delete, wait_until, write
+from kodoctl.pulsar.live_inventory import read_schema
+from kodoctl.pulsar.policy_requests import BY_NAME, DELAYED_DELIVERY, Write, rest_of_quota, topic_writes
+from kodoctl.pulsar.topic_policy_reader import is_set
+from kodoctl.pulsar.topic_stats import read_topic
 from kodoctl.topology.model.policies import PolicyValue
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource
@@ -63,7 +63,7 @@ def update_topic(
 
 
 def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue | None) -> bool:
-    """Looked at for a while: a broker that is shut down says for a moment that a policy is unset (kodoctl.pulsar.topic_policies)."""
+    """Looked at for a while: a broker that is shut down says for a moment that a policy is unset (kodoctl.pulsar.topic_policy_reader)."""
     return wait_until(lambda: same(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 
 

@@ -19,10 +19,10 @@ from kodoctl.plan.schedule import Step
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import CONNECTIONS
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.live import list_topics
-from kodoctl.pulsar.stats import TopicReading, read_topic
-from kodoctl.pulsar.topic_policies import PolicyReader
-from kodoctl.pulsar.writes import wait_until
+from kodoctl.pulsar.confirmed_write import wait_until
+from kodoctl.pulsar.live_inventory import list_topics
+from kodoctl.pulsar.topic_policy_reader import PolicyReader
+from kodoctl.pulsar.topic_stats import TopicReading, read_topic
 from kodoctl.topology.model.policies import Policies
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import Address, GrantResource, SubscriptionResource, TopicResource

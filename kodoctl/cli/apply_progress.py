@@ -10,7 +10,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kodoctl.cli.console import columns, printing, say, tell
+from kodoctl.console import columns, printing, say, tell
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -108,7 +108,7 @@ class Progress:
 
 def _tail(address: str, width: int) -> str:
     """Its end, which is what tells it from others."""
-    from kodoctl.render.safe import one_line
+    from kodoctl.render.escaping import one_line
 
     text = one_line(address)
     return text if len(text) <= width else f"…{text[len(text) - max(1, width - 1) :]}"
@@ -122,9 +122,9 @@ def _verb(event: Event) -> str:
 
 def event_lines(event: Event) -> list[str]:
     """`[12/40] created topic.…`; what was not done says so, and below it why. The address ends its line: it may be long."""
-    from kodoctl.render.fold import fold
+    from kodoctl.render.escaping import one_line
     from kodoctl.render.plan_words import DONE
-    from kodoctl.render.safe import one_line
+    from kodoctl.render.wrap import fold
 
     verb = _verb(event)
     what = DONE[verb] if event.kind == "done" else f"{event.kind.upper()}: {verb}"

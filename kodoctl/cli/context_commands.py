@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import command, finish, one_line, reading, say, tell_wait
+from kodoctl.cli import target
 from kodoctl.cli.options import CONNECTION, Format, gathers
+from kodoctl.console import command, finish, one_line, reading, say, tell_wait
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
-from kodoctl.pulsar.access import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
+from kodoctl.pulsar.credentials import FILE_KEYS, OAUTH2_KEYS, TLS_KEYS
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Context, Contexts
@@ -195,7 +195,7 @@ def try_(
     from kodoctl.pulsar.connection import Flags, connect
     from kodoctl.pulsar.session import Session
 
-    space = wiring.parse_namespace(namespace) if namespace else None
+    space = target.parse_namespace(namespace) if namespace else None
     connection = connect(Flags(context=_chosen(name).name), os.environ, Path.cwd())
     with Session(connection, tell_wait) as session:
         problems = _try("admin API", lambda: _admin(session))
@@ -213,8 +213,8 @@ def try_(
 
 
 def _tell_needs(session: Session, space: NamespaceName) -> None:
-    from kodoctl.pulsar.rights import needs
-    from kodoctl.pulsar.server import read_server
+    from kodoctl.pulsar.broker_info import read_server
+    from kodoctl.pulsar.permission_probe import needs
 
     superuser = bool(read_server(session.admin).defaults)
     say(f"{space}:")
@@ -233,7 +233,7 @@ def _try(what: str, check: Any) -> list[Any]:
 
 
 def _admin(session: Any) -> str:
-    from kodoctl.pulsar.server import read_server
+    from kodoctl.pulsar.broker_info import read_server
 
     server = read_server(session.admin)
     rights = "super-user" if server.defaults else "no super-user"

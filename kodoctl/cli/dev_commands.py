@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import platformdirs
 import typer
 
-from kodoctl.cli.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.cli.options import Format
+from kodoctl.console import command, finish, is_terminal, reading, say, tell
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.errors import ExitCode, RefusedError, error
@@ -97,9 +97,9 @@ def up(
     from kodoctl.cli.dev_progress import shown
     from kodoctl.cli.dev_views import started
     from kodoctl.dev import contexts
+    from kodoctl.dev.dev_errors import told
     from kodoctl.dev.instance import lock
-    from kodoctl.dev.problems import told
-    from kodoctl.dev.settle import Asked
+    from kodoctl.dev.resolve import Asked
     from kodoctl.dev.up import up as start
     from kodoctl.pulsar.connection import read_contexts
 
@@ -200,7 +200,7 @@ def logs(
     Of a cluster without a node named: of its first broker.
     """
     from kodoctl.dev import drills, service
-    from kodoctl.dev.problems import told
+    from kodoctl.dev.dev_errors import told
 
     places = homes()
     if node is None:
@@ -274,7 +274,7 @@ def token(
 ) -> None:
     """Print a token for a role, and nothing else. Needs an instance with `--auth token`."""
     from kodoctl.dev import service, tokens
-    from kodoctl.dev.problems import told
+    from kodoctl.dev.dev_errors import told
 
     places = homes()
     folder = places.folder(name)
@@ -288,8 +288,8 @@ def reset(name: Name = "dev", yes: Annotated[bool, typer.Option("--yes", "-y", h
     """Stop a broker and remove it with all its data."""
     from kodoctl.cli.dev_progress import shown
     from kodoctl.dev import contexts, service
+    from kodoctl.dev.dev_errors import told
     from kodoctl.dev.instance import lock
-    from kodoctl.dev.problems import told
     from kodoctl.pulsar.connection import user_config
 
     config, places = user_config(os.environ), homes()

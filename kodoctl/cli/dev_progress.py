@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.status import Status
 
-from kodoctl.cli.console import tell
+from kodoctl.console import tell
 from kodoctl.dev.progress import Download, Event, Step, Tell, Waiting
 
 _EVERY_SECONDS = 10.0

@@ -11,17 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.console import (
-    Environment,
-    Paths,
-    paths_or_default,
-    printing,
-    reading,
-    say,
-    tell,
-    write_file,
-    write_output,
-)
+from kodoctl.console import Environment, Paths, paths_or_default, printing, reading, say, tell, write_file, write_output
 from kodoctl.errors import InvalidFileError, UsageError, error
 
 if TYPE_CHECKING:
@@ -122,7 +112,7 @@ def graph(
     if chosen.value in TEXTS:
         write_output(TEXTS[chosen.value](lanes), file)
     else:
-        from kodoctl.render.picture import draw
+        from kodoctl.render.graph_image import draw
 
         write_picture(draw(lanes, chosen.value), file)
 

@@ -9,18 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target as wiring
 from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible, quiet, tell_without_port
 from kodoctl.cli.apply_progress import Progress
-from kodoctl.cli.console import finish, report, say, tell
 from kodoctl.cli.plan_views import PlanFormat, show_fleet
-from kodoctl.cli.preparing import Given, Loaded, load, prepare_loaded
-from kodoctl.cli.show import report_json, show_lines, show_report
+from kodoctl.cli.planning_flow import Given, Loaded, load, prepare_loaded
+from kodoctl.cli.terminal import report_json, show_lines, show_report
+from kodoctl.console import finish, report, say, tell
 from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.apply.fleet import Ended
-    from kodoctl.cli.wiring import Reach, Target
+    from kodoctl.apply.fleet_run import Ended
+    from kodoctl.cli.target import Reach, Target
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
     from kodoctl.planning.planner import Prepared
@@ -182,7 +182,7 @@ def _confirm_all(sessions: Sequence[Session], approval: Approval) -> None:
 
 
 def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[str], approval: Approval) -> None:
-    from kodoctl.apply.fleet import Task, run_fleet
+    from kodoctl.apply.fleet_run import Task, run_fleet
     from kodoctl.apply.run import RunOptions
 
     tasks = [Task(name, sessions[name], plan) for name, plan in fleet.plans.items() if name in waiting]
@@ -287,7 +287,7 @@ def drift_several(
 
 
 def _show_drift(found: Mapping[str, Any], fleet: FleetPlan, targets: Mapping[str, str]) -> None:
-    from kodoctl.render.drift import drift_lines
+    from kodoctl.render.drift_text import drift_lines
 
     for member in fleet.members:
         if member.context in found:

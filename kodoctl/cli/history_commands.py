@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target as wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.console import command, one_line, reading, say, tell
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
-from kodoctl.cli.show import show_lines
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import command, one_line, reading, say, tell
 from kodoctl.errors import RefusedError
 
 Namespace = Annotated[str, typer.Argument(help="The namespace.", metavar="TENANT/NAMESPACE", show_default=False)]
@@ -40,7 +40,7 @@ def history(
     """Show what was applied in a namespace: when, by whom, at which commit, and how it ended. Oldest first."""
     from kodoctl.plan.history import chosen, read, to_json
     from kodoctl.pulsar.journal import read_journal
-    from kodoctl.render.history import apply_lines, history_lines
+    from kodoctl.render.history_text import apply_lines, history_lines
 
     space = wiring.parse_namespace(namespace)
     with target.session() as session:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import command, say, tell, write_file
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli import target as wiring
+from kodoctl.cli.target import Target, connects
+from kodoctl.console import command, say, tell, write_file
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def import_(
     ] = None,
 ) -> None:
     """Write topology files for what is live in namespaces and nobody owns. Planning them adopts, and changes nothing."""
-    from kodoctl.pulsar.live import Scope, read_live
+    from kodoctl.pulsar.live_inventory import Scope, read_live
 
     several = len(places) > 1 or "/" not in places[0]
     _check_options(several, name, out)

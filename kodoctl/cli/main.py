@@ -24,7 +24,7 @@ from kodoctl.cli import (
     status_command,
     topology_commands,
 )
-from kodoctl.cli.console import run_application
+from kodoctl.console import run_application
 
 app = typer.Typer(
     name="kodoctl",

@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target as wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.console import command, tell
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.target import Target, connects
+from kodoctl.console import command, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.live import Scope
+    from kodoctl.pulsar.live_inventory import Scope
 
 
 def register(app: typer.Typer) -> None:
@@ -48,7 +48,7 @@ def forget(
 ) -> None:
     """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
     from kodoctl.plan.forget import forget_plan
-    from kodoctl.pulsar.live import read_live
+    from kodoctl.pulsar.live_inventory import read_live
 
     json_output, wait = output is ApplyFormat.JSON, lock_seconds(lock_timeout)
     scope = _forget_scope(addresses or [], name or [], namespace or [])
@@ -67,7 +67,7 @@ def forget(
 
 
 def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> Scope:
-    from kodoctl.pulsar.live import Scope
+    from kodoctl.pulsar.live_inventory import Scope
 
     spaces = {wiring.parse_namespace(text) for text in namespaces}
     for address in addresses:

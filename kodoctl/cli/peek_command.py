@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.console import reading, say
-from kodoctl.cli.show import show_lines
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.messages import Unread
+    from kodoctl.pulsar.message_reader import Unread
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.filter.condition import Condition
     from kodoctl.recall.stored_message import Letter
@@ -53,7 +53,7 @@ def peek(
     Counts messages that meet --where. Acknowledged messages show as long as the topic keeps them. Exit 1, with
     all that can be read, where entries cannot be read.
     """
-    from kodoctl.pulsar.messages import Unread
+    from kodoctl.pulsar.message_reader import Unread
     from kodoctl.recall.filter.condition import parse
     from kodoctl.render.recall import peek_lines
 
@@ -97,7 +97,7 @@ def _look(letters: Iterator[Letter], condition: Condition, limit: int, scan: int
 
 def _letters(session: Session, topics: list[str], begin: int | None, unread: Unread) -> Generator[Letter]:
     """Partition after partition, each up to its last message of now."""
-    from kodoctl.pulsar.messages import partitions_of, read_all, read_facts
+    from kodoctl.pulsar.message_reader import partitions_of, read_all, read_facts
     from kodoctl.recall.cluster import letter_of
 
     names = [_topic(text) for text in topics]

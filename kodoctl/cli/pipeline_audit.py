@@ -7,8 +7,7 @@ from contextlib import closing
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command, say, tell_wait
+from kodoctl.cli import target as wiring
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -23,9 +22,10 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
-from kodoctl.cli.show import say_folded
-from kodoctl.cli.spark_bar import Bar
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import say_folded
+from kodoctl.console import Environment, command, say, tell_wait
 from kodoctl.pipeline.command_hint import typed
 
 
@@ -53,7 +53,7 @@ def audit(
     from kodoctl.pipeline.audit.verdict import Outcome
     from kodoctl.pipeline.ingest.landing_store import Landing, must_hold, read_at
     from kodoctl.pulsar.admin_http import HttpAdmin
-    from kodoctl.pulsar.waiting import WaitMonitor
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     must_hold(place, typed(topology, env, landing))

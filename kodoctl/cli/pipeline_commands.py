@@ -7,11 +7,11 @@ import typer
 from kodoctl.cli import (
     pipeline_audit,
     pipeline_ingest,
-    pipeline_lab,
     pipeline_recall,
     pipeline_recommend,
     pipeline_report,
     pipeline_rollup,
+    pipeline_simulate,
 )
 
 app = typer.Typer(
@@ -27,7 +27,7 @@ def register(parent: typer.Typer) -> None:
     app.command("ingest")(pipeline_ingest.ingest)
     app.command("rollup")(pipeline_rollup.rollup)
     app.command("recommend")(pipeline_recommend.recommend)
-    app.command("lab")(pipeline_lab.lab)
+    app.command("lab")(pipeline_simulate.lab)
     app.command("audit")(pipeline_audit.audit)
     app.command("report")(pipeline_report.report)
     app.add_typer(pipeline_recall.app)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command
+from kodoctl.cli import target as wiring
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -22,10 +21,11 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.show import say_folded
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import say_folded
+from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
-from kodoctl.plan.figures import many
+from kodoctl.formatting import many
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.ingest.job import Landed, Request

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, command
+from kodoctl.cli import target as wiring
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
@@ -40,11 +39,12 @@ from kodoctl.cli.recall_options import (
     family_in,
     signing_keys,
 )
-from kodoctl.cli.spark_bar import STARTS, Bar, tell_folded
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.spark_progress import STARTS, Bar, tell_folded
+from kodoctl.cli.target import Target, connects
+from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
+from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import typed
-from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection

@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli.console import Environment, command, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -22,8 +21,9 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.show import show_lines
-from kodoctl.cli.spark_bar import Bar
+from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import Environment, command, say, tell
 
 Goal = Annotated[
     str,

@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, columns, command, say, tell_wait, write_file
+from kodoctl.cli import target as wiring
+from kodoctl.cli.chart_files import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.options import Format
-from kodoctl.cli.pictures import check_drawable, make_folder, say_pictures, write_pictures
 from kodoctl.cli.pipeline_options import (
     LANDING,
     Conf,
@@ -27,8 +26,9 @@ from kodoctl.cli.pipeline_options import (
     spark_settings,
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
-from kodoctl.cli.spark_bar import Bar
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.target import Target, connects
+from kodoctl.console import Environment, columns, command, say, tell_wait, write_file
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.command_hint import typed
 
@@ -70,7 +70,7 @@ def report(
     from kodoctl.pipeline.report.document import About, document
     from kodoctl.pipeline.report.job import gather
     from kodoctl.pulsar.admin_http import HttpAdmin
-    from kodoctl.pulsar.waiting import WaitMonitor
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     place = Landing(landing, expansion.name, expansion.topology.environment)
     again = typed(topology, env, landing)
@@ -113,8 +113,8 @@ def _write(made: dict[str, Any], file: str, png: str | None, output: Format) -> 
     if output is Format.JSON:
         say(json.dumps(made, indent=2))
         return
-    from kodoctl.render.fold import fold
     from kodoctl.render.report_words import headlines
+    from kodoctl.render.wrap import fold
 
     for line in headlines(made):
         for part in fold(line, columns(), 2):

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.console import Environment, command
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -21,9 +20,10 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.show import say_folded, show_lines
+from kodoctl.cli.terminal import say_folded, show_lines
+from kodoctl.console import Environment, command
+from kodoctl.formatting import many
 from kodoctl.pipeline.command_hint import typed
-from kodoctl.plan.figures import many
 
 if TYPE_CHECKING:
     from kodoctl.pipeline.rollup.job import Counted, Work

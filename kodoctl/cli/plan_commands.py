@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target as wiring
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
-from kodoctl.cli.console import Environment, Paths, command, finish, judging, say, tell
 from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_any_plan, read_plan, show_fleet, show_plan, write_plan
-from kodoctl.cli.preparing import Given, prepare_files
-from kodoctl.cli.show import show_lines
-from kodoctl.cli.wiring import Reach, Target, connects, reaches
+from kodoctl.cli.planning_flow import Given, prepare_files
+from kodoctl.cli.target import Reach, Target, connects, reaches
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import Environment, Paths, command, finish, judging, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ def drift(
     import json
 
     from kodoctl.plan.drift import split, to_json
-    from kodoctl.render.drift import drift_lines
+    from kodoctl.render.drift_text import drift_lines
 
     if reach.several:
         from kodoctl.cli.fleet_flow import drift_several

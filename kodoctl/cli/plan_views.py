@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.console import reading, say
 from kodoctl.cli.plan_files import read_plan_text, write_plan_text
-from kodoctl.cli.show import show_lines
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, Where, error
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def show_plan(plan: Plan, target: str, output: PlanFormat = PlanFormat.TEXT) -> 
 def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat = PlanFormat.TEXT) -> None:
     """Any view of a plan over several clusters; `targets`: context -> where its plan comes from."""
     from kodoctl.plan import fleet as fleets
-    from kodoctl.render.fleet import fleet_github, fleet_lines, fleet_markdown
+    from kodoctl.render.fleet_text import fleet_github, fleet_lines, fleet_markdown
 
     data = fleets.to_json(fleet)
     match output:
@@ -108,7 +108,7 @@ def show_fleet(fleet: FleetPlan, targets: Mapping[str, str], output: PlanFormat 
         case PlanFormat.GITHUB:
             say(fleet_github(data, targets))
         case PlanFormat.HTML:
-            from kodoctl.render.fleet import fleet_html
+            from kodoctl.render.fleet_text import fleet_html
 
             say(fleet_html(data, targets))
 

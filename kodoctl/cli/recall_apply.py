@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target as wiring
 from kodoctl.cli.apply_flow import Approval, ask, confirm
-from kodoctl.cli.console import command, finish, is_terminal, say, tell
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
-from kodoctl.cli.show import show_lines
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
 
 if TYPE_CHECKING:

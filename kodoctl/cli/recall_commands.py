@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kodoctl.cli import recall_apply, wiring
-from kodoctl.cli.console import Environment, command, report, say, tell
+from kodoctl.cli import recall_apply
+from kodoctl.cli import target as wiring
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_options import (
@@ -35,8 +35,9 @@ from kodoctl.cli.recall_options import (
     declared_schema,
     family_in,
 )
-from kodoctl.cli.show import show_lines
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import Environment, command, report, say, tell
 from kodoctl.errors import UsageError, Where, error, warning
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ def remembered(store: str | None, family: Family, *, again: bool) -> Iterator[Do
     """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker cannot be asked.
     Raises KodoctlError.
     """
-    from kodoctl.pulsar.access import Secret
+    from kodoctl.pulsar.credentials import Secret
     from kodoctl.recall.done_store import Remembered
 
     workers = os.environ.get(STORE, "")

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target
 from kodoctl.cli.options import Format
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.pulsar.access import Secret
+    from kodoctl.pulsar.credentials import Secret
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.destinations import Family
     from kodoctl.topology.load import LoadedTopology
@@ -57,7 +57,7 @@ Output = Annotated[Format, typer.Option("--format", help="How the result is prin
 def signing_keys() -> Secret | None:
     """The keys that workers and producers have, from the same variable. Raises UsageError."""
     from kodoctl.protocol.signing import Signer
-    from kodoctl.pulsar.access import Secret
+    from kodoctl.pulsar.credentials import Secret
 
     given = os.environ.get(SIGNING_KEYS)
     if given is None:
@@ -75,7 +75,7 @@ def family_in(
     """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
     from kodoctl.recall.destinations import family_of
 
-    desired = wiring.load_desired([path], wiring.environment_of(session.connection, env))
+    desired = target.load_desired([path], target.environment_of(session.connection, env))
     topologies = [expansion.topology for expansion in desired.expansions]
     having = [one for one in topologies if topic in one.spec.topics]
     if len(having) > 1:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli.console import command, say, tell
 from kodoctl.cli.plan_views import read_plan, write_plan
+from kodoctl.console import command, say, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def approved(
 def _approved(
     forge: Forge, place: Place, job: Job, commit: str, env: str, author: str, *, require_review: bool
 ) -> tuple[Plan, Mark, int]:
-    from kodoctl.forge import approval
+    from kodoctl.forge import eligible_reviewers
     from kodoctl.forge import review as rules
 
     pull = rules.merged_pull(forge.pulls_of(commit), commit, job.branch)
@@ -125,8 +125,8 @@ def _approved(
     assert comment is not None
     rules.check_run(forge.run(mark.run), pull, job)
     if require_review:
-        known = approval.contributors(pull, forge.commits(number), forge.pushes(str(pull["head"]["ref"])))
-        approval.check_review(forge.reviews(number), comment, pull, known, forge.permission)
+        known = eligible_reviewers.contributors(pull, forge.commits(number), forge.pushes(str(pull["head"]["ref"])))
+        eligible_reviewers.check_review(forge.reviews(number), comment, pull, known, forge.permission)
     name = rules.artifact_name(env, mark.commit)
     there = forge.artifacts(mark.run, name)
     if not there:
@@ -139,7 +139,7 @@ def _approved(
 def _place() -> Place:
     """The forge of this job. Raises UsageError for what is missing, all at once."""
     from kodoctl.forge.github import Place
-    from kodoctl.pulsar.access import Secret
+    from kodoctl.pulsar.credentials import Secret
 
     needed = ("GITHUB_REPOSITORY", "GITHUB_TOKEN")
     missing = [name for name in needed if not os.environ.get(name)]

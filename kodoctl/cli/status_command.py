@@ -11,10 +11,10 @@ from typing import Annotated, Any
 
 import typer
 
-from kodoctl.cli import wiring
-from kodoctl.cli.console import Environment, Paths, finish, reading, report, say
-from kodoctl.cli.show import live_screen, show_lines
-from kodoctl.cli.wiring import Target, connects
+from kodoctl.cli import target as wiring
+from kodoctl.cli.target import Target, connects
+from kodoctl.cli.terminal import live_screen, show_lines
+from kodoctl.console import Environment, Paths, finish, reading, report, say
 from kodoctl.errors import ClusterError, ExitCode
 
 
@@ -46,8 +46,8 @@ def status(
     ),
 ) -> None:
     """Show levels and states with what waits in them. Exit 1 when a declared lane is missing; watched, 0."""
-    from kodoctl.pulsar.status import read_status
-    from kodoctl.render.status import status_json
+    from kodoctl.pulsar.status_reader import read_status
+    from kodoctl.render.status_text import status_json
 
     with target.session() as session:
         desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
@@ -70,7 +70,7 @@ def status(
 
 
 def _show(document: dict[str, Any], shown: str) -> None:
-    from kodoctl.render.status import status_lines
+    from kodoctl.render.status_text import status_lines
 
     say(f"{shown}\n")
     show_lines(status_lines(document))
@@ -83,7 +83,7 @@ def _watch(
 
     A look that fails is told, and the next one is taken all the same: a broker that restarts is what one wants to watch.
     """
-    from kodoctl.render.status import status_lines
+    from kodoctl.render.status_text import status_lines
 
     try:
         with live_screen(plain=output is StatusFormat.JSON) as screen:

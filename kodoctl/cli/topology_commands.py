@@ -9,18 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli.console import (
-    Paths,
-    command,
-    finish,
-    judging,
-    paths_or_default,
-    reading,
-    report,
-    say,
-    tell,
-    write_output,
-)
+from kodoctl.console import Paths, command, finish, judging, paths_or_default, reading, report, say, tell, write_output
 from kodoctl.errors import ExitCode, UsageError, error
 
 
@@ -101,7 +90,7 @@ def fmt(
 
     Example: kodoctl fmt --check topologies/
     """
-    from kodoctl.cli.rewrite import Formatted, format_file, replace_file
+    from kodoctl.cli.file_rewrite import Formatted, format_file, replace_file
     from kodoctl.topology.load import read_files
 
     results = [format_file(file) for file in read_files(paths_or_default(paths))]

@@ -17,14 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kodoctl.dev import conf, jars, java, logs, node_files, nodes, process, versions
-from kodoctl.dev.engine import PATIENCE, Launch
+from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
+from kodoctl.dev import cluster_nodes as nodes
+from kodoctl.dev.broker_engine import PATIENCE, Launch
+from kodoctl.dev.cluster_nodes import Kind, Node, NodeState
+from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
 from kodoctl.dev.java import Memory
 from kodoctl.dev.java_engine import token_places
-from kodoctl.dev.nodes import Kind, Node, NodeState
 from kodoctl.dev.ports import HOST, ClusterPorts
-from kodoctl.dev.problems import failure, too_little_room
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Step, Tell
 
@@ -210,14 +211,14 @@ class ClusterEngine:
         ports = _ports(instance)
         match node.kind:
             case Kind.ZOOKEEPER:
-                return conf.zookeeper(ports)
+                return broker_config.zookeeper(ports)
             case Kind.BOOKIE:
-                return conf.bookie(ports, node.number)
+                return broker_config.bookie(ports, node.number)
             case Kind.BROKER:
                 tokens = None
                 if instance.auth is Auth.TOKEN:
                     tokens = token_places(self.homes.folder(instance.name), folder)
-                return conf.broker(instance.name, ports, node.number, str(folder.scratch), tokens)
+                return broker_config.broker(instance.name, ports, node.number, str(folder.scratch), tokens)
 
     def _wait_listening(self, instance: Instance, node: Node) -> None:
         deadline = time.monotonic() + _LISTENING
@@ -243,8 +244,8 @@ class ClusterEngine:
             *_jvm(tools, folder, Kind.ZOOKEEPER, "logs/setup.log"),
             _SETUP_PROGRAM,
             *("--cluster", instance.name),
-            *("--metadata-store", conf.metadata_url(ports)),
-            *("--configuration-metadata-store", conf.metadata_url(ports)),
+            *("--metadata-store", broker_config.metadata_url(ports)),
+            *("--configuration-metadata-store", broker_config.metadata_url(ports)),
             *("--web-service-url", f"http://{HOST}:{admin}"),
             *("--broker-service-url", f"pulsar://{HOST}:{binary}"),
         ]

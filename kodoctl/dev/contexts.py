@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance
 from kodoctl.dev.ports import HOST
-from kodoctl.dev.problems import failure
 from kodoctl.dev.tokens import token_file
 from kodoctl.pulsar.addresses import split
 from kodoctl.pulsar.connection import Context, in_file, remove_context, use_context, write_context

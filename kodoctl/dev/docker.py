@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kodoctl.dev import conf, java, logs
-from kodoctl.dev.conf import TokenPlaces
-from kodoctl.dev.engine import PATIENCE, Launch
+from kodoctl.dev import broker_config, java, logs
+from kodoctl.dev.broker_config import TokenPlaces
+from kodoctl.dev.broker_engine import PATIENCE, Launch
+from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Homes, Instance, make_private, write_private
 from kodoctl.dev.ports import HOST
-from kodoctl.dev.problems import failure
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Step, Tell
 from kodoctl.dev.tokens import ADMIN, token_file
@@ -123,7 +123,9 @@ class DockerEngine:
         """What is mounted. The container has another user: readable for all, in a folder only its owner can enter."""
         folder = self.homes.folder(instance.name)
         make_private(folder.conf)
-        content = conf.render(instance.ports, *self.marks(instance), bind=_EVERYWHERE, tokens=_token_places(instance))
+        content = broker_config.render(
+            instance.ports, *self.marks(instance), bind=_EVERYWHERE, tokens=_token_places(instance)
+        )
         write_private(folder.conf / _SETTINGS, content.encode(), 0o644)
         if instance.auth is Auth.TOKEN:
             write_private(folder.conf / _KEY, folder.key.read_bytes(), 0o644)

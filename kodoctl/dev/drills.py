@@ -7,14 +7,14 @@ from enum import StrEnum
 from functools import partial
 from typing import Final
 
+from kodoctl.dev import cluster_nodes, readiness, service
 from kodoctl.dev import instance as record
-from kodoctl.dev import nodes, ready, service
 from kodoctl.dev.cluster_engine import ClusterEngine
+from kodoctl.dev.cluster_nodes import Kind, Node, NodeState
+from kodoctl.dev.dev_errors import failure, told
 from kodoctl.dev.instance import Homes, Instance
-from kodoctl.dev.nodes import Kind, Node, NodeState
-from kodoctl.dev.problems import failure, told
 from kodoctl.dev.progress import Tell, quiet
-from kodoctl.dev.words import typed
+from kodoctl.dev.typed_command import typed
 
 STOP_WITHIN: Final = 40.0
 """Seconds a broker has to hand over its bundles before it is ended by force."""
@@ -37,7 +37,7 @@ def find(homes: Homes, environ: Mapping[str, str], name: str, node: str) -> tupl
     if not isinstance(engine, ClusterEngine) or instance.cluster is None:
         detail = f"`{name}` is a standalone, one process without nodes; a cluster: {typed('up --brokers 3', 'NAME')}"
         raise failure("K625", "no such node", detail)
-    return engine, instance, nodes.named(instance.cluster, node)
+    return engine, instance, cluster_nodes.named(instance.cluster, node)
 
 
 def carry_out(
@@ -48,7 +48,7 @@ def carry_out(
     action: Action,
     tell: Tell = quiet,
     *,
-    limit: float = ready.DEADLINE,
+    limit: float = readiness.DEADLINE,
 ) -> NodeState:
     """Does that to a node and answers what it is doing then; returns when it is done, a start when the node is ready.
 
@@ -57,23 +57,23 @@ def carry_out(
     engine, instance, found = find(homes, environ, name, node)
     folder = engine.folder(instance, found)
     with told(homes.data), record.lock(homes, name, tell):
-        state = nodes.state(folder)
+        state = cluster_nodes.state(folder)
         runs = state in (NodeState.RUNNING, NodeState.PAUSED)
         if runs == (action is Action.START):
             raise failure("K626", "not possible now", f"{found.name} of `{name}` is {state}: cannot {action} it")
         match action:
             case Action.KILL:
-                nodes.kill(folder)
+                cluster_nodes.kill(folder)
             case Action.PAUSE:
-                nodes.pause(folder)
+                cluster_nodes.pause(folder)
             case Action.RESUME:
-                nodes.resume(folder)
+                cluster_nodes.resume(folder)
             case Action.STOP:
                 engine.stop_node(instance, found, patience=STOP_WITHIN)
             case Action.START:
                 engine.start_node(instance, found, tell)
                 _wait_ready(homes, engine, instance, found, tell, limit)
-        return nodes.state(folder)
+        return cluster_nodes.state(folder)
 
 
 def _wait_ready(homes: Homes, engine: ClusterEngine, instance: Instance, node: Node, tell: Tell, limit: float) -> None:
@@ -82,11 +82,11 @@ def _wait_ready(homes: Homes, engine: ClusterEngine, instance: Instance, node: N
         return
     target = service.targets(homes, engine, instance)[node.number - 1]
     runs = partial(_runs, engine, instance, node)
-    problem = ready.wait(partial(ready.not_ready, [target]), alive=runs, limit=limit, tell=tell)
+    problem = readiness.wait(partial(readiness.not_ready, [target]), alive=runs, limit=limit, tell=tell)
     if problem:
         detail = f"{node.name}: {problem}; see {typed(f'logs {node.name}', instance.name)}"
         raise failure("K609", "broker not ready", detail, engine.folder(instance, node).logs / node.log)
 
 
 def _runs(engine: ClusterEngine, instance: Instance, node: Node) -> bool:
-    return nodes.state(engine.folder(instance, node)) is NodeState.RUNNING
+    return cluster_nodes.state(engine.folder(instance, node)) is NodeState.RUNNING

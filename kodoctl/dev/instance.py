@@ -19,8 +19,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, TextIO
 
+from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.ports import HOST, ClusterPorts, Ports
-from kodoctl.dev.problems import failure
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Step, Tell
 from kodoctl.errors import UsageError, error

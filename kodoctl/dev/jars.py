@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.dev import versions
-from kodoctl.dev.conf import packaged
+from kodoctl.dev.broker_config import packaged
+from kodoctl.dev.dev_errors import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.instance import take_lock
 from kodoctl.dev.maven_output import FULL, downloaded, explain
-from kodoctl.dev.problems import MAKE_ROOM, failure, too_little_room
 from kodoctl.dev.progress import Download, Step, Tell
 from kodoctl.errors import KodoctlError
 

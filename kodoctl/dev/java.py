@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kodoctl.dev.problems import failure
+from kodoctl.dev.dev_errors import failure
 
 MAIN_CLASS: Final = "org.apache.pulsar.PulsarStandaloneStarter"
 HEAP_MB: Final = 512

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kodoctl.dev import conf, jars, java, logs, node_files, process, versions
-from kodoctl.dev.conf import TokenPlaces
-from kodoctl.dev.engine import PATIENCE, Launch
+from kodoctl.dev import broker_config, jars, java, logs, node_files, process, versions
+from kodoctl.dev.broker_config import TokenPlaces
+from kodoctl.dev.broker_engine import PATIENCE, Launch
+from kodoctl.dev.dev_errors import failure, too_little_room
 from kodoctl.dev.instance import Auth, Folder, Homes, Instance
-from kodoctl.dev.problems import failure, too_little_room
 from kodoctl.dev.process import Process
 from kodoctl.dev.progress import Tell
 from kodoctl.dev.tokens import ADMIN, token_file
@@ -39,7 +39,7 @@ class JavaEngine:
 
         def launch() -> Process | None:
             places = token_places(folder, folder) if instance.auth is Auth.TOKEN else None
-            settings = conf.render(instance.ports, str(folder.scratch), tokens=places)
+            settings = broker_config.render(instance.ports, str(folder.scratch), tokens=places)
             arguments = _arguments(found, classpath, instance, folder)
             node_files.write(folder, {"standalone.conf": settings, "java.args": arguments}, log_file(folder).name)
             command = [str(found.program), f"-Dkodoctl.dev={instance.name}", "@conf/java.args"]

@@ -10,8 +10,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Final, TextIO
 
-from kodoctl.dev.words import typed
-from kodoctl.render.safe import one_line
+from kodoctl.dev.typed_command import typed
+from kodoctl.render.escaping import one_line
 
 LIMIT: Final = 15
 _WIDTH: Final = 300

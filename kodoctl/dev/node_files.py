@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
 
-from kodoctl.dev import conf
+from kodoctl.dev import broker_config
 from kodoctl.dev.instance import Folder, make_private, write_private
 
 _JAVA_LOGGING: Final = "handlers=java.util.logging.ConsoleHandler\n.level=SEVERE\n"
@@ -24,7 +24,7 @@ def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):
         make_private(place)
     common = {
-        "log4j2.xml": conf.packaged("log4j2.xml"),
+        "log4j2.xml": broker_config.packaged("log4j2.xml"),
         "logging.properties": _JAVA_LOGGING,
         "jndi.properties": _DNS,
     }

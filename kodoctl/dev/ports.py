@@ -13,8 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from kodoctl.dev.problems import failure
-from kodoctl.dev.words import typed
+from kodoctl.dev.dev_errors import failure
+from kodoctl.dev.typed_command import typed
 from kodoctl.errors import KodoctlError, UsageError, error
 
 LOWEST: Final = 1024

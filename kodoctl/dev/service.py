@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from kodoctl.dev import docker, logs, nodes, ready, tokens
+from kodoctl.dev import cluster_nodes as nodes
+from kodoctl.dev import docker, logs, readiness, tokens
 from kodoctl.dev import instance as record
+from kodoctl.dev.broker_engine import Engine
 from kodoctl.dev.cluster_engine import ClusterEngine
-from kodoctl.dev.engine import Engine
+from kodoctl.dev.cluster_nodes import Node, NodeState
+from kodoctl.dev.dev_errors import failure, told
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.java_engine import JavaEngine
-from kodoctl.dev.nodes import Node, NodeState
-from kodoctl.dev.problems import failure, told
 from kodoctl.dev.progress import Tell, quiet
-from kodoctl.dev.words import typed
+from kodoctl.dev.typed_command import typed
 from kodoctl.errors import KodoctlError
 
 STATUS_PATIENCE: Final = 3.0
@@ -75,12 +76,12 @@ def known(homes: Homes, name: str) -> Instance:
     return found
 
 
-def targets(homes: Homes, engine: Engine, instance: Instance) -> tuple[ready.Target, ...]:
+def targets(homes: Homes, engine: Engine, instance: Instance) -> tuple[readiness.Target, ...]:
     """Whom to ask whether an instance is ready: each of its brokers."""
     folder = homes.folder(instance.name)
     token = tokens.token(folder, instance, tokens.ADMIN) if instance.auth is Auth.TOKEN else None
     pairs = zip(instance.admin_urls, engine.marks(instance), strict=True)
-    return tuple(ready.Target(url, token, mark) for url, mark in pairs)
+    return tuple(readiness.Target(url, token, mark) for url, mark in pairs)
 
 
 def status(homes: Homes, environ: Mapping[str, str], name: str | None = None) -> list[Status]:
@@ -100,7 +101,7 @@ def _status(homes: Homes, environ: Mapping[str, str], instance: Instance) -> Sta
         return Status(instance, State.DIED if engine.died(instance) else State.STOPPED, nodes=parts)
     if away := [f"{part.node.name} {part.state}" for part in parts if part.state is not NodeState.RUNNING]:
         return Status(instance, State.NOT_READY, f"not running: {', '.join(away)}", parts)
-    problem = ready.not_ready(targets(homes, engine, instance), STATUS_PATIENCE)
+    problem = readiness.not_ready(targets(homes, engine, instance), STATUS_PATIENCE)
     if problem is None:
         return Status(instance, State.RUNNING, nodes=parts)
     known_cause = logs.hint(engine.last_lines(instance, _LOOK_BACK), instance.name)

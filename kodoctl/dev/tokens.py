@@ -11,11 +11,11 @@ from typing import Final
 
 import jwt
 
+from kodoctl.dev.dev_errors import failure
 from kodoctl.dev.instance import Auth, Folder, Instance, make_private, write_private
-from kodoctl.dev.problems import failure
-from kodoctl.dev.words import typed
+from kodoctl.dev.typed_command import typed
 from kodoctl.errors import UsageError, error
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.credentials import Secret
 
 ADMIN: Final = "admin"
 """The broker's own role; also polls whether it is ready."""

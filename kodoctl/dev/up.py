@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Final
 
 from kodoctl.dev import instance as record
-from kodoctl.dev import logs, ports, ready, service, tokens
-from kodoctl.dev.engine import PATIENCE, Engine, Launch
+from kodoctl.dev import logs, ports, readiness, service, tokens
+from kodoctl.dev.broker_engine import PATIENCE, Engine, Launch
+from kodoctl.dev.dev_errors import failure, told
 from kodoctl.dev.instance import Auth, EngineName, Folder, Homes, Instance
 from kodoctl.dev.java_engine import log_file
 from kodoctl.dev.ports import AskedPorts
-from kodoctl.dev.problems import failure, told
 from kodoctl.dev.progress import Step, Tell, quiet
-from kodoctl.dev.settle import Asked, Surroundings, check_running, settle
-from kodoctl.dev.words import typed
+from kodoctl.dev.resolve import Asked, Surroundings, check_running, settle
+from kodoctl.dev.typed_command import typed
 from kodoctl.errors import KodoctlError
 
 _ATTEMPTS: Final = 3
@@ -61,7 +61,7 @@ class _DiedError(KodoctlError):
 
 
 def up(
-    homes: Homes, environ: Mapping[str, str], asked: Asked, tell: Tell = quiet, *, limit: float = ready.DEADLINE
+    homes: Homes, environ: Mapping[str, str], asked: Asked, tell: Tell = quiet, *, limit: float = readiness.DEADLINE
 ) -> Up:
     """Starts an instance and waits until it is ready, at most `limit` seconds; one that runs is left as it is.
 
@@ -82,8 +82,8 @@ def up(
 def _already(job: _Job, there: Instance, engine: Engine) -> Up:
     check_running(job.asked, there)
     engine.revive(there, job.tell)
-    ask = partial(ready.not_ready, service.targets(job.homes, engine, there))
-    problem = ready.wait(ask, alive=lambda: engine.intact(there), limit=job.limit, tell=job.tell)
+    ask = partial(readiness.not_ready, service.targets(job.homes, engine, there))
+    problem = readiness.wait(ask, alive=lambda: engine.intact(there), limit=job.limit, tell=job.tell)
     if problem:
         again = f"{typed('down', there.name)}, then {typed('up', there.name)}"
         detail = f"it runs, but is not ready: {problem}\nsee {typed('logs', there.name)}; to start it again: {again}"
@@ -141,8 +141,8 @@ def _launch(job: _Job, launch: Launch, engine: Engine, instance: Instance) -> Up
     start = time.monotonic()
     instance = record.write(job.folder, replace(instance, process=launch()))
     try:
-        problem = ready.wait(
-            partial(ready.not_ready, service.targets(job.homes, engine, instance)),
+        problem = readiness.wait(
+            partial(readiness.not_ready, service.targets(job.homes, engine, instance)),
             alive=lambda: engine.intact(instance) and not logs.gave_up(engine.last_lines(instance, _LAST_WORDS)),
             limit=job.limit,
             tell=job.tell,

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, assert_never
 
 from kodoctl.errors import Diagnostic, warning
+from kodoctl.formatting import many
 from kodoctl.plan.changes import Adopt, Change, Create, Delete, FieldChange, Forget, Origin, Update
 from kodoctl.plan.field_diff import normal
-from kodoctl.plan.figures import many
 from kodoctl.plan.inventory import Desired, Wanted
 from kodoctl.topology.resources import GrantResource, NamespaceResource, SchemaResource, TopicResource
 

@@ -19,8 +19,8 @@ from kodoctl.plan.plan import Plan, make_plan
 from kodoctl.plan.schedule import resource_of
 from kodoctl.plan.targeting import Selection, choose
 from kodoctl.pulsar.admin import Admin, must, schema_path
-from kodoctl.pulsar.evidence import read_evidence
-from kodoctl.pulsar.live import Scope, read_live
+from kodoctl.pulsar.evidence_reader import read_evidence
+from kodoctl.pulsar.live_inventory import Scope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (

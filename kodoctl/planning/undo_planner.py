@@ -13,7 +13,7 @@ from kodoctl.plan.plan import Plan
 from kodoctl.plan.undo import backwards, undo_plan
 from kodoctl.planning.planner import evidence_for, judged_now, scope_of_changes
 from kodoctl.pulsar.journal import read_journal
-from kodoctl.pulsar.live import Scope, read_live
+from kodoctl.pulsar.live_inventory import Scope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from kodoctl.topology.resources import Address

@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import NamespaceName, TopicName
 
 PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"

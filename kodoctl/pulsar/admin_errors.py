@@ -12,9 +12,9 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, SSLError
 
 from kodoctl.errors import ClusterError, Diagnostic, error
-from kodoctl.pulsar.access import trust
 from kodoctl.pulsar.admin import LostReplyError
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.credentials import trust
 from kodoctl.pulsar.peer import Protocol, peer_at
 
 _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited for already

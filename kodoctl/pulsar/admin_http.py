@@ -18,14 +18,14 @@ from urllib3.exceptions import HTTPError, SSLError
 
 from kodoctl import __version__
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.access import Secret, trust
+from kodoctl.pulsar.adaptive_limit import Room
 from kodoctl.pulsar.admin import NOT_SENT, Reply, RequestCount, no_condition
 from kodoctl.pulsar.admin_errors import CircularRedirectError, NoAnswerError, Silence, bad_token, unreachable
-from kodoctl.pulsar.brokers import Answer, Brokers, Course, NotNowError, topics_of
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.room import Room
-from kodoctl.pulsar.tokens import Presented
-from kodoctl.pulsar.waiting import FAIL_OVER_S, Wait, WaitMonitor
+from kodoctl.pulsar.credentials import Secret, trust
+from kodoctl.pulsar.oauth2 import Presented
+from kodoctl.pulsar.trusted_brokers import Answer, Brokers, Course, NotNowError, topics_of
+from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, Wait, WaitMonitor
 
 CONNECTIONS: Final = 12  # 8 to 16 saturate a broker, more gains nothing (pulsar-measured §9)
 TIMEOUT: Final = (5.0, 60.0)  # seconds to connect, seconds to answer

@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S, PortError, knock, new_client
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.deadlines import Patience
-from kodoctl.pulsar.decoding import as_they_are
-from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S, PortError, knock, new_client
-from kodoctl.pulsar.waiting import FAIL_OVER_S, WaitMonitor
+from kodoctl.pulsar.message_decoding import as_they_are
+from kodoctl.pulsar.wait_monitor import FAIL_OVER_S, WaitMonitor
 
 T = TypeVar("T")
 CALL_S: Final = OPERATION_TIMEOUT_S + 5.0  # of a call that has the client library's own time-out

@@ -17,7 +17,8 @@ import platformdirs
 import tomlkit
 
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error, warning
-from kodoctl.pulsar.access import (
+from kodoctl.pulsar.addresses import checked, readable_by_all, split
+from kodoctl.pulsar.credentials import (
     FILE_KEYS,
     OAUTH2_KEYS,
     SECRET_KEYS,
@@ -30,7 +31,6 @@ from kodoctl.pulsar.access import (
     tls_of,
     token_of,
 )
-from kodoctl.pulsar.addresses import checked, readable_by_all, split
 
 CONFIG_FILE: Final = "kodoctl.toml"
 K528 = "a project's file may not say this"

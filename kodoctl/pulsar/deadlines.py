@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from kodoctl.errors import ClusterError, error
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 T = TypeVar("T")
 AFTER_STOP_S: Final = 5.0  # of all waits together, after an interruption: enough for receipts that are on their way

@@ -20,7 +20,7 @@ from kodoctl.plan.ownership import namespace_of
 from kodoctl.plan.schedule import resource_of
 from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.control import control_namespace, lease_topic
+from kodoctl.pulsar.control_namespace import control_namespace, lease_topic
 from kodoctl.pulsar.lease import Lease
 from kodoctl.topology.names import NamespaceName
 

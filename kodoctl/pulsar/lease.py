@@ -1,9 +1,9 @@
-"""One apply at a time: an exclusive producer on a namespace's lease topic (kodoctl.pulsar.exclusive).
+"""One apply at a time: an exclusive producer on a namespace's lease topic (kodoctl.pulsar.exclusive_producer).
 
 Freed within 0.1 s of the holder's death; a frozen holder is fenced after 60 s and learns it at its next heartbeat
 (pulsar-measured §4). Nothing to forget, nothing to clean up. While a broker fails over the holder waits, and writes nothing,
 until the broker that comes after it says that the lease is still its own. Where the broker's binary port is not known a lock
-topic stands in (kodoctl.pulsar.lock); each kind takes its own first and then looks for the other, so that never both are held.
+topic stands in (kodoctl.pulsar.topic_lock); each kind takes its own first and then looks for the other, so that never both are held.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol
 from kodoctl.errors import ClusterError, LockedError, StoppedError, error
 from kodoctl.pulsar.admin import Admin, must
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.control import ensure_lease_topic, lease_topic
+from kodoctl.pulsar.control_namespace import ensure_lease_topic, lease_topic
 from kodoctl.pulsar.deadlines import Patience, UnansweredError
-from kodoctl.pulsar.exclusive import ExclusiveProducer, UnconfirmedError, unconfirmed
-from kodoctl.pulsar.lock import Holder, break_lock, lock_holder, lock_token, take_lock
-from kodoctl.pulsar.waiting import FAIL_OVER_S
+from kodoctl.pulsar.exclusive_producer import ExclusiveProducer, UnconfirmedError, unconfirmed
+from kodoctl.pulsar.topic_lock import Holder, break_lock, lock_holder, lock_token, take_lock
+from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
 from kodoctl.topology.names import NamespaceName
 
 HEARTBEAT_S: Final = 5.0  # a broker fences a silent holder after 60 s; nobody writes longer than this without asking

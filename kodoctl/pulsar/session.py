@@ -10,7 +10,7 @@ from kodoctl.pulsar.admin import Admin
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.waiting import OnWait, WaitMonitor
+from kodoctl.pulsar.wait_monitor import OnWait, WaitMonitor
 
 
 class Session:

@@ -6,9 +6,9 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Any, Protocol
 
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.control import read_control
-from kodoctl.pulsar.letters import Holder, LaneSender
-from kodoctl.pulsar.messages import (
+from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.message_limit import largest_message
+from kodoctl.pulsar.message_reader import (
     PartitionFacts,
     Place,
     Stored,
@@ -18,9 +18,9 @@ from kodoctl.pulsar.messages import (
     read_facts,
     read_stored,
 )
+from kodoctl.pulsar.recall_transport import Holder, LaneSender
 from kodoctl.pulsar.session import Session
-from kodoctl.pulsar.sizes import largest_message
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall.stored_message import Letter, Position, tenant_of
 from kodoctl.topology.names import TopicName, whole_topic
 from kodoctl.topology.units import LATEST

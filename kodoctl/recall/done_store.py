@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.credentials import Secret
 
 _COMMAND: Final = (
     sys.executable,

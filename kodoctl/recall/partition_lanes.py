@@ -7,8 +7,8 @@ from contextlib import ExitStack
 
 from kodoctl.errors import KodoctlError, RefusedError, error
 from kodoctl.protocol import properties
-from kodoctl.pulsar.letters import LaneSender
-from kodoctl.pulsar.messages import PartitionFacts
+from kodoctl.pulsar.message_reader import PartitionFacts
+from kodoctl.pulsar.recall_transport import LaneSender
 from kodoctl.recall.cluster import Cluster
 from kodoctl.recall.ledger_entries import decided
 from kodoctl.recall.recall_ledger import Entry, Event, Standing, highest_booked

@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from kodoctl.pulsar.exclusive import RECEIPT_S
-from kodoctl.pulsar.letters import Receipt
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.exclusive_producer import RECEIPT_S
+from kodoctl.pulsar.recall_transport import Receipt
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.recall.recall_ledger import Event
 from kodoctl.recall.sends_in_flight import Bundle, Parcel
 

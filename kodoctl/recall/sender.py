@@ -29,8 +29,8 @@ from typing import Final
 
 from kodoctl.errors import RefusedError, error
 from kodoctl.protocol import properties as control
-from kodoctl.pulsar.letters import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
-from kodoctl.pulsar.messages import Stored
+from kodoctl.pulsar.message_reader import Stored
+from kodoctl.pulsar.recall_transport import Holder, LaneSender, NeverTakenError, Outgoing, Receipt
 from kodoctl.recall.cluster import Cluster, Keeper, letter_of
 from kodoctl.recall.ledger_entries import line, unsent
 from kodoctl.recall.partition_lanes import check_lanes, open_lanes, settle_doubts

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from kodoctl import __version__
-from kodoctl.codes import CODES
+from kodoctl.diagnostic_codes import CODES
 from kodoctl.errors import Diagnostic, Severity
-from kodoctl.render.annotations import annotation
-from kodoctl.render.safe import one_line
+from kodoctl.render.escaping import one_line
+from kodoctl.render.github_annotations import annotation
 from kodoctl.topology.lint.linter import LintReport
 
 FORMAT_VERSION = 1

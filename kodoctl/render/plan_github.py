@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.annotations import annotation
-from kodoctl.render.safe import one_line
+from kodoctl.render.escaping import one_line
+from kodoctl.render.github_annotations import annotation
 
 Json = dict[str, Any]
 _LONGEST: Final = 2_000

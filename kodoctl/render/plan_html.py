@@ -6,9 +6,9 @@ from typing import Any
 
 from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
-from kodoctl.render.page import page
+from kodoctl.render.escaping import one_line
+from kodoctl.render.html_page import page
 from kodoctl.render.plan_text import grouped
-from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
 

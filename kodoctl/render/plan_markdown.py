@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from kodoctl.render import plan_words as words
-from kodoctl.render.safe import code, markdown, one_line
+from kodoctl.render.escaping import code, markdown, one_line
 
 Json = dict[str, Any]
 LIMIT: Final = 65_536  # of UTF-8, so that it holds for whoever counts bytes

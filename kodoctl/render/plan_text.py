@@ -8,7 +8,7 @@ from typing import Any
 
 from kodoctl.plan.danger.data_loss import ALLOWING
 from kodoctl.render import plan_words as words
-from kodoctl.render.safe import one_line
+from kodoctl.render.escaping import one_line
 
 Json = dict[str, Any]
 _STYLES = {"create": "green", "update": "yellow", "delete": "red", "adopt": "cyan", "forget": "magenta"}

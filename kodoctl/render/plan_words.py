@@ -6,7 +6,7 @@ from typing import Any
 
 from kodoctl.plan.changes import Action
 from kodoctl.plan.danger.data_loss import ALLOWING
-from kodoctl.render.safe import one_line
+from kodoctl.render.escaping import one_line
 
 Json = dict[str, Any]
 VERBS = {

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
-from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
 _VERBS: Final = {"send": "to send", "discard": "to discard"}

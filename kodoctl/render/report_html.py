@@ -8,9 +8,9 @@ from typing import Any, Final
 from kodoctl import __version__
 from kodoctl.render import charts
 from kodoctl.render import report_words as words
-from kodoctl.render.page import page
+from kodoctl.render.escaping import one_line
+from kodoctl.render.html_page import page
 from kodoctl.render.report_charts import CHARTS
-from kodoctl.render.safe import one_line
 
 Json = dict[str, Any]
 GLOSSARY: Final = (

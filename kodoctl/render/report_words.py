@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from kodoctl.plan.figures import age_text, many
-from kodoctl.render.safe import one_line
+from kodoctl.formatting import age_text, many
+from kodoctl.render.escaping import one_line
 
 Json = Mapping[str, Any]
 NAME: Final = 60  # characters of a tenant or a reason that are shown

@@ -13,7 +13,7 @@ from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.messages import Stored, read_stored
+from kodoctl.pulsar.message_reader import Stored, read_stored
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import Event
 from kodoctl.topology.load import load_topology

@@ -10,9 +10,9 @@ import pulsar
 import pytest
 from kodo_consumer import Consumer, Message
 
-from kodoctl.pulsar.access import OAuth2, Secret, Tls
+from kodoctl.pulsar.client_options import new_client
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.dial import new_client
+from kodoctl.pulsar.credentials import OAuth2, Secret, Tls
 from tests.closed import FILE, SECRET, Closed, Guarded, issuing
 from tests.cluster import run_main
 from tests.dev_user import until

@@ -6,14 +6,14 @@ import time
 
 import pytest
 
-from kodoctl.cli import wiring
+from kodoctl.cli import target
 from kodoctl.plan import ledger
 from kodoctl.plan.ledger import Holding
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.lease import Lease, LockedError, hold
-from kodoctl.pulsar.lock import Lock, lock_holder, take_lock
 from kodoctl.pulsar.session import Session
+from kodoctl.pulsar.topic_lock import Lock, lock_holder, take_lock
 from kodoctl.topology.names import NamespaceName
 from tests.cluster import Workspace
 from tests.servers import Answer, Fault, Proxy, Request
@@ -96,9 +96,9 @@ def test_who_has_the_binary_port_and_who_has_not_exclude_each_other(portless: Wo
 def test_the_holder_is_who_runs_it(portless: Workspace) -> None:
     portless.apply()
     admin = HttpAdmin(Connection(portless.broker.admin_url))
-    assert take_lock(admin, _space(portless), wiring.who()) is not None
+    assert take_lock(admin, _space(portless), target.who()) is not None
     assert take_lock(admin, _space(portless), "another") is None
-    assert wiring.who() in str(lock_holder(admin, _space(portless)))
+    assert target.who() in str(lock_holder(admin, _space(portless)))
 
 
 @pytest.mark.parametrize("comes_back", [True, False])

@@ -19,7 +19,7 @@ from kodoctl.plan import plan_file
 from kodoctl.plan.changes import About, Delete
 from kodoctl.plan.plan import fingerprint
 from kodoctl.pulsar.connection import Flags, connect
-from kodoctl.pulsar.live import Scope, read_live
+from kodoctl.pulsar.live_inventory import Scope, read_live
 from kodoctl.pulsar.session import Session
 from kodoctl.topology.names import NamespaceName
 from tests.cluster import Run, Workspace

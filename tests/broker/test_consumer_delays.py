@@ -13,9 +13,9 @@ import platformdirs
 import pytest
 from kodo_consumer import Consumer, Message, Retry
 
-from kodoctl.dev import conf, service
+from kodoctl.dev import broker_config, service
 from kodoctl.dev.instance import EngineName, Homes
-from kodoctl.dev.settle import Asked
+from kodoctl.dev.resolve import Asked
 from kodoctl.dev.up import up
 from tests.broker.test_consumer_real import Setting
 from tests.conftest import Broker
@@ -36,9 +36,11 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker of this module's own. The last of two lines with one key counts."""
     homes = Homes(tmp_path_factory.mktemp("shipped"), platformdirs.user_cache_path("kodoctl"))
     ours = "".join(f"\n{key}={value}" for key, value in SHIPPED.items())
-    packaged = conf.packaged
+    packaged = broker_config.packaged
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(conf, "packaged", lambda name: packaged(name) + (ours if name == "standalone.conf" else ""))
+        patch.setattr(
+            broker_config, "packaged", lambda name: packaged(name) + (ours if name == "standalone.conf" else "")
+        )
         asked = Asked("shipped", "4.2", engine=EngineName.JAVA, preferred=unusual_ports())
         instance = up(homes, os.environ, asked).instance
     yield Broker(instance.admin_url, instance.broker_url)

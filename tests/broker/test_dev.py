@@ -24,7 +24,7 @@ from kodoctl.dev import jars, ports, service, versions
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.ports import AskedPorts
 from kodoctl.dev.progress import Step, quiet
-from kodoctl.dev.settle import Asked
+from kodoctl.dev.resolve import Asked
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.dev_user import CACHE, VERSION, User, admin, alive, client, listening, until

@@ -15,7 +15,7 @@ import pytest
 from kodoctl.dev import ports, service
 from kodoctl.dev.instance import EngineName, Homes
 from kodoctl.dev.progress import Step
-from kodoctl.dev.settle import Asked
+from kodoctl.dev.resolve import Asked
 from kodoctl.dev.up import up
 from tests.dev_user import CACHE, VERSION, until
 from tests.ports import unusual_ports

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kodoctl.pulsar.admin_http import HttpAdmin
-from kodoctl.pulsar.bulk import SYSTEM_TOPIC
+from kodoctl.pulsar.bulk_policies import SYSTEM_TOPIC
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.topic_policies import PolicyReader
+from kodoctl.pulsar.topic_policy_reader import PolicyReader
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.cluster import Workspace
 from tests.conftest import PULSAR, Broker

@@ -264,9 +264,9 @@ def test_where_control_properties_are_signed_a_recall_signs(recalls: Recalls, mo
 
 
 def test_one_recall_at_a_time(recalls: Recalls, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kodoctl.pulsar import letters
+    from kodoctl.pulsar import recall_transport
 
-    monkeypatch.setattr(letters, "_LOCK_WAIT", 1.0)
+    monkeypatch.setattr(recall_transport, "_LOCK_WAIT", 1.0)
     recalls.die(range(3))
     recalls.plan()
     with recalls.workspace.client() as client:

@@ -21,7 +21,7 @@ APP = """
 import os, signal, sys
 from itertools import count
 
-from kodoctl.pulsar.letters import Holder, LaneSender
+from kodoctl.pulsar.recall_transport import Holder, LaneSender
 from kodoctl.recall import sender as carry
 from kodoctl.recall.delta_ledger import DeltaLedger
 

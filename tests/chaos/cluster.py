@@ -16,13 +16,13 @@ from typing import Any
 
 import requests
 
+from kodoctl.dev import cluster_nodes, ports, readiness, service
 from kodoctl.dev import instance as record
-from kodoctl.dev import nodes, ports, ready, service
 from kodoctl.dev.cluster_engine import ClusterEngine
+from kodoctl.dev.cluster_nodes import Kind, Node
 from kodoctl.dev.instance import EngineName, Folder, Homes, Instance
-from kodoctl.dev.nodes import Kind, Node
 from kodoctl.dev.progress import quiet
-from kodoctl.dev.settle import Asked, Surroundings, settle
+from kodoctl.dev.resolve import Asked, Surroundings, settle
 from tests.conftest import CACHE, VERSION, Broker
 from tests.faults.wire import Wire
 from tests.ports import cluster_ports
@@ -131,24 +131,24 @@ class WiredCluster:
     def await_ready(self, *, within: float = 240.0) -> None:
         """Waits until clients can work through each broker (seconds)."""
         targets = service.targets(self._homes, self._engine, self.instance)
-        problem = ready.wait(
-            lambda seconds: ready.not_ready(targets, seconds), alive=lambda: True, limit=within, tell=quiet
+        problem = readiness.wait(
+            lambda seconds: readiness.not_ready(targets, seconds), alive=lambda: True, limit=within, tell=quiet
         )
         assert problem is None, problem
 
     def kill(self, name: str) -> None:
         """`kill -9` of a node."""
         self.hit.add(name)
-        assert nodes.kill(self._folder(name)), f"{name} did not run"
+        assert cluster_nodes.kill(self._folder(name)), f"{name} did not run"
 
     def pause(self, name: str) -> None:
         """SIGSTOP."""
         self.hit.add(name)
-        nodes.pause(self._folder(name))
+        cluster_nodes.pause(self._folder(name))
 
     def resume(self, name: str) -> None:
         """SIGCONT."""
-        nodes.resume(self._folder(name))
+        cluster_nodes.resume(self._folder(name))
 
     def stop(self, name: str) -> None:
         """An end in order."""
@@ -179,14 +179,14 @@ class WiredCluster:
     def close(self) -> None:
         """Ends everything that it started."""
         with ThreadPoolExecutor(8) as pool:
-            list(pool.map(lambda node: nodes.kill(self._folder(node.name)), self._engine.nodes(self.instance)))
+            list(pool.map(lambda node: cluster_nodes.kill(self._folder(node.name)), self._engine.nodes(self.instance)))
         self.wire.close()
         if self._disk is not None:
             subprocess.run(["umount", "-l", str(self._bookie_disk)], check=True)
 
     def _node(self, name: str) -> Node:
         assert self.instance.cluster is not None
-        return nodes.named(self.instance.cluster, name)
+        return cluster_nodes.named(self.instance.cluster, name)
 
     def _folder(self, name: str) -> Folder:
         return self._engine.folder(self.instance, self._node(name))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 
-from kodoctl.dev.nodes import Kind
+from kodoctl.dev.cluster_nodes import Kind
 from tests.chaos.campaign import ClusterCampaign, Fault
 from tests.chaos.cluster import NAMESPACE
 from tests.faults import trouble

@@ -17,11 +17,11 @@ from urllib.parse import urlsplit
 import pytest
 import requests
 
-from kodoctl.dev import drills, ready, service, tokens
+from kodoctl.dev import drills, readiness, service, tokens
+from kodoctl.dev.cluster_nodes import NodeState
 from kodoctl.dev.drills import Action
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
-from kodoctl.dev.nodes import NodeState
-from kodoctl.dev.settle import Asked
+from kodoctl.dev.resolve import Asked
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.cluster import Workspace, isolated
@@ -75,14 +75,14 @@ class Cluster:
         """Starts a node that does not run; returns when it is ready."""
         self._do(node, Action.START)
 
-    def wait_ready(self, node: str = "", limit: float = ready.DEADLINE) -> None:
+    def wait_ready(self, node: str = "", limit: float = readiness.DEADLINE) -> None:
         """Returns when every broker serves clients, or the one that is named."""
         engine = service.engine_of(self.instance, self.homes, os.environ)
         targets = service.targets(self.homes, engine, self.instance)
         if node:
             targets = (targets[int(node.rpartition("-")[2]) - 1],)
-        problem = ready.wait(
-            lambda seconds: ready.not_ready(targets, seconds), alive=lambda: True, limit=limit, tell=lambda _: None
+        problem = readiness.wait(
+            lambda seconds: readiness.not_ready(targets, seconds), alive=lambda: True, limit=limit, tell=lambda _: None
         )
         assert problem is None, problem
 

@@ -19,8 +19,8 @@ from kodo_consumer.adapters.pulsar.receipts import Position
 from kodo_consumer.core.broker import Stored
 from kodo_consumer.core.envelope import Outgoing
 
+from kodoctl.pulsar.client_options import new_client
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.dial import new_client
 from tests.clusters.conftest import Cluster
 from tests.support import eventually
 

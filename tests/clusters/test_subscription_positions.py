@@ -9,8 +9,8 @@ import pulsar
 
 from kodoctl.apply.subscriptions import create_subscription
 from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.client_options import new_client
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.dial import new_client
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import SubscriptionResource
 from tests.clusters.conftest import Cluster

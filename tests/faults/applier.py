@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import kodoctl.apply.run
-import kodoctl.cli.show
+import kodoctl.cli.terminal
 import kodoctl.render.plan_text  # noqa: F401  # what an apply loads late: children are forked with all of it
 from kodoctl.cli.main import main
 from kodoctl.pulsar import admin_http, lease
-from kodoctl.pulsar.exclusive import ExclusiveProducer
+from kodoctl.pulsar.exclusive_producer import ExclusiveProducer
 from tests.cluster import Workspace
 
 BEFORE, DONE = "about to be sent", "done, and nobody knows"

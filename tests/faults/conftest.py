@@ -2,7 +2,7 @@
 
 import pytest
 
-from kodoctl.pulsar import writes
+from kodoctl.pulsar import confirmed_write
 from tests.cluster import proxy, workspace
 
 __all__ = ["proxy", "workspace"]
@@ -11,4 +11,4 @@ __all__ = ["proxy", "workspace"]
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a broker refused does not come, however long one waits for it."""
-    monkeypatch.setattr(writes, "PATIENCE_S", 1.0)
+    monkeypatch.setattr(confirmed_write, "PATIENCE_S", 1.0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kodoctl.cli.options import Format
-from kodoctl.cli.spark_bar import Bar
+from kodoctl.cli.spark_progress import Bar
 from kodoctl.pipeline.spark.spark_session import SparkSettings
 
 if TYPE_CHECKING:

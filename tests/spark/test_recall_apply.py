@@ -26,7 +26,7 @@ LETTERS = 120
 KILLING = f"""
 {DYING}
 from kodoctl.pipeline.recall import send_job as sending
-from kodoctl.pulsar.letters import Holder, LaneSender
+from kodoctl.pulsar.recall_transport import Holder, LaneSender
 from kodoctl.recall import sender as carry
 from kodoctl.recall.delta_ledger import DeltaLedger
 

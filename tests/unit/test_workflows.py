@@ -8,8 +8,8 @@ import tomllib
 import pytest
 import yaml
 
-from kodoctl.pulsar.access import OAUTH2_KEYS, TLS_KEYS
 from kodoctl.pulsar.connection import Flags, connect
+from kodoctl.pulsar.credentials import OAUTH2_KEYS, TLS_KEYS
 from tests.workflows import ROOT, WORKFLOWS, Expression, filled, steps_of, workflow
 
 SHIPPED = ("kodoctl-plan.yml", "kodoctl-apply.yml", "kodoctl-drift.yml", "topologies.yml")

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli.console import command, say, write_file
+from kodoctl.console import command, say, write_file
 from kodoctl.errors import UsageError, error
 
 

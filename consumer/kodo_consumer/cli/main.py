@@ -6,7 +6,7 @@ import typer
 
 from kodo_consumer.cli import dashboard_commands, outbox_commands, override_commands, why_command, worker_commands
 from kodo_consumer.runtime.threads import any_left_behind
-from kodoctl.cli.console import end_process, run_application
+from kodoctl.console import end_process, run_application
 
 app = typer.Typer(
     name="kodo-consumer",

@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from kodo_consumer.environment import Place
-from kodoctl.cli.console import Environment
 from kodoctl.cli.options import CONNECTION, gathers
+from kodoctl.console import Environment
 
 Topology = Annotated[str, typer.Argument(help="The topology file.", metavar="TOPOLOGY")]
 Port = Annotated[

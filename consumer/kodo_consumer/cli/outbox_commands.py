@@ -18,8 +18,8 @@ import typer
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.environment import Place, Surroundings
 from kodo_consumer.outbox.row_filter import Choice, Status
-from kodoctl.cli.console import command, one_line, reading, say
 from kodoctl.cli.options import gathers
+from kodoctl.console import command, one_line, reading, say
 from kodoctl.errors import UsageError, error
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import typer
 
 from kodo_consumer.cli.options import Topology, connects
 from kodo_consumer.environment import Place, Surroundings
-from kodoctl.cli.console import columns, command, say, tell, tell_wait
+from kodoctl.console import columns, command, say, tell, tell_wait
 from kodoctl.errors import UsageError, error
 from kodoctl.protocol.overrides import Order, What, problem_of, until_text, with_order
 from kodoctl.topology.units import Duration, UnitError
@@ -126,7 +126,7 @@ def _book(topology: str, topic: str, subscription: str, place: Place) -> Iterato
     from kodo_consumer.adapters.pulsar.override_store import OrderBook
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
-    from kodoctl.pulsar.waiting import WaitMonitor
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     surroundings = Surroundings.of(**place)
     policy = policy_of(surroundings.topology(topology), topic, subscription)

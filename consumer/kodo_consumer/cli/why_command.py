@@ -15,7 +15,7 @@ import typer
 from kodo_consumer.cli.options import Topology, connects
 from kodo_consumer.cli.override_commands import Subscription, Topic
 from kodo_consumer.environment import Place, Surroundings
-from kodoctl.cli.console import columns, reading, say, tell_wait
+from kodoctl.console import columns, reading, say, tell_wait
 from kodoctl.errors import KodoctlError, UsageError, error
 from kodoctl.topology.units import Duration, UnitError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kodo_consumer.message_history import Search, Seen
     from kodoctl.pulsar.admin import Admin
     from kodoctl.pulsar.client import BrokerClient
-    from kodoctl.pulsar.messages import Unread
+    from kodoctl.pulsar.message_reader import Unread
 
 _PASSES: Final = 4  # each may learn another name of the message: its identity, its first place, where it went
 
@@ -56,8 +56,8 @@ def why(
     from kodo_consumer.policy_builder import policy_of
     from kodoctl.pulsar.admin_http import HttpAdmin
     from kodoctl.pulsar.client import BrokerClient
-    from kodoctl.pulsar.messages import Unread
-    from kodoctl.pulsar.waiting import WaitMonitor
+    from kodoctl.pulsar.message_reader import Unread
+    from kodoctl.pulsar.wait_monitor import WaitMonitor
 
     if not message.strip():
         raise UsageError(
@@ -123,7 +123,7 @@ def _seen(
     unread: Unread,
 ) -> Iterator[Seen]:
     from kodo_consumer.message_history import Seen
-    from kodoctl.pulsar.messages import partitions_of, read_all, read_facts
+    from kodoctl.pulsar.message_reader import partitions_of, read_all, read_facts
     from kodoctl.topology.names import TopicName
 
     for part in partitions_of(admin, TopicName.parse(searched.topic)):

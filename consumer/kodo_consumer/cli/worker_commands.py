@@ -13,7 +13,7 @@ import typer
 from kodo_consumer.cli.options import Port, Topology, connects
 from kodo_consumer.environment import Place, Surroundings
 from kodo_consumer.runtime.handler_import import load_handler
-from kodoctl.cli.console import command, judging, report, say
+from kodoctl.console import command, judging, report, say
 from kodoctl.errors import KodoctlError, UsageError, error
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from random import Random
 from typing import Final, assert_never
 
+from kodo_consumer.core import outcomes
 from kodo_consumer.core.audit_recorder import Recorder
 from kodo_consumer.core.broker import Receipt
 from kodo_consumer.core.clock import Clock
@@ -25,17 +26,7 @@ from kodo_consumer.core.limits.limiters import Gate
 from kodo_consumer.core.local_delays import Waits
 from kodo_consumer.core.observer import Watcher
 from kodo_consumer.core.outcome_validation import Verdicts
-from kodo_consumer.core.outcomes import (
-    DONE,
-    TOOK_TOO_LONG,
-    Isolated,
-    Outcome,
-    OverQuota,
-    OverRate,
-    Refused,
-    TooEarly,
-    failure,
-)
+from kodo_consumer.core.outcomes import DONE, TOOK_TOO_LONG, Outcome, TooEarly, failure
 from kodo_consumer.core.parked_messages import Parking
 from kodo_consumer.core.policy import NOBODY, Policy
 from kodo_consumer.core.publishing import Publication, Publications
@@ -328,11 +319,11 @@ class Engine:
 
     def _over_limit(self, held: Held, slot: Slot, now: float) -> None:
         wall = self._clock.wall() + round((slot.at - now) * 1000)
-        self._conclude(held, OverQuota(wall) if slot.over is Over.QUOTA else OverRate(wall), now)
+        self._conclude(held, outcomes.OverQuota(wall) if slot.over is Over.QUOTA else outcomes.OverRate(wall), now)
 
     def move_aside(self, held: Held, wait: float, now: float) -> None:
         """See isolation.Owner."""
-        self._conclude(held, Isolated(self._clock.wall() + round(wait * 1000)), now)
+        self._conclude(held, outcomes.Isolated(self._clock.wall() + round(wait * 1000)), now)
 
     # ---- after the handler
 
@@ -361,7 +352,7 @@ class Engine:
 
     def refused(self, held: Held, reason: str, now: float) -> None:
         """Its target will never take it."""
-        self._conclude(held, Refused(f"refused by its target: {reason}"), now)
+        self._conclude(held, outcomes.Refused(f"refused by its target: {reason}"), now)
 
     def _give_up_overdue(self, now: float) -> None:
         for message, started in list(self.running.items()):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kodo_consumer.outbox.row_filter import Status
     from kodo_consumer.outbox.table import TABLE, outbox_table
 
-_HOMES = {"Outbox": "writing", "TABLE": "table", "outbox_table": "table", "Status": "choice"}
+_HOMES = {"Outbox": "outbox", "TABLE": "table", "outbox_table": "table", "Status": "row_filter"}
 __all__ = ["TABLE", "Outbox", "Status", "outbox_table"]
 
 

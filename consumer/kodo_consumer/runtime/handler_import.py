@@ -12,9 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
+import kodoctl
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, error
 
-_OURS: Final = tuple(f"{Path(__file__).parents[3] / name}/" for name in ("consumer", "kodoctl"))
+_OURS: Final = (f"{Path(__file__).parents[1]}/", f"{Path(str(kodoctl.__file__)).parent}/")
 _LISTED: Final = 8  # names that are shown where none is near
 
 

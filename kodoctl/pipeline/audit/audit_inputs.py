@@ -14,8 +14,8 @@ from kodoctl.pipeline.audit.verdict import Cause
 from kodoctl.pipeline.ingest.landing_store import Landing, Manifest, finished
 from kodoctl.pipeline.ingest.tables import COVERAGE, CURSORS, EVENTS, TABLES, TRANSITIONS, Table
 from kodoctl.pipeline.source.partition_stats import internal_stats
-from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.credentials import Secret
 from kodoctl.recall.delta_ledger import DeltaLedger
 from kodoctl.recall.recall_ledger import Event, standings
 from kodoctl.recall.stored_message import Position

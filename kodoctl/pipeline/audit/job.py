@@ -24,7 +24,7 @@ from kodoctl.pipeline.audit.report import SAMPLES, Finding, document
 from kodoctl.pipeline.audit.signatures import genuine
 from kodoctl.pipeline.audit.verdict import Evidence, Fate, Gap, Stray, Tally, judge
 from kodoctl.pipeline.spark.spark_session import small_table
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.credentials import Secret
 from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.credentials import Secret
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

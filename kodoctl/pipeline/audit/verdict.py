@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-from kodoctl.plan.figures import many
+from kodoctl.formatting import many
 from kodoctl.topology.units import Duration
 
 DAY: Final = 86_400_000  # ms: how long before a TTL's end a message must have been read, the broker is not punctual

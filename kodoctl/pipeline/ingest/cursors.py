@@ -13,7 +13,7 @@ from kodoctl.pipeline.ingest.tables import CURSORS
 from kodoctl.pipeline.source.partition_stats import History, histories, internal_stats
 from kodoctl.pipeline.source.splits import part_name
 from kodoctl.pulsar.admin import Admin, must, topic_path
-from kodoctl.pulsar.messages import cursor_of
+from kodoctl.pulsar.message_reader import cursor_of
 from kodoctl.topology.expand import Expansion, FamilyTopic
 from kodoctl.topology.names import HOLDER, State
 

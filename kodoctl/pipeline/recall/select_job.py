@@ -19,7 +19,7 @@ from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import part_name, stored
 from kodoctl.pipeline.spark.spark_errors import failed, words
 from kodoctl.protocol import properties as control
-from kodoctl.pulsar.messages import cursor_of
+from kodoctl.pulsar.message_reader import cursor_of
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.destinations import Family
 from kodoctl.recall.recall_planner import no_holder

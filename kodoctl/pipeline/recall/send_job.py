@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kodoctl.errors import error
+from kodoctl.formatting import many
 from kodoctl.pipeline.spark.spark_errors import failed, words
-from kodoctl.plan.figures import many
 from kodoctl.protocol.signing import Signer
-from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.credentials import Secret
 from kodoctl.pulsar.session import Session
 from kodoctl.recall.cluster import Cluster
 from kodoctl.recall.delta_ledger import DeltaLedger

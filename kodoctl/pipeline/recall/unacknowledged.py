@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from kodoctl.pipeline.source.splits import Piece, clip
-from kodoctl.pulsar.messages import Cursor
-from kodoctl.pulsar.unread import Run
+from kodoctl.pulsar.message_reader import Cursor
+from kodoctl.pulsar.undeliverable_entries import Run
 
 STRIDE: Final = 1_000  # entries a row of `rows` may span: what a join has to look at for one message
 

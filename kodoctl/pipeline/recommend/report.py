@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kodoctl.formatting import many
 from kodoctl.pipeline.recommend.noisy_neighbours import CALM, Move
 from kodoctl.pipeline.rollup.report import moment
-from kodoctl.plan.figures import many
+from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
-from kodoctl.render.safe import one_line
 from kodoctl.topology.units import Duration
 
 FORMAT_VERSION: Final = 1

@@ -15,8 +15,8 @@ from kodoctl.pipeline.report.document import Facts, coarser, fitting
 from kodoctl.pipeline.rollup.job import Book, counted
 from kodoctl.pipeline.rollup.summary import summary
 from kodoctl.pipeline.rollup.transforms import latencies, rollup
-from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.credentials import Secret
 from kodoctl.topology.expand import Expansion
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan.figures import many
+from kodoctl.formatting import many
+from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
-from kodoctl.render.safe import one_line
 from kodoctl.topology.units import Duration
 
 FORMAT_VERSION: Final = 1

@@ -10,11 +10,11 @@ from math import ceil
 from typing import Any, Final
 
 from kodoctl.errors import UsageError, error
-from kodoctl.plan.figures import many
-from kodoctl.render.lab_charts import pairs
+from kodoctl.formatting import many
+from kodoctl.render.escaping import one_line
 from kodoctl.render.plan_text import Line
 from kodoctl.render.report_words import moment, spell
-from kodoctl.render.safe import one_line
+from kodoctl.render.simulation_charts import pairs
 from kodoctl.topology.model.topology import KEY, GroundTopic, Subscription
 
 FORMAT_VERSION: Final = 1

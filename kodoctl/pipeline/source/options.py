@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kodoctl.errors import Diagnostic, UsageError, error
-from kodoctl.pulsar.access import Secret, checked_secret, oauth2_of, tls_of, token_of
 from kodoctl.pulsar.addresses import checked
-from kodoctl.pulsar.carried import of_variable
 from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.credentials import Secret, checked_secret, oauth2_of, tls_of, token_of
+from kodoctl.pulsar.passed_credentials import of_variable
 from kodoctl.topology.names import InvalidNameError, TopicName, whole_topic
 
 MIB: Final = 1024 * 1024

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.source.splits import Place, Stored, nothing_deleted, stored
 from kodoctl.pulsar.admin import Admin, must, partition_path, topic_path
-from kodoctl.pulsar.left_out import ask_each
+from kodoctl.pulsar.omitted_partitions import ask_each
 from kodoctl.topology.names import TopicName
 
 _AT_ONCE: Final = 8  # more does not make a broker faster

@@ -20,8 +20,8 @@ from kodoctl.pipeline.source.partition_stats import internal_stats
 from kodoctl.pipeline.source.splits import START, Place, Split
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
-from kodoctl.pulsar.decoding import Content, as_they_are, content
-from kodoctl.pulsar.unread import UNREAD, Expected, Run, ledgers_of, stored_of, varint, without_message
+from kodoctl.pulsar.message_decoding import Content, as_they_are, content
+from kodoctl.pulsar.undeliverable_entries import UNREAD, Expected, Run, ledgers_of, stored_of, varint, without_message
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.units import LATEST
 

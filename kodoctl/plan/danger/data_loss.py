@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kodoctl.errors import Diagnostic, Severity, warning
+from kodoctl.formatting import age_text, size_text
 from kodoctl.plan.changes import Change, Delete, FieldChange, Update
 from kodoctl.plan.danger.durability import weakened
 from kodoctl.plan.danger.evidence import DAY_MS, Evidence
 from kodoctl.plan.danger.grants import changed_grant, takes_away
-from kodoctl.plan.figures import age_text, size_text
 from kodoctl.plan.inventory import Live, SubscriptionFacts, TopicFacts
 from kodoctl.plan.policy_write_order import PULSAR_DEFAULTS
 from kodoctl.topology.model.policies import BacklogQuota, InactiveTopic, PolicyValue, Retention

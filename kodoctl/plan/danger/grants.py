@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kodoctl.errors import Diagnostic, warning
+from kodoctl.formatting import many
 from kodoctl.plan.changes import Delete, Update
-from kodoctl.plan.figures import many
 from kodoctl.plan.inventory import Live, TopicFacts
 from kodoctl.topology.resources import GrantResource, TopicResource
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from kodoctl.errors import Diagnostic, warning
+from kodoctl.formatting import many, size_text
 from kodoctl.plan.changes import Change, Create, Delete
 from kodoctl.plan.danger.data_loss import refusal
-from kodoctl.plan.figures import many, size_text
 from kodoctl.plan.inventory import Desired, Live, SubscriptionFacts, TopicFacts
 from kodoctl.topology import defaults
 from kodoctl.topology.names import WAITING_STATES, Level, TopicName, ready_name, state_name

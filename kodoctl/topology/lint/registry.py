@@ -112,7 +112,7 @@ RULES: Final[list[Rule]] = []
 def rule(
     code: str, severity: Severity, summary: str
 ) -> Callable[[Callable[[Scope], Iterator[Found]]], Callable[[Scope], Iterator[Found]]]:
-    """Registers the function below as a check of `code`, which stands in kodoctl.codes with this summary."""
+    """Registers the function below as a check of `code`, which stands in kodoctl.diagnostic_codes with this summary."""
 
     def register(check: Callable[[Scope], Iterator[Found]]) -> Callable[[Scope], Iterator[Found]]:
         RULES.append(Rule(code, severity, summary, check))

@@ -1,7 +1,7 @@
 """Pulsar policies as the file writes them: one frozen type for desired and live values.
 
 A policy that is None is not mentioned; `inherit` drops what a default set, so that it is unset on Pulsar.
-Units and shapes are Pulsar's (design/topology.md, table of policies); how they travel is kodoctl.pulsar.policies' matter.
+Units and shapes are Pulsar's (design/topology.md, table of policies); how they travel is kodoctl.pulsar.policy_requests' matter.
 """
 
 from __future__ import annotations

@@ -13,11 +13,11 @@ from kodoctl.apply.deletes import delete_namespace, delete_subscription, delete_
 from kodoctl.apply.namespaces import revoke_grant, update_namespace
 from kodoctl.apply.topics import mark_topic
 from kodoctl.plan.changes import About, Delete, FieldChange
-from kodoctl.pulsar import waiting, writes
+from kodoctl.pulsar import confirmed_write, wait_monitor
 from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.lock import Lock, break_lock, lock_token
-from kodoctl.pulsar.writes import WriteFailedError
+from kodoctl.pulsar.topic_lock import Lock, break_lock, lock_token
 from kodoctl.topology.model.policies import BacklogQuota
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import GrantResource, SubscriptionResource, TopicResource
@@ -33,8 +33,8 @@ busy = pytest.mark.parametrize("trouble", BUSY, ids=WORDS)
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "_gap", lambda _: 0.01)
-    monkeypatch.setattr(writes, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(wait_monitor, "_gap", lambda _: 0.01)
+    monkeypatch.setattr(confirmed_write, "PATIENCE_S", 0.0)
 
 
 @dataclass

@@ -12,8 +12,8 @@ from kodoctl.plan.changes import FieldChange
 from kodoctl.plan.field_diff import Levels
 from kodoctl.protocol.properties import OWNER_PROPERTY
 from kodoctl.pulsar.admin_http import HttpAdmin
+from kodoctl.pulsar.confirmed_write import WriteFailedError
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.writes import WriteFailedError
 from kodoctl.topology.model.policies import Retention
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import SchemaResource, SubscriptionResource, TopicResource

@@ -11,7 +11,7 @@ import pytest
 
 from kodoctl.apply.report import Event
 from kodoctl.cli.apply_progress import Progress
-from kodoctl.cli.console import tell_wait
+from kodoctl.console import tell_wait
 from kodoctl.plan.changes import About, Forget
 from kodoctl.topology.resources import Address
 

@@ -12,8 +12,8 @@ import typer
 
 from kodoctl.apply.report import ApplyReport, Event, Listener, Outcome, Status
 from kodoctl.cli import apply_flow
-from kodoctl.cli.console import command, judging, reading, say, tell
-from kodoctl.cli.show import show_report
+from kodoctl.cli.terminal import show_report
+from kodoctl.console import command, judging, reading, say, tell
 from kodoctl.plan.changes import About, Create
 from kodoctl.topology.names import TopicName
 from kodoctl.topology.resources import TopicResource

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from kodoctl.cli.show import show_lines
+from kodoctl.cli.terminal import show_lines
 from kodoctl.render.plan_text import Line
 from tests.cluster import run_main
 

@@ -107,7 +107,7 @@ from dataclasses import replace
 from kodo_consumer import Consumer, Message
 
 consumer = Consumer.load("t.yaml", topic="orders", subscription="billing")
-kodo_consumer.settings = replace(kodo_consumer.settings, drain_timeout=1_234)
+consumer.settings = replace(consumer.settings, drain_timeout=1_234)
 seen = []
 
 

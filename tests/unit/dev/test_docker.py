@@ -15,8 +15,8 @@ from kodoctl.dev import docker, service
 from kodoctl.dev.instance import Auth, EngineName, Homes, Instance
 from kodoctl.dev.ports import Ports
 from kodoctl.dev.progress import quiet
+from kodoctl.dev.resolve import Asked
 from kodoctl.dev.service import State
-from kodoctl.dev.settle import Asked
 from kodoctl.dev.up import up
 from kodoctl.errors import KodoctlError
 from tests.ports import unusual_ports

@@ -20,7 +20,7 @@ from kodoctl.protocol.overrides import (
     steered_text,
     with_order,
 )
-from kodoctl.render.safe import printable
+from kodoctl.render.escaping import printable
 from kodoctl.topology.units import LATEST
 
 NOW = 1_800_000_000_000

@@ -14,16 +14,16 @@ import pytest
 
 from kodoctl.apply.namespaces import read_grants
 from kodoctl.errors import ClusterError
-from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.admin import NOT_SENT, AdminError, LostReplyError, must
 from kodoctl.pulsar.admin_http import FIRST_S, HttpAdmin
 from kodoctl.pulsar.connection import Connection, Context
-from kodoctl.pulsar.control import read_control
+from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.credentials import Secret
 from kodoctl.pulsar.lease import held_by
-from kodoctl.pulsar.live import read_schema
-from kodoctl.pulsar.lock import lock_holder
-from kodoctl.pulsar.stats import read_topic
-from kodoctl.pulsar.waiting import FAIL_OVER_S
+from kodoctl.pulsar.live_inventory import read_schema
+from kodoctl.pulsar.topic_lock import lock_holder
+from kodoctl.pulsar.topic_stats import read_topic
+from kodoctl.pulsar.wait_monitor import FAIL_OVER_S
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.servers import Answer, Request, Server, answer_html, answer_json, serving
 

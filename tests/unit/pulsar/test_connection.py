@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kodoctl.errors import KodoctlError, UsageError
-from kodoctl.pulsar.access import Secret
 from kodoctl.pulsar.connection import (
     Connection,
     Flags,
@@ -22,6 +21,7 @@ from kodoctl.pulsar.connection import (
     user_config,
     write_context,
 )
+from kodoctl.pulsar.credentials import Secret
 
 USER = """
 current = "dev"

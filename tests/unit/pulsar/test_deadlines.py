@@ -12,7 +12,7 @@ import pytest
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
 from kodoctl.pulsar.deadlines import Patience, UnansweredError, any_left_behind
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from tests.support import eventually
 
 
@@ -99,10 +99,10 @@ def test_a_connection_that_does_not_close_is_left_behind(monkeypatch: pytest.Mon
 
 COMMAND = """
 import atexit, sys, pulsar, typer
-from kodoctl.cli.console import command, run_application, say
+from kodoctl.console import command, run_application, say
 from kodoctl.errors import ClusterError, error
 from kodoctl.pulsar.deadlines import Patience, UnansweredError
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 def hang():  # as the closing of a producer may
     quiet = pulsar.FileLogger(pulsar.LoggerLevel.Error, "/dev/null")

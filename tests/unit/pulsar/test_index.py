@@ -9,7 +9,7 @@ import pytest
 
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.control import read_control, write_index
+from kodoctl.pulsar.control_namespace import read_control, write_index
 from kodoctl.topology.names import NamespaceName
 from tests.servers import Answer, Request, answer_json, serving
 

@@ -15,9 +15,9 @@ from kodoctl.pulsar import lease as leases
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.exclusive import UnconfirmedError
+from kodoctl.pulsar.exclusive_producer import UnconfirmedError
 from kodoctl.pulsar.lease import HEARTBEAT_S, Lease, break_lease, held_by, hold
-from kodoctl.pulsar.lock import lock_holder
+from kodoctl.pulsar.topic_lock import lock_holder
 from kodoctl.topology.names import NamespaceName
 from tests.servers import Answer, Request, answer_html, answer_json, serving
 

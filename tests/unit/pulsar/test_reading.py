@@ -10,7 +10,7 @@ import pytest
 from kodoctl.errors import ClusterError
 from kodoctl.plan.ledger import Ledger
 from kodoctl.protocol.properties import LEDGER_PREFIX
-from kodoctl.pulsar import topic_policies
+from kodoctl.pulsar import topic_policy_reader
 from kodoctl.pulsar.admin import (
     AdminError,
     Reply,
@@ -21,13 +21,13 @@ from kodoctl.pulsar.admin import (
     subscription_path,
     topic_path,
 )
+from kodoctl.pulsar.broker_info import read_bookies, read_server, read_version
 from kodoctl.pulsar.client import BrokerClient
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.control import read_control
-from kodoctl.pulsar.live import Scope, grants_of, list_topics, read_ledgers, read_live
-from kodoctl.pulsar.server import read_bookies, read_server, read_version
-from kodoctl.pulsar.stats import parse
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.control_namespace import read_control
+from kodoctl.pulsar.live_inventory import Scope, grants_of, list_topics, read_ledgers, read_live
+from kodoctl.pulsar.topic_stats import parse
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.model.policies import from_json
 from kodoctl.topology.names import NamespaceName, TopicName
 from tests.inventories import HERE
@@ -295,7 +295,7 @@ def _live(**answers: Any) -> Book:
 
 
 def test_topics_of_which_a_part_is_unknown_are_all_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_policies, "_APART_S", 0.0)
+    monkeypatch.setattr(topic_policy_reader, "_APART_S", 0.0)
     book = _live(**{f"persistent_acme_ns_{name}-partition-1_stats": 412 for name in "JK"})
     with pytest.raises(ClusterError) as caught:
         read_live(book, BrokerClient(Connection("http://127.0.0.1:1")), Scope((HERE,)))

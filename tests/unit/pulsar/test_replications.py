@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kodoctl.plan.status import Replication, Status
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.stats import parse, read_stats, replications
-from kodoctl.render.status import status_json, status_lines
+from kodoctl.pulsar.topic_stats import parse, read_stats, replications
+from kodoctl.render.status_text import status_json, status_lines
+from kodoctl.status import Replication, Status
 from kodoctl.topology.names import TopicName
 from tests.servers import Answer, Request, answer_json, serving
 

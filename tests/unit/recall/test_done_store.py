@@ -11,7 +11,7 @@ from kodo_consumer.policy_builder import policy_of
 
 from kodoctl.cli.recall_commands import remembered as asked_for
 from kodoctl.errors import KodoctlError
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.credentials import Secret
 from kodoctl.recall import done_store
 from kodoctl.recall.done_store import Remembered
 from kodoctl.topology.load import load_topology

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from kodoctl.pulsar.letters import Receipt
+from kodoctl.pulsar.recall_transport import Receipt
 from kodoctl.recall import send_receipts
 from kodoctl.recall.recall_ledger import Event
 from kodoctl.recall.recall_plan import Chosen

@@ -10,7 +10,7 @@ from kodoctl.errors import error
 from kodoctl.plan.fleet import FleetPlan, Member, to_json
 from kodoctl.plan.inventory import ClusterIdentity
 from kodoctl.plan.plan import Plan
-from kodoctl.render.fleet import ORDER, fleet_github, fleet_html, fleet_lines, fleet_markdown
+from kodoctl.render.fleet_text import ORDER, fleet_github, fleet_html, fleet_lines, fleet_markdown
 from kodoctl.render.plan_markdown import LIMIT
 from kodoctl.render.plan_text import MAX_LISTED
 from tests.inventories import applied, empty, planned, topology, wanted

@@ -18,13 +18,13 @@ from kodoctl.plan.inventory import ClusterIdentity, Found
 from kodoctl.plan.ledger_plan import ConsumerChange
 from kodoctl.plan.plan import Plan
 from kodoctl.plan.plan_file import to_json
-from kodoctl.plan.status import LaneStatus, OtherReaders, Status
-from kodoctl.render.drift import drift_lines
+from kodoctl.render.drift_text import drift_lines
 from kodoctl.render.plan_github import plan_github
 from kodoctl.render.plan_html import plan_html
 from kodoctl.render.plan_markdown import LIMIT, plan_markdown
 from kodoctl.render.plan_text import plan_lines
-from kodoctl.render.status import status_json, status_lines
+from kodoctl.render.status_text import status_json, status_lines
+from kodoctl.status import LaneStatus, OtherReaders, Status
 from kodoctl.topology.model.policies import Foreign
 from kodoctl.topology.names import NamespaceName, TopicName
 from kodoctl.topology.resources import (

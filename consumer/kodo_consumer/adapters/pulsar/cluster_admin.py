@@ -14,9 +14,9 @@ from kodoctl.errors import ClusterError
 from kodoctl.pulsar.admin import must, topic_path
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.policies import DELAYED_DELIVERY, read_delayed_delivery
-from kodoctl.pulsar.sizes import largest_message
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.message_limit import largest_message
+from kodoctl.pulsar.policy_requests import DELAYED_DELIVERY, read_delayed_delivery
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.model.policies import DelayedDelivery
 from kodoctl.topology.names import TopicName
 
@@ -121,7 +121,7 @@ def largest_now(connection: Connection, topic: str) -> int:
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
     """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up. Partitions whose owner
-    cannot be asked are left out of the answer (kodoctl.pulsar.left_out).
+    cannot be asked are left out of the answer (kodoctl.pulsar.omitted_partitions).
     """
     parts = list((answer.get("partitions") or {}).values())
     count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))

@@ -19,7 +19,7 @@ from kodo_consumer.core.envelope import Delivery
 from kodo_consumer.runtime.threads import begin, leave
 from kodoctl.errors import ClusterError, error
 from kodoctl.protocol.properties import SCHEMA
-from kodoctl.pulsar.decoding import content, schema_version, unreturned
+from kodoctl.pulsar.message_decoding import content, schema_version, unreturned
 
 log = logging.getLogger("kodo.consumer")
 _WAIT: Final = 0.5  # seconds: how soon a stopped lane's thread ends

@@ -19,7 +19,7 @@ import pulsar
 
 from kodo_consumer.core.broker import LaneRequest, LaneSink
 from kodo_consumer.runtime.threads import begin, leave
-from kodoctl.pulsar.decoding import as_they_are
+from kodoctl.pulsar.message_decoding import as_they_are
 
 log = logging.getLogger("kodo.consumer")
 MUCH: Final = 32  # messages there at once: a backlog
@@ -74,7 +74,7 @@ class PartitionConsumer:
     def __init__(self, client: Any, request: LaneRequest, inbox: SimpleQueue[Arrival | None], sink: LaneSink) -> None:
         self.topic, (base, mark, number) = request.topic, request.topic.rpartition("-partition-")
         self.number = number if base and mark and number.isdecimal() else None
-        self.unreturned = 0  # kodoctl.pulsar.decoding: of this consumer
+        self.unreturned = 0  # kodoctl.pulsar.message_decoding: of this consumer
         self.refused = ""  # why it will never open
         self.first_try = threading.Event()  # it was opened, or refused
         self._client, self._request, self._inbox, self._sink = client, request, inbox, sink

@@ -17,7 +17,7 @@ import pulsar
 
 from kodo_consumer.core.envelope import Outgoing
 from kodo_consumer.runtime.threads import Broke, begin
-from kodoctl.pulsar.dial import OPERATION_TIMEOUT_S
+from kodoctl.pulsar.client_options import OPERATION_TIMEOUT_S
 
 log = logging.getLogger("kodo.consumer")
 OPEN_WITHIN: Final = OPERATION_TIMEOUT_S + 5.0  # seconds: later than the client itself gives up

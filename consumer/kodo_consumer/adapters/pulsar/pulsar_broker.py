@@ -20,10 +20,10 @@ from kodo_consumer.core.broker import LaneRequest, LaneSink, OnReceipts
 from kodo_consumer.core.effects import Alarm
 from kodo_consumer.runtime.threads import begin, log_end
 from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.client_options import new_client
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.dial import new_client
-from kodoctl.pulsar.thrown_away import client_log
-from kodoctl.pulsar.waiting import WaitMonitor
+from kodoctl.pulsar.discarded_messages import client_log
+from kodoctl.pulsar.wait_monitor import WaitMonitor
 from kodoctl.topology.names import whole_topic
 
 log = logging.getLogger("kodo.consumer")

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 from kodo_consumer.adapters.stores.memory_store import MemoryStore, Shelf
 from kodoctl.errors import KodoctlError, error
-from kodoctl.pulsar.access import Secret
+from kodoctl.pulsar.credentials import Secret
 
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL

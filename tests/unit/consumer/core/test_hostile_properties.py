@@ -14,7 +14,7 @@ from kodo_consumer.message_history import Place, Search, Seen, lines, to_json
 from kodo_consumer.testing import Harness
 
 from kodoctl.protocol import properties as names
-from kodoctl.pulsar.messages import Stored
+from kodoctl.pulsar.message_reader import Stored
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.condition import parse
 from kodoctl.recall.message_json import as_json

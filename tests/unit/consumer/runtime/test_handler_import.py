@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import kodo_consumer
 import pytest
 from kodo_consumer.runtime.handler_import import load_handler
 
 from kodoctl.errors import KodoctlError, UsageError
 
-OURS = str(Path(__file__).parents[4] / "consumer")
+OURS = str(Path(kodo_consumer.__file__).parent)
 
 
 @pytest.fixture(autouse=True)

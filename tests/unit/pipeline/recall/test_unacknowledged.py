@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from kodoctl.pipeline.recall.unacknowledged import STRIDE, held, rows
 from kodoctl.pipeline.source.splits import Piece
-from kodoctl.pulsar.messages import Cursor
-from kodoctl.pulsar.unread import Run
+from kodoctl.pulsar.message_reader import Cursor
+from kodoctl.pulsar.undeliverable_entries import Run
 
 _PLACES = st.tuples(st.integers(0, 4), st.integers(0, 12))
 

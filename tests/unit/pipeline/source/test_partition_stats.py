@@ -16,7 +16,7 @@ from kodoctl.pipeline.source.partition_stats import internal_stats, read_stored
 from kodoctl.pulsar.admin import AdminError
 from kodoctl.pulsar.admin_http import HttpAdmin
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.left_out import UnknownPartitionsError
+from kodoctl.pulsar.omitted_partitions import UnknownPartitionsError
 from kodoctl.topology.names import TopicName
 from tests.servers import Answer, Request, Server, answer_json, serving
 from tests.unit.pipeline.audit.test_readings import READY, expansion

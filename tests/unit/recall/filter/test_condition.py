@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kodoctl.pulsar.messages import Stored
+from kodoctl.pulsar.message_reader import Stored
 from kodoctl.recall.cluster import letter_of
 from kodoctl.recall.filter.ast import Kind
 from kodoctl.recall.filter.condition import parse

@@ -16,7 +16,7 @@ from kodo_consumer.core.effects import Alarm
 
 from kodoctl.errors import ClusterError
 from kodoctl.pulsar.connection import Connection
-from kodoctl.pulsar.thrown_away import ClientLog
+from kodoctl.pulsar.discarded_messages import ClientLog
 from tests.support import eventually
 from tests.unit.consumer.client_library import Client, Id, Silent
 
@@ -233,7 +233,7 @@ def test_a_thread_of_the_adapter_that_ends_is_told_to_whoever_asked(monkeypatch:
 def test_the_client_librarys_log_is_read_also_where_nothing_is_but_published(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody else would cut it."""
     log = ClientLog()
-    monkeypatch.setattr("kodoctl.pulsar.thrown_away._MOST", 500)
+    monkeypatch.setattr("kodoctl.pulsar.discarded_messages._MOST", 500)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.pulsar_broker._LOG_EVERY", 0.01)
     monkeypatch.setattr("kodo_consumer.adapters.pulsar.pulsar_broker.client_log", lambda: log)
     monkeypatch.setattr(PulsarBroker, "_new_client", lambda _self: Client())

@@ -1,1 +1,0 @@
-"""What changes while a worker runs: live orders, the file, the numbers the cluster tells."""

@@ -1,0 +1,80 @@
+"""Carries out the plans of several clusters side by side: each as if it were alone, but for where they wait for each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from kodoctl.apply.barrier import Meeting, Place
+from kodoctl.apply.report import ApplyReport, Listen
+from kodoctl.apply.run import RunOptions, run
+from kodoctl.errors import KodoctlError, LockedError, RefusedError
+from kodoctl.plan.plan import Plan
+from kodoctl.pulsar.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One cluster's plan and the way to it."""
+
+    context: str
+    session: Session
+    plan: Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How one cluster's apply ended: with a report, or before it wrote anything."""
+
+    context: str
+    report: ApplyReport | None
+    problem: KodoctlError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether all of it was done and written down."""
+        return self.report is not None and self.report.complete and not self.report.notes
+
+
+def run_fleet(
+    tasks: Sequence[Task],
+    absent: Sequence[str],
+    options: RunOptions,
+    *,
+    listen: Callable[[str], Listen],
+    stop: threading.Event,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[Ended, ...]:
+    """Every cluster's end, in the order of the tasks. `absent`: clusters of the plan that could not be planned: what comes
+    first was not done there, so that nothing is deleted anywhere. `listen`: for each context.
+    """
+    meeting = Meeting([*(task.context for task in tasks), *absent])
+    for name in absent:
+        meeting.seat(name).leave(refusing=False)
+    listeners: Mapping[str, Listen] = {task.context: listen(task.context) for task in tasks}
+
+    def carry_out(task: Task) -> Ended:
+        seat = meeting.seat(task.context)
+        return _carry_out(task, seat, options, listeners[task.context], stop, tell)
+
+    with ThreadPoolExecutor(max(1, len(tasks)), thread_name_prefix="cluster") as pool:
+        return tuple(pool.map(carry_out, tasks))
+
+
+def _carry_out(
+    task: Task, seat: Place, options: RunOptions, listen: Listen, stop: threading.Event, tell: Callable[[str], None]
+) -> Ended:
+    refusing = True  # whatever nobody foresaw stops the others before they begin
+    try:
+        report = run(task.session, task.plan, options, listen=listen, stop=stop, tell=tell, seat=seat)
+        refusing = False
+        return Ended(task.context, report)
+    except (RefusedError, LockedError) as problem:
+        return Ended(task.context, None, problem)
+    except KodoctlError as problem:
+        refusing = False
+        return Ended(task.context, None, problem)
+    finally:
+        seat.leave(refusing=refusing)

@@ -1,0 +1,207 @@
+"""Keeps the ownership ledgers true while an apply runs: intents before, promotions after, the rest at the end.
+
+All entries of a namespace that change are written in one PUT; an unchanged entry is not written at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from kodoctl.plan import ledger as ledgers
+from kodoctl.plan.changes import Adopt, Change, Create, Delete, Forget, Update
+from kodoctl.plan.inventory import Live
+from kodoctl.plan.ledger import Holding, Ledger
+from kodoctl.plan.ledger_plan import HELD, OwnerPlan, entries_written
+from kodoctl.plan.plan import Plan
+from kodoctl.protocol.properties import LEDGER_PREFIX
+from kodoctl.pulsar.admin import Admin, must, namespace_path
+from kodoctl.pulsar.confirmed_write import WriteFailedError, wait_until, write
+from kodoctl.topology.names import NamespaceName
+from kodoctl.topology.resources import Address, NamespaceResource
+
+Key = tuple[NamespaceName, str]
+
+
+class Book:
+    """The ledger entries of one apply, as they are on the cluster and as they shall be."""
+
+    def __init__(self, admin: Admin, plan: Plan, live: Live) -> None:
+        self._admin = admin
+        self._plan = plan
+        self._owners = {owner.name: owner for owner in sorted(plan.owners, key=lambda owner: not owner.leaves)}
+        self._ending = {(owner.namespace, owner.name) for owner in plan.owners if owner.ends or plan.destroying}
+        self._replaced = {(owner.namespace, earlier) for owner in plan.owners for earlier in owner.replaces}
+        self._there = set(live.namespace_policies)  # namespaces that are to be seen, or will be soon
+        self._entries: dict[Key, Ledger] = {}
+        self._written: dict[Key, str | None] = {}
+        owners = {(owner.namespace, owner.name): owner for owner in plan.owners}
+        everywhere = ((namespace, name) for namespace, name in entries_written(plan.owners, plan.changes))
+        self.found = {f"{namespace}/{name}": _text(live, namespace, name) for namespace, name in everywhere}
+        for namespace, name in sorted(entries_written(plan.owners, plan.changes) - self._replaced):
+            known = live.ledgers.get(namespace, {}).get(name)
+            self._written[namespace, name] = self.found[f"{namespace}/{name}"]
+            self._entries[namespace, name] = known or _new(owners[namespace, name])
+        for owner in plan.owners:
+            for earlier in owner.replaces:
+                self._rename(live.ledgers[owner.namespace][earlier], (owner.namespace, owner.name))
+
+    def _rename(self, earlier: Ledger, key: Key) -> None:
+        """What the topology owned under an earlier name keeps how it was come by."""
+        entry = self._entries[key]
+        owned = {**earlier.owned, **entry.owned}
+        self._entries[key] = replace(entry, owned=owned, namespace_keys=entry.namespace_keys | earlier.namespace_keys)
+
+    def initial_properties(self, namespace: NamespaceName, create: Create) -> Mapping[str, str]:
+        """Entries to put into the request that creates a namespace."""
+        self._hold([create], intent=True)
+        return {
+            f"{LEDGER_PREFIX}{name}": ledgers.encode(entry)
+            for (where, name), entry in self._entries.items()
+            if where == namespace
+        }
+
+    def namespace_created(self, namespace: NamespaceName, properties: Mapping[str, str]) -> None:
+        """These entries are on the cluster now."""
+        self._there.add(namespace)
+        for key, text in properties.items():
+            self._written[namespace, key.removeprefix(LEDGER_PREFIX)] = text
+
+    def intend(self, changes: Iterable[Change]) -> None:
+        """Before a level: what will be created, and which policies of a namespace will be set, is named first, so that
+        nothing we made is ever unknown.
+        """
+        self._hold([change for change in changes if isinstance(change, Create | Update)], intent=True)
+        self._write()
+
+    def settle(self, changes: Iterable[Change]) -> None:
+        """After a level: what was done is held, or no longer."""
+        settled = list(changes)
+        deleted = [one.before for one in settled if isinstance(one, Delete)]
+        self._there -= {gone.name for gone in deleted if isinstance(gone, NamespaceResource)}
+        self._hold(settled, intent=False)
+        self._write()
+
+    def close(self, *, complete: bool) -> None:
+        """At the end. Digest, consumer settings and the end of earlier names only when everything was done."""
+        if complete:
+            for owner in self._plan.owners:
+                key = (owner.namespace, owner.name)
+                self._entries[key] = _closed(self._entries[key], owner, ending=key in self._ending)
+        self._write(final=complete)
+
+    def _hold(self, changes: Iterable[Change], *, intent: bool) -> None:
+        held: dict[Key, dict[Address, Holding | None]] = {}
+        for change in changes:
+            key = self._key(change)
+            if key is None:
+                continue
+            self._hold_keys(key, change)
+            if change.address.startswith("grant.") and not intent:
+                self._hold_grant(key, change)
+            match change:
+                case Create(after=after) if isinstance(after, HELD):
+                    held.setdefault(key, {})[change.address] = Holding.INTENT if intent else Holding.CREATED
+                case Adopt(before=before, taken_from=other) if isinstance(before, HELD):
+                    held.setdefault(key, {})[change.address] = self._adopted(key, change)
+                    if other is not None and (key[0], other) in self._entries:
+                        held.setdefault((key[0], other), {})[change.address] = None
+                case Delete() | Forget():
+                    held.setdefault(key, {})[change.address] = None
+                case _:
+                    pass
+        for key, addresses in held.items():
+            self._entries[key] = self._entries[key].with_holdings(addresses)
+
+    def _hold_keys(self, key: Key, change: Change) -> None:
+        """Policies of a namespace that we set, so that they can be unset when the file no longer names them."""
+        if isinstance(change, Create | Update) and isinstance(change.after, NamespaceResource):
+            keys = self._entries[key].namespace_keys | (change.after.managed or frozenset())
+            self._entries[key] = replace(self._entries[key], namespace_keys=keys)
+
+    def _hold_grant(self, key: Key, change: Change) -> None:
+        """What a role was given is named as soon as it is, so that it is taken away again also where the apply ended early
+        and the file no longer asks for it.
+        """
+        entry, owner = self._entries[key], self._owners[change.about.owner]
+        keeps = not isinstance(change, Delete | Forget) and change.address in owner.grants
+        given = {change.address: owner.grants[change.address]} if keeps else {}
+        rest = {address: actions for address, actions in entry.grants.items() if address != change.address}
+        self._entries[key] = replace(entry, grants={**rest, **given})
+
+    def _adopted(self, key: Key, change: Adopt) -> Holding:
+        """What we or its former owner created stays created by us; finishing what an intent began makes it so."""
+        known = self._entries[key].owned.get(change.address)
+        if known is None and change.taken_from is not None:
+            taken = self._entries.get((key[0], change.taken_from))
+            known = taken.owned.get(change.address) if taken else None
+        return Holding.CREATED if known in (Holding.CREATED, Holding.INTENT) else Holding.ADOPTED
+
+    def _key(self, change: Change) -> Key | None:
+        """The entry a change belongs to: its owner's, in the namespace that holds it already, else where the owner lives."""
+        for (namespace, name), entry in self._entries.items():
+            if name == change.about.owner and change.address in entry.owned:
+                return namespace, name
+        owner = self._owners.get(change.about.owner)
+        return (owner.namespace, owner.name) if owner else None
+
+    def _write(self, *, final: bool = False) -> None:
+        changed: dict[Key, str | None] = {}
+        for key, entry in self._entries.items():
+            text = None if final and key in self._ending and not entry.owned else ledgers.encode(entry)
+            if text != self._written[key]:
+                changed[key] = text
+        if final:
+            changed |= dict.fromkeys(self._replaced)
+        for namespace in sorted({key[0] for key in changed}):
+            here = {key: text for key, text in changed.items() if key[0] == namespace}
+            self._put(namespace, {f"{LEDGER_PREFIX}{name}": text for (_, name), text in here.items()})
+            self._written |= here
+
+    def _put(self, namespace: NamespaceName, properties: dict[str, Any]) -> None:
+        path = namespace_path(namespace)
+        reply = self._admin.call("GET", path)
+        if reply.missing and namespace in self._there:  # a broker may show late what another one made
+            wait_until(lambda: not self._admin.call("GET", path).missing)
+            reply = self._admin.call("GET", path)
+        if reply.missing:
+            return  # a namespace that this apply deleted, or could not create
+        there = must(reply, f"reading the ledgers of {namespace}").get("properties") or {}
+        after = {**there, **properties}
+        if sum(len(text or "") for key, text in after.items() if key.startswith(LEDGER_PREFIX)) > ledgers.MAX_BYTES:
+            raise WriteFailedError(ledgers.too_large(namespace))
+
+        def done() -> bool:
+            now = must(self._admin.call("GET", path), f"reading the ledgers of {namespace}").get("properties") or {}
+            return all(now.get(key) == text for key, text in properties.items())
+
+        write(self._admin, "PUT", f"{path}/properties", properties, done=done)
+
+
+def _text(live: Live, namespace: NamespaceName, name: str) -> str | None:
+    known = live.ledgers.get(namespace, {}).get(name)
+    return ledgers.encode(known) if known else None
+
+
+def _new(owner: OwnerPlan) -> Ledger:
+    return Ledger(owner.name, owner.namespace, owner.source, owner.environment)
+
+
+def _closed(entry: Ledger, owner: OwnerPlan, *, ending: bool) -> Ledger:
+    """What the entry says once everything is done; intents that came to nothing go, unless they may be about the rest of a
+    plan of which this was a part.
+    """
+    owned = {address: how for address, how in entry.owned.items() if owner.partial or how is not Holding.INTENT}
+    if ending:
+        return replace(entry, owned=owned, namespace_keys=frozenset(), grants={}, consumers={})
+    return replace(
+        entry,
+        source=owner.source,
+        environment=owner.environment,
+        digest=owner.digest,
+        owned=owned,
+        namespace_keys=owner.namespace_keys,
+        grants=owner.grants,
+        consumers=owner.consumers,
+    )

@@ -1,0 +1,130 @@
+"""pipeline lab: recorded traffic under another topology file, before anyone applies it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kodoctl.cli.chart_files import check_drawable, make_folder, say_pictures, write_pictures
+from kodoctl.cli.options import Format
+from kodoctl.cli.pipeline_options import (
+    LANDING,
+    Conf,
+    File,
+    LandingOption,
+    Master,
+    Output,
+    lightly,
+    new_run,
+    one_expansion,
+    spark_settings,
+)
+from kodoctl.cli.spark_progress import Bar
+from kodoctl.cli.terminal import show_lines
+from kodoctl.console import Environment, command, say, tell
+from kodoctl.errors import UsageError, error
+from kodoctl.formatting import many
+
+Candidate = Annotated[
+    str,
+    typer.Option(
+        "--candidate",
+        help="The topology file as it would be, or a patch of TOPOLOGY as `recommend` prints it; - is standard input.",
+        metavar="FILE",
+    ),
+]
+Newest = Annotated[
+    int, typer.Option("--messages", help="Replay so many of the newest arrivals of a subscription.", min=1, metavar="N")
+]
+HandlerTime = Annotated[
+    str | None,
+    typer.Option(
+        "--handler-time",
+        help="How long a handler takes.",
+        show_default="by tenant, from the workers' records",
+        metavar="TIME",
+    ),
+]
+Pictures = Annotated[
+    str | None,
+    typer.Option("--png", help="Write a chart of each subscription there, too, as a picture.", metavar="FOLDER"),
+]
+Slots = Annotated[
+    int | None,
+    typer.Option(
+        "--slots",
+        help="Handlers at once, in all workers.",
+        show_default="`concurrency` times `expected_workers`",
+        min=1,
+        metavar="N",
+    ),
+]
+
+
+@command
+def lab(
+    topology: File,
+    candidate: Candidate,
+    landing: LandingOption = LANDING,
+    env: Environment = None,
+    messages: Newest = 100_000,
+    handler_time: HandlerTime = None,
+    slots: Slots = None,
+    master: Master = None,
+    conf: Conf = None,
+    png: Pictures = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Replay landed traffic with other weights, limits or routes: how long each tenant would wait. Changes nothing.
+
+    Example: kodoctl pipeline recommend topologies/trade.yaml | kodoctl pipeline lab topologies/trade.yaml --candidate -
+    """
+    run = new_run()
+    bar = Bar(output)
+    bar.begin(run, "lab")
+    settings = spark_settings(master, conf)
+    if png:
+        check_drawable()
+        make_folder(Path(png))
+    from kodoctl.pipeline.command_hint import duration, typed
+    from kodoctl.pipeline.ingest.landing_store import Landing, must_hold
+    from kodoctl.pipeline.simulate import job
+    from kodoctl.pipeline.simulate.comparison import document, lines
+    from kodoctl.render.simulation_charts import for_chat
+
+    asked = job.Asked(
+        messages, None if handler_time is None else float(duration("--handler-time", handler_time)), slots
+    )
+    today = job.Side.of(one_expansion(topology, env))
+    then = job.candidate(today, *_read(candidate))
+    job.changed(today, then)
+    place = Landing(landing, today.expansion.name, today.expansion.topology.environment)
+    must_hold(place, typed(topology, env, landing), messages=True)
+    with bar.session(lightly(settings, place)) as spark:
+        found, notes = job.trials(spark, place, today, then, asked)
+    tell(f"Replaying {many(sum(len(one.arrivals) for one in found), 'message')} under both files.")
+    made = {"run": run, **document(list(job.replayed(found, today, then)), notes)}
+    pictures = list(for_chat(made)) if png else []
+    write_pictures(png or "", pictures)
+    if output is Format.JSON:
+        say(json.dumps(made, indent=2))
+        return
+    show_lines(lines(made))
+    if png:
+        say_pictures(png, pictures)
+    tell("Nothing was changed.")
+
+
+def _read(file: str) -> tuple[bytes, str]:
+    """(what it holds, its name)."""
+    if file == "-":
+        return sys.stdin.buffer.read(), "standard input"
+    try:
+        return Path(file).read_bytes(), file
+    except OSError as problem:
+        detail = f"--candidate {file}: {problem.strerror}"
+        raise UsageError(error("K805", "the candidate does not fit", detail)) from None

@@ -1,0 +1,80 @@
+"""From what a command line says to a plan, for one cluster or for several."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kodoctl.cli import target
+from kodoctl.console import paths_or_default, report
+from kodoctl.errors import Severity
+
+if TYPE_CHECKING:
+    from kodoctl.plan.git_baseline import Against
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.planning.planner import Prepared
+    from kodoctl.pulsar.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the flags of a command allow, what they compare with, and which part they name."""
+
+    adopt: list[str] | None = None
+    destroy: list[str] | None = None
+    share: float | None = None
+    take_over: bool = False
+    against: str | None = None
+    targets: list[str] | None = None
+    excludes: list[str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The files in one environment: what they declare, and what they declared before."""
+
+    paths: list[str]
+    desired: Desired
+    earlier: Against | None
+
+
+def load(paths: list[str] | None, environment: str | None, given: Given) -> Loaded:
+    """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
+    named = paths_or_default(paths)
+    desired = target.load_desired(paths, environment)
+    if given.against is None:
+        return Loaded(named, desired, None)
+    from kodoctl.cli.baseline_files import declared_at
+
+    return Loaded(named, desired, declared_at(named, given.against, desired.environment))
+
+
+def prepare_loaded(
+    session: Session, loaded: Loaded, given: Given, *, tell: Callable[[str], None] | None, may_reduce: bool = False
+) -> Prepared:
+    """The plan against one cluster; `tell`: where requests and time are told; `may_reduce`: it will not be applied as it is."""
+    from kodoctl.plan.targeting import Selection
+    from kodoctl.planning.planner import prepare
+
+    desired, take_over = loaded.desired, given.take_over
+    allowances = target.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
+    selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
+    began = time.monotonic()
+    prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce)
+    if (unanswered := session.client.problem) is not None:  # only an apply needs it: a plan reads one by one instead
+        report([replace(finding, severity=Severity.WARNING) for finding in unanswered.diagnostics])
+    if tell is not None:
+        tell(target.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
+    return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
+
+
+def prepare_files(
+    session: Session, paths: list[str] | None, env: str | None, given: Given, *, verbose: bool, may_reduce: bool = False
+) -> Prepared:
+    """The plan of a command that asks one cluster; `may_reduce` as above."""
+    from kodoctl.console import tell
+
+    loaded = load(paths, target.environment_of(session.connection, env), given)
+    return prepare_loaded(session, loaded, given, tell=tell if verbose else None, may_reduce=may_reduce)

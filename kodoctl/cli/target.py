@@ -1,0 +1,236 @@
+"""Where real things are put together for the commands that reach a cluster: connection, files, plan."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kodoctl.cli.options import CONNECTION, gathers
+from kodoctl.console import paths_or_default, report, tell, tell_wait
+from kodoctl.errors import InvalidFileError, Severity, UsageError, error
+
+if TYPE_CHECKING:
+    from kodoctl.plan.diff import Allowances
+    from kodoctl.plan.inventory import Desired
+    from kodoctl.pulsar.connection import Connection
+    from kodoctl.pulsar.session import Session
+    from kodoctl.topology.names import NamespaceName
+
+Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print requests and time to standard error.")]
+Adopt = Annotated[
+    list[str] | None,
+    typer.Option("--adopt", help="Adopt this object although the file changes it (repeatable).", metavar="ADDRESS"),
+]
+AllowDestroy = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-destroy",
+        help="The data of this object may go (repeatable; there is no blanket force).",
+        metavar="ADDRESS",
+    ),
+]
+AllowShare = Annotated[
+    float | None,
+    typer.Option(
+        "--allow-share",
+        min=0.0,
+        max=1.0,
+        help="So large a share of the owned topics and subscriptions may go at once, such as 0.5.",
+        show_default="0.2",
+        metavar="SHARE",
+    ),
+]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target",
+        help="Only this object and what it needs (repeatable); * in it stands for any text.",
+        metavar="ADDRESS",
+    ),
+]
+Excludes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--exclude",
+        help="Not this object, nor what needs it (repeatable); * in it stands for any text.",
+        metavar="ADDRESS",
+    ),
+]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
+]
+AutoApprove = Annotated[bool, typer.Option("--auto-approve", help="Do not ask. Never implies --allow-destroy.")]
+Confirm = Annotated[
+    list[str] | None,
+    typer.Option("--confirm", help="Name of the protected context, instead of typing it (repeatable).", metavar="NAME"),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What the connection flags of a command said."""
+
+    context: str | None = None
+    admin_url: str | None = None
+    broker_url: str | None = None
+    token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_ca: str | None = None
+
+    def connection(self) -> Connection:
+        """The connection by flags, environment and context, in that order."""
+        from kodoctl.pulsar.connection import Flags, connect, readable
+
+        found = connect(Flags(**asdict(self)), os.environ, Path.cwd())
+        report(filter(None, [readable(found)]))
+        return found
+
+    def session(self) -> Session:
+        """Clients of that connection; a context manager."""
+        from kodoctl.pulsar.session import Session
+
+        return Session(self.connection(), tell_wait)
+
+
+connects = gathers("target", CONNECTION, Target)
+"""Gives a command the connection options: its parameter `target` becomes --context, --admin-url, --broker-url,
+--token-file and --tls-cert, --tls-key, --tls-ca.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """The cluster or clusters that the connection flags name."""
+
+    targets: tuple[Target, ...]
+
+    @property
+    def several(self) -> bool:
+        """Whether one command is to reach more than one."""
+        return len(self.targets) > 1
+
+    def only(self, what: str = "this") -> Target:
+        """The one cluster. Raises UsageError where several are named; `what` takes one only."""
+        if self.several:
+            raise UsageError(error("K548", "one cluster at a time", f"{what} takes one --context"))
+        return self.targets[0]
+
+
+def _reach(context: list[str] | None, **flags: str | None) -> Reach:
+    names: list[str | None] = [*(context or [])] or [None]
+    if len(names) > 1 and any(flags.values()):
+        detail = "addresses, tokens and certificates are of one cluster: write them into the contexts"
+        raise UsageError(error("K548", "one cluster at a time", detail))
+    if len(set(names)) < len(names):
+        raise UsageError(error("K548", "two contexts of one cluster", "name each context once"))
+    return Reach(tuple(Target(name, **flags) for name in names))
+
+
+_SEVERAL = Annotated[
+    list[str] | None,
+    typer.Option("--context", help="Context of kodoctl.toml to use; several make one plan.", metavar="NAME"),
+]
+reaches = gathers("reach", {**CONNECTION, "context": _SEVERAL}, _reach)
+"""As `connects`, for commands that may ask several clusters: their parameter is `reach`."""
+
+
+def shown_target(connection: Connection) -> str:
+    """`context dev, http://…` for the head of plans."""
+    name = f"context {connection.context.name}, " if connection.context else ""
+    return f"{name}{connection.admin_url}"
+
+
+def who() -> str:
+    """The holder of a lease, for others to read."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()} pid {os.getpid()}"
+
+
+def commit_of(paths: Iterable[str]) -> str | None:
+    """The commit that is checked out where the files of a plan lie; None without files or without git."""
+    from kodoctl.cli.git import head_of
+
+    return next((head_of(Path(path)) for path in paths if Path(path).exists()), None)
+
+
+def environment_of(connection: Connection, asked: str | None) -> str | None:
+    """`--env`, or the context's `env`, which then must agree."""
+    bound = connection.context.env if connection.context else None
+    if bound and asked and asked != bound:
+        detail = f"context {connection.context.name if connection.context else ''} is bound to {bound!r}, --env says {asked!r}"
+        raise UsageError(error("K017", "environment and context disagree", detail))
+    return asked or bound
+
+
+def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
+    """The files, linted and expanded. Raises InvalidFileError with every error; warnings are told and go on."""
+    from kodoctl.cli.git import source_of_topology
+    from kodoctl.plan.inventory import desired
+    from kodoctl.topology.lint.linter import check_set
+    from kodoctl.topology.load import choose_environment, read_files
+
+    files = read_files(paths_or_default(paths))
+    chosen = choose_environment(files, environment)
+    expansions, findings = check_set(files, chosen)
+    standing = [f for f in findings if f.allowed_because is None]
+    if any(f.severity is Severity.ERROR for f in standing):
+        raise InvalidFileError(*standing)
+    report(standing)
+    sources = {expansion.name: source_of_topology(expansion.topology.source.path) for expansion in expansions}
+    return desired(expansions, chosen, sources)
+
+
+def allowances_of(
+    desired: Desired,
+    adopt: Iterable[str] | None,
+    destroy: Iterable[str] | None,
+    *,
+    take_over: bool,
+    share: float | None = None,
+) -> Allowances:
+    """What flags and the files' own lists allow."""
+    from kodoctl.plan.diff import Allowances
+
+    specs = [expansion.topology.spec for expansion in desired.expansions]
+    return Allowances(
+        adopt=frozenset(adopt or ()),
+        destroy=frozenset(destroy or ()) | {address for spec in specs for address in spec.allow_destroy},
+        forget=frozenset(address for spec in specs for address in spec.forget),
+        take_over=take_over,
+        share=share,
+    )
+
+
+def traffic_text(session: Session, seconds: float, how: str) -> str:
+    """`-v`: how many requests planning made, how long it took and how topic policies were read."""
+    return f"Planning: {_requests(session)}, {seconds:.2f} s; topic policies read {how}"
+
+
+def tell_total(session: Session) -> None:
+    """`-v`: requests and time of the whole command, what was written included."""
+    tell(f"In all: {_requests(session)}, {session.seconds:.2f} s")
+
+
+def _requests(session: Session) -> str:
+    return f"{session.admin.traffic.reads} reads, {session.admin.traffic.writes} writes"
+
+
+def parse_namespace(text: str) -> NamespaceName:
+    """Raises UsageError for anything but TENANT/NAMESPACE."""
+    from kodoctl.topology.names import InvalidNameError, NamespaceName
+
+    try:
+        return NamespaceName.parse(text)
+    except InvalidNameError as problem:
+        raise UsageError(error("K507", "not a namespace", str(problem))) from None

@@ -1,0 +1,270 @@
+"""The edge of both command lines: what is printed, where, and which exit code a command answers."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Annotated, Any, NoReturn, TypeVar
+
+import typer
+
+from kodoctl.errors import Diagnostic, ExitCode, KodoctlError, Severity, UsageError, error
+
+C = TypeVar("C", bound=Callable[..., Any])
+
+Paths = Annotated[
+    list[str] | None,
+    typer.Argument(help="Topology files, or folders of them.", show_default="topologies/", metavar="PATH"),
+]
+Environment = Annotated[
+    str | None,
+    typer.Option("--env", help="Environment of the files; `base` is the file without overlay.", metavar="NAME"),
+]
+
+
+def paths_or_default(paths: list[str] | None) -> list[str]:
+    """The files named, or the folder `topologies/`."""
+    return paths or ["topologies"]
+
+
+class _Streams:
+    """Standard output and error of the command that runs: what becomes of it where one of them can take nothing any more,
+    because its reader left or its disk is full.
+
+    A command that only reads ends there. One that changes something goes on without it: nobody who watches may stop what is
+    half done.
+    """
+
+    def __init__(self) -> None:
+        self.only_reads = False
+        self.problem: OSError | None = None  # why one was lost, the first
+
+    def begin(self, *, only_reads: bool) -> None:
+        """Of a new command."""
+        self.only_reads, self.problem = only_reads, None
+
+    def lost(self, problem: OSError, stream: IO[Any]) -> None:
+        """Whatever is written there from now on goes nowhere. Raises OutputLostError in a command that only reads."""
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        self.problem = self.problem or problem
+        if self.only_reads:
+            raise OutputLostError
+
+
+class OutputLostError(Exception):
+    """Nobody takes what a command prints, and it does nothing else."""
+
+
+_streams = _Streams()
+
+
+@contextlib.contextmanager
+def printing(stream: IO[Any]) -> Iterator[None]:
+    """Surrounds whatever prints to standard output or error."""
+    try:
+        yield
+    except OSError as problem:
+        _streams.lost(problem, stream)
+
+
+def say(text: str = "", *, newline: bool = True) -> None:
+    """A line for people or machines on standard output."""
+    with printing(sys.stdout):
+        typer.echo(text, nl=newline)
+
+
+def tell(text: str) -> None:
+    """A line for people on standard error: progress, notes, errors. Never data."""
+    with printing(sys.stderr):
+        typer.echo(text, err=True)
+
+
+def tell_wait(what: str, seconds: float, limit: float) -> None:
+    """Whom a session tells of a wait for the cluster that is long (kodoctl.pulsar.wait_monitor)."""
+    end = f"at most {limit:.0f} s" if seconds < limit else f"longer than {limit:.0f} s, with its last try"
+    tell(f"Waiting for the cluster, {seconds:.0f} s so far, {end}: {one_line(what, 300)}")
+
+
+def one_line(value: object, limit: int) -> str:
+    """A value from elsewhere, harmless and on one line, of at most `limit` of its characters."""
+    from kodoctl.render import escaping
+
+    return escaping.one_line(value, limit)
+
+
+def is_terminal() -> bool:
+    """Whether a person can be asked: standard input and error are a terminal, and this is no CI."""
+    return sys.stdin.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
+
+
+def columns() -> int:
+    """Width of the screen: COLUMNS, the terminal's, or 80 where there is none."""
+    return shutil.get_terminal_size().columns
+
+
+def report(diagnostics: Iterable[Diagnostic]) -> None:
+    """Findings, one block each, on standard error."""
+    from kodoctl.render.escaping import printable
+    from kodoctl.render.wrap import fold
+
+    width = columns()
+    marks = {Severity.ERROR: "Error", Severity.WARNING: "Warning", Severity.NOTE: "Note"}
+    for finding in diagnostics:
+        lines = fold(printable(f"{marks[finding.severity]}: {finding.summary} [{finding.code}]"), width)
+        place = [printable(f"  at {finding.where}")] if finding.where else []  # whole: it is copied, and clicked on
+        details = [f"  {line}" for line in finding.detail.split("\n") if line]
+        for line in (*lines, *place, *(part for one in details for part in fold(printable(one), width))):
+            tell(line)
+
+
+def finish(code: int) -> NoReturn:
+    """Ends the command with an exit code."""
+    raise typer.Exit(code)
+
+
+def command(function: C) -> C:
+    """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback.
+
+    Where nobody takes what it prints, it goes on to its end and then fails; `reading` and `judging` are for what changes
+    nothing.
+    """
+    return _command(function)
+
+
+def reading(function: C) -> C:
+    """A `command` that changes nothing: it stops as soon as nobody takes what it prints, as filters do."""
+    return _command(function, only_reads=True)
+
+
+def judging(function: C) -> C:
+    """A `command` that changes nothing, and whose exit code is the point: it answers the same when its reader leaves early."""
+    return _command(function, reader_may_leave=True)
+
+
+def _command(function: C, *, only_reads: bool = False, reader_may_leave: bool = False) -> C:
+    @functools.wraps(function)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _streams.begin(only_reads=only_reads)
+        try:
+            code = _ended(function, *args, **kwargs)
+        except OutputLostError:
+            code = ExitCode.OK
+        problem = _streams.problem
+        left = isinstance(problem, BrokenPipeError) and (only_reads or reader_may_leave)
+        if problem is not None and not left and code == ExitCode.OK:
+            code = _told_lost(problem)
+        if code != ExitCode.OK:
+            raise typer.Exit(code)
+
+    return run  # type: ignore[return-value]
+
+
+def _ended(function: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """The exit code of a command, its errors reported."""
+    try:
+        function(*args, **kwargs)
+    except typer.Exit as end:
+        return end.exit_code
+    except KodoctlError as problem:
+        report(problem.diagnostics)
+        return problem.exit_code
+    except KeyboardInterrupt:
+        tell("Interrupted.")
+        return ExitCode.INTERRUPTED
+    except (typer.Abort, OutputLostError):
+        raise
+    except Exception as problem:
+        if hasattr(problem, "show"):  # typer's own usage errors know how to tell themselves
+            raise
+        report([_defect(problem)])
+        return ExitCode.ERROR
+    return ExitCode.OK
+
+
+def _told_lost(problem: OSError) -> int:
+    """Says on standard error, if that is there, that not all was printed."""
+    rest = "" if _streams.only_reads else "; the command itself went on to its end"
+    _streams.only_reads = False
+    report([error("K028", "not all was printed", f"{problem.strerror or type(problem).__name__}{rest}")])
+    return ExitCode.ERROR
+
+
+def _defect(problem: Exception) -> Diagnostic:
+    """What nobody foresaw, without a traceback on the screen: that goes to a file, for whoever mends it."""
+    import tempfile
+    import traceback
+
+    with tempfile.NamedTemporaryFile("w", prefix="kodoctl-", suffix=".txt", delete=False, encoding="utf-8") as file:
+        file.writelines(traceback.format_exception(problem))
+    said = f"{type(problem).__name__}: {problem}"[:500]
+    detail = f"{said}\nplease report it with the command you typed and {file.name}"
+    return error("K599", "a defect of kodoctl", detail)
+
+
+def _prepare_streams() -> None:
+    """In the place of standard streams that are closed: what is written there is lost, and told as that, and no file or
+    socket gets their numbers. What an old character set does not have is escaped.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.open(os.devnull, os.O_RDONLY), mode, encoding="utf-8"))  # noqa: PTH123, SIM115  # for as long as the process lives
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def run_application(app: typer.Typer) -> NoReturn:
+    """A whole command line, to its exit code: usage errors exit 64, as CI scripts expect."""
+    _prepare_streams()
+    try:
+        code = app(standalone_mode=False)
+    except typer.Exit as end:
+        code = end.exit_code
+    except typer.Abort:
+        code = ExitCode.INTERRUPTED
+    except Exception as problem:
+        if not hasattr(problem, "show") or not hasattr(problem, "exit_code"):
+            raise
+        problem.show()  # click's own usage errors
+        if getattr(problem, "ctx", None) is None:  # those that do not know their command
+            tell(f"Try '{app.info.name} -h' or the command's own -h for help.")
+        code = ExitCode.USAGE
+    end_process(code if isinstance(code, int) else ExitCode.OK)
+
+
+def end_process(code: int, *, at_once: bool = False) -> NoReturn:
+    """Ends the process with an exit code. Where a call into the client library was left behind (or `at_once`), without the
+    interpreter's own end, which that call would turn into SIGABRT: what is registered for the end is called, what was written is
+    flushed.
+    """
+    deadlines = sys.modules.get("kodoctl.pulsar.deadlines")  # loaded by whoever made such a call
+    if not at_once and (deadlines is None or not deadlines.any_left_behind()):
+        sys.exit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001  # nothing public does it; logging and users' own functions are among them
+    for stream in (sys.stdout, sys.stderr):
+        with printing(stream):
+            stream.flush()
+    os._exit(code)
+
+
+def write_output(text: str, file: str | None) -> None:
+    """Text to a file, or to standard output."""
+    if file is None:
+        say(text)
+    else:
+        write_file(file, f"{text}\n".encode())
+
+
+def write_file(file: str, data: bytes) -> None:
+    """Bytes to a file. Raises UsageError with the system's reason."""
+    try:
+        Path(file).write_bytes(data)
+    except OSError as problem:
+        raise UsageError(error("K020", "cannot write file", f"{file}: {problem.strerror}")) from None

@@ -1,0 +1,152 @@
+"""Nodes of a cluster: their names, the process of each, and what was last done to it on purpose."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final
+
+from kodoctl.dev import process
+from kodoctl.dev.dev_errors import failure
+from kodoctl.dev.instance import Folder, make_private, write_private
+from kodoctl.dev.ports import ClusterPorts
+from kodoctl.dev.process import Process
+
+_RECORD: Final = "process.json"
+_HEARD_WITHIN: Final = 5.0
+
+
+class Kind(StrEnum):
+    """Kinds of nodes, in the order of a start."""
+
+    ZOOKEEPER = "zookeeper"
+    BOOKIE = "bookie"
+    BROKER = "broker"
+
+
+class NodeState(StrEnum):
+    """What a node is doing; the last three: it does not run, by `dev stop`, by `dev kill`, or for a reason of its own."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    STOPPED = "stopped"
+    KILLED = "killed"
+    DIED = "died"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node; `number` counts from 1, `port` is the one that says whether it listens (a broker's: the admin port)."""
+
+    kind: Kind
+    number: int
+    port: int
+
+    @property
+    def name(self) -> str:
+        """As commands take it: `zookeeper`, `bookie-2`, `broker-1`."""
+        return self.kind.value if self.kind is Kind.ZOOKEEPER else f"{self.kind.value}-{self.number}"
+
+    @property
+    def log(self) -> str:
+        """Name of its log file."""
+        return f"{self.kind.value}.log"
+
+
+def of(ports: ClusterPorts) -> tuple[Node, ...]:
+    """Nodes of a cluster, in the order of a start."""
+    return (
+        Node(Kind.ZOOKEEPER, 1, ports.zookeeper),
+        *(Node(Kind.BOOKIE, number, port) for number, port in enumerate(ports.bookies, 1)),
+        *(Node(Kind.BROKER, number, admin) for number, (admin, _) in enumerate(ports.brokers, 1)),
+    )
+
+
+def named(ports: ClusterPorts, name: str) -> Node:
+    """The node of that name. Raises KodoctlError (K625) when there is none."""
+    found = next((node for node in of(ports) if node.name == name), None)
+    if found is None:
+        raise failure("K625", "no such node", f"{name!r}: nodes are {', '.join(node.name for node in of(ports))}")
+    return found
+
+
+def state(folder: Folder) -> NodeState:
+    """What the node of that folder is doing."""
+    known, ended = _read(folder)
+    if known is not None and process.alive(known):
+        return NodeState.PAUSED if process.paused(known) else NodeState.RUNNING
+    if ended is not None:
+        return ended
+    return NodeState.STOPPED if known is None else NodeState.DIED
+
+
+def process_of(folder: Folder) -> Process | None:
+    """The node's process, dead or alive; None when it was not started or was stopped."""
+    return _read(folder)[0]
+
+
+def write_process(folder: Folder, started: Process | None) -> None:
+    """Records a process that was just started."""
+    _write(folder, started, None)
+
+
+def stop(folder: Folder, *, patience: float) -> bool:
+    """Ends a node in order, by force after `patience` seconds; whether it is gone."""
+    known = process_of(folder)
+    if known is None or state(folder) in (NodeState.STOPPED, NodeState.KILLED):
+        return True
+    gone = process.stop(known, patience=patience)
+    if gone:
+        _write(folder, None, NodeState.STOPPED)
+    return gone
+
+
+def kill(folder: Folder) -> bool:
+    """Ends a node at once (SIGKILL); whether it ran and is gone."""
+    known = process_of(folder)
+    if known is None or not process.send(known, signal.SIGKILL) or not process.wait_gone(known, 10.0):
+        return False
+    _write(folder, known, NodeState.KILLED)
+    return True
+
+
+def pause(folder: Folder) -> bool:
+    """Stops a node's process as it is (SIGSTOP): its connections stay open and nothing answers; whether it ran."""
+    return _signal(folder, signal.SIGSTOP, NodeState.PAUSED)
+
+
+def resume(folder: Folder) -> bool:
+    """Lets a paused node go on; whether it ran."""
+    return _signal(folder, signal.SIGCONT, NodeState.RUNNING)
+
+
+def _signal(folder: Folder, number: signal.Signals, wanted: NodeState) -> bool:
+    """Returns when the process is in the state: a signal is heard a moment after it was sent."""
+    known = process_of(folder)
+    if known is None or not process.send(known, number):
+        return False
+    deadline = time.monotonic() + _HEARD_WITHIN
+    while state(folder) is not wanted and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return True
+
+
+def _read(folder: Folder) -> tuple[Process | None, NodeState | None]:
+    try:
+        content = json.loads((folder.path / _RECORD).read_text(encoding="utf-8"))
+        known = Process(**content["process"]) if content["process"] else None
+        return known, NodeState(content["ended"]) if content["ended"] else None
+    except FileNotFoundError:
+        return None, None
+    except (ValueError, KeyError, TypeError):
+        detail = "it is no record of this version of kodoctl; end the process by hand, then remove the file"
+        raise failure("K621", "cannot read instance", detail, folder.path / _RECORD) from None
+
+
+def _write(folder: Folder, known: Process | None, ended: NodeState | None) -> None:
+    make_private(folder.path)
+    content = {"process": asdict(known) if known else None, "ended": ended.value if ended else None}
+    write_private(folder.path / _RECORD, json.dumps(content) + "\n")

@@ -1,0 +1,122 @@
+"""What `up` is going to start, decided from what was asked and what is there. Pure: probes are passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from kodoctl.dev import ports, versions
+from kodoctl.dev.dev_errors import failure
+from kodoctl.dev.instance import Auth, EngineName, Instance
+from kodoctl.dev.ports import AskedPorts, Claims, IsFree, Ports
+from kodoctl.dev.typed_command import DEFAULT_NAME, typed
+from kodoctl.errors import UsageError, error
+
+DEFAULT_NODES = 3
+"""Brokers or bookies of a cluster of which only the other number was named."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The command line of `up`; None everywhere: as before, or else the default."""
+
+    name: str = DEFAULT_NAME
+    version: str | None = None
+    auth: Auth | None = None
+    engine: EngineName | None = None
+    ports: AskedPorts = field(default_factory=AskedPorts)
+    brokers: int | None = None
+    bookies: int | None = None
+    preferred: Ports = field(default_factory=Ports)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What the decision needs to know about this machine."""
+
+    claims: Claims
+    is_free: IsFree
+    best_engine: Callable[[], EngineName]
+
+
+def settle(asked: Asked, known: Instance | None, around: Surroundings) -> Instance:
+    """The instance to start: `known` again where it holds data, else a new one.
+
+    Version, engine and bookie port belong to the data and stay; admin and broker port and authentication may be
+    asked to change. Raises KodoctlError: K604 and K605 (ports), K611 (version), K613 (the data says otherwise).
+    """
+    if known is None or not known.ready_once:
+        return _new(asked, around)
+    _check_data(asked, known)
+    if known.cluster is not None:
+        ports.check_cluster(known.name, known.cluster, asked.ports, around.claims, around.is_free)
+        return replace(known, auth=asked.auth or known.auth, process=None)
+    kept = ports.keep(known.name, known.ports, asked.ports, around.claims, around.is_free)
+    return replace(known, auth=asked.auth or known.auth, ports=kept, process=None)
+
+
+def _new(asked: Asked, around: Surroundings) -> Instance:
+    version = versions.exact(asked.version or versions.DEFAULT_LINE)
+    many = asked.brokers is not None or asked.bookies is not None
+    if many and asked.engine is EngineName.DOCKER:
+        detail = "a cluster runs on the Java engine only: leave --engine out, or say --engine java"
+        raise UsageError(error("K624", "no cluster on Docker", detail))
+    chosen = ports.choose(asked.ports, asked.preferred, around.claims, around.is_free)
+    cluster = None
+    if many:
+        size = (asked.brokers or DEFAULT_NODES, asked.bookies or DEFAULT_NODES)
+        cluster = ports.choose_cluster(chosen, *size, around.claims, around.is_free)
+    return Instance(
+        name=asked.name,
+        version=version,
+        engine=EngineName.JAVA if many else asked.engine or around.best_engine(),
+        auth=asked.auth or Auth.NONE,
+        ports=chosen,
+        cluster=cluster,
+    )
+
+
+def check_running(asked: Asked, running: Instance) -> None:
+    """Raises KodoctlError (K614) when what runs is not what was asked for."""
+    if asked.version is not None:
+        versions.exact(asked.version)
+    differs = [f"{what} {have}, asked {want}" for what, have, want in _compared(asked, running)]
+    if differs:
+        again = f"stop it first, with {typed('down', running.name)}; data is kept"
+        raise failure("K614", "runs already, but otherwise", f"`{running.name}` has {'; '.join(differs)}\n{again}")
+
+
+def _compared(asked: Asked, running: Instance) -> list[tuple[str, object, object]]:
+    members: list[tuple[str, object, object]] = [
+        ("engine", running.engine, asked.engine),
+        ("auth", running.auth, asked.auth),
+    ]
+    members += [(what, have, want) for what, have, want in _sizes(asked, running)]
+    roles: tuple[ports.Role, ...] = ("admin", "broker", "bookie")
+    numbers = [(f"{role} port", running.ports.of(role), asked.ports.of(role)) for role in roles]
+    found = [(what, have, want) for what, have, want in [*members, *numbers] if want not in (None, have)]
+    if asked.version is not None and not versions.fits(asked.version, running.version):
+        found.insert(0, ("Pulsar", running.version, asked.version))
+    return found
+
+
+def _sizes(asked: Asked, known: Instance) -> list[tuple[str, int, int | None]]:
+    """Brokers and bookies: what it has (a standalone: none of its own), what was asked."""
+    have = (len(known.cluster.brokers), len(known.cluster.bookies)) if known.cluster else (0, 0)
+    return [("brokers", have[0], asked.brokers), ("bookies", have[1], asked.bookies)]
+
+
+def _check_data(asked: Asked, known: Instance) -> None:
+    wrong = []
+    if asked.version is not None and not versions.fits(asked.version, known.version):
+        wrong.append(f"Pulsar {known.version}, not {versions.exact(asked.version)}")
+    if asked.engine not in (None, known.engine):
+        wrong.append(f"the {known.engine} engine, not {asked.engine}")
+    sizes = [f"{have} {what}, not {want}" for what, have, want in _sizes(asked, known) if want not in (None, have)]
+    wrong += sizes if known.cluster else ["a standalone broker, not a cluster"] if sizes else []
+    if wrong:
+        detail = (
+            f"the data of `{known.name}` was made with {' and '.join(wrong)}\n"
+            f"give it another --name, or give the data up with {typed('reset', known.name)}"
+        )
+        raise failure("K613", "the data was made otherwise", detail)

@@ -1,1 +1,0 @@
-"""What commands of the pipeline do: they read and write, transforms compute."""

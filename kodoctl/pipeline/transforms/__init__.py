@@ -1,1 +1,0 @@
-"""DataFrame to DataFrame: nothing here reads or writes a table, looks at a clock or collects facts."""

@@ -1,0 +1,136 @@
+"""What a client of the binary port is made with: the same for every client of a connection, in every room. And the knock
+before the first one: the client library waits silently, for long, where nobody or something else answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kodoctl.errors import ClusterError, error
+from kodoctl.pulsar.connection import Connection
+from kodoctl.pulsar.credentials import trust
+from kodoctl.pulsar.discarded_messages import client_log
+from kodoctl.pulsar.oauth2 import issued
+from kodoctl.pulsar.peer import WITHIN_S, Peer, Protocol, peer_at
+
+OPERATION_TIMEOUT_S: Final = 15
+_PORTS: Final = {"pulsar": 6650, "pulsar+ssl": 6651}
+_TLS: Final = "pulsar+ssl"
+
+
+class PortError(ClusterError):
+    """The address of the binary port does not lead to a broker."""
+
+
+def knock(connection: Connection) -> None:
+    """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S seconds
+    of silence at each it is said not to.
+
+    Raises PortError that says what is there instead, at each address, and where the addresses come from.
+    """
+    if connection.broker_url is None:
+        return  # new_client says so
+    scheme, _, hosts = connection.broker_url.partition("://")
+    told = []
+    for host in hosts.partition("/")[0].split(","):
+        try:
+            _knock_at(connection, scheme, host)
+        except PortError as problem:
+            told.append(problem)
+        else:
+            return
+    raise PortError(*(finding for problem in told for finding in problem.diagnostics))
+
+
+def _knock_at(connection: Connection, scheme: str, host: str) -> None:
+    parts = urlsplit(f"//{host}")
+    shown = f"{scheme}://{host} ({connection.broker_from})"
+    try:
+        context = trust(connection.tls) if scheme == _TLS else None
+        found = peer_at(parts.hostname or "", parts.port or _PORTS[scheme], context, within=WITHIN_S)
+    except ssl.SSLCertVerificationError as problem:
+        advice = (
+            "use a name that its certificate has"
+            if "mismatch" in problem.verify_message
+            else "name whom to trust with --tls-ca"
+        )
+        detail = f"{shown}: its certificate is not trusted: {problem.verify_message}; {advice}"
+        raise PortError(error("K527", "no TLS connection", detail)) from None
+    except TimeoutError:
+        raise _unanswered(
+            shown, f"silent for {WITHIN_S:.0f} s; is this the address, and does the broker run?"
+        ) from None
+    except OSError as problem:
+        reason = problem.strerror or type(problem).__name__
+        raise _unanswered(shown, f"{reason}; is this the address, and does the broker run?") from None
+    if advice := _advice(scheme, host, found):
+        raise _unanswered(shown, advice)
+
+
+def _unanswered(shown: str, why: str) -> PortError:
+    return PortError(error("K518", "the broker's binary port does not answer", f"{shown}: {why}"))
+
+
+def _advice(scheme: str, host: str, found: Peer) -> str:
+    """What is wrong with an address where this answers; "" where nothing is."""
+    if found.protocol is Protocol.HTTP:
+        own = _PORTS[scheme]
+        return f"HTTP is spoken there, as at the port of the admin API; the binary port is another one, {own} as a rule"
+    if found.tls and scheme != _TLS:
+        return f"TLS is spoken there: write {_TLS}://{host}"
+    if not found.tls and scheme == _TLS and found.protocol is Protocol.PULSAR:
+        return f"the broker speaks no TLS there: write pulsar://{host}, or the port where it does, {_PORTS[_TLS]} as a rule"
+    if found.protocol is Protocol.UNKNOWN and not found.tls:
+        return "something answers there that is no broker"
+    return ""
+
+
+def new_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
+    """A `pulsar.Client`. `operation_timeout`: seconds after which it gives up to open a producer or a consumer. Its library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
+
+    Raises ClusterError without an address of the binary port, or when the issuer gives no token.
+    """
+    import pulsar
+
+    if connection.broker_url is None:
+        detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
+        raise ClusterError(error("K516", "no address of the broker's binary port", detail))
+    tls = connection.tls
+    files = {
+        "tls_trust_certs_file_path": tls.ca if tls else None,
+        "tls_certificate_file_path": tls.cert if tls else None,
+        "tls_private_key_file_path": tls.key if tls else None,
+    }
+    return pulsar.Client(
+        connection.broker_url,
+        authentication=_authentication(connection),
+        operation_timeout_seconds=operation_timeout,
+        tls_validate_hostname=True,
+        logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, client_log().path),
+        **{name: str(path) for name, path in files.items() if path is not None},
+    )
+
+
+def _authentication(connection: Connection) -> Any:
+    """A token goes before a certificate, as in the admin API's header; the certificate is then shown all the same."""
+    import pulsar
+
+    if connection.oauth2 is not None:
+        source = issued(connection.oauth2)
+        last = [source.token().reveal()]  # a failure is told here, where somebody hears it
+
+        def current() -> str:
+            """Called by the library's threads whenever the broker asks again."""
+            with contextlib.suppress(ClusterError):
+                last[0] = source.token().reveal()
+            return last[0]
+
+        return pulsar.AuthenticationToken(current)
+    if connection.token is not None:
+        return pulsar.AuthenticationToken(connection.token.reveal())
+    if connection.tls is not None and connection.tls.cert is not None:
+        return pulsar.AuthenticationTLS(str(connection.tls.cert), str(connection.tls.key))
+    return None

@@ -1,0 +1,188 @@
+"""How a client shows who it is, and whom it trusts: a token, OAuth2 client credentials, TLS files. Read and checked, not used.
+
+Three places say it, flags, environment and context; the first that says anything about one of them counts, whole.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import certifi
+
+from kodoctl.errors import UsageError, Where, error
+
+TLS_KEYS: Final = ("tls_cert", "tls_key", "tls_ca")
+OAUTH2_KEYS: Final = (
+    "oauth2_issuer",
+    "oauth2_client_id",
+    "oauth2_client_secret_file",
+    "oauth2_audience",
+    "oauth2_scope",
+)
+FILE_KEYS: Final = frozenset({"token_file", "oauth2_client_secret_file", *TLS_KEYS})
+SECRET_KEYS: Final = FILE_KEYS - {"tls_ca"}  # files that say who one is
+"""Keys of a context that name files; relative ones lie beside the configuration."""
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+class Secret:
+    """A text that never prints itself. `file`, or `variable` of the environment: where it was read. To another process it goes by
+    that name and is read there anew; as text only where it has none.
+    """
+
+    __slots__ = ("_value", "file", "variable")
+
+    def __init__(self, value: str, *, file: str | None = None, variable: str | None = None) -> None:
+        self._value, self.file, self.variable = value, file, variable
+
+    def reveal(self) -> str:
+        """The text itself: for headers and clients, never for output."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from kodoctl.pulsar import passed_credentials
+
+        if self.file is not None:
+            return passed_credentials.of_file, (self.file,)
+        return (Secret, (self._value,)) if self.variable is None else (passed_credentials.of_variable, (self.variable,))
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files. `cert` and `key`: who we are, both or none; `ca`: whom we trust, None: what the system trusts."""
+
+    cert: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OAuth2:
+    """Client credentials (RFC 6749, 4.4). `issuer` is asked where it gives tokens."""
+
+    issuer: str
+    client_id: str
+    secret: Secret
+    audience: str | None = None
+    scope: str | None = None
+
+
+def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> Secret | None:
+    """The token of a place: `text`, which the variable `source` holds, or `token_file`. Raises UsageError."""
+    if text.strip():
+        return checked_secret(text.strip(), source, variable=source)
+    return read_secret(Path(values["token_file"])) if values.get("token_file") else None
+
+
+def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
+    """Client credentials of a place, which `place` names for messages; `secret` where no file holds it. Raises UsageError."""
+    if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
+        return None
+    missing = [key for key in OAUTH2_KEYS[:2] if not values.get(key)]
+    if not secret and not values.get("oauth2_client_secret_file"):
+        missing.append("oauth2_client_secret_file")
+    if missing:
+        raise UsageError(error("K504", "incomplete OAuth2 credentials", f"{place}: {', '.join(missing)} missing"))
+    found = secret or read_secret(Path(values["oauth2_client_secret_file"]))
+    return OAuth2(
+        checked_issuer(values["oauth2_issuer"]),
+        values["oauth2_client_id"],
+        found,
+        values.get("oauth2_audience") or None,
+        values.get("oauth2_scope") or None,
+    )
+
+
+def checked_issuer(url: str) -> str:
+    """An issuer gets the secret: over TLS, or on this machine. Raises UsageError (K505)."""
+    try:
+        parts = urlsplit(url)
+        good = bool(parts.hostname) and not parts.username
+        safe = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in _LOOPBACK)
+    except ValueError:
+        good = safe = False
+    if not good or not safe:
+        shown = url.rsplit("@", 1)[-1]
+        raise UsageError(
+            error(
+                "K505", "not an address", f"{shown!r}: an issuer is https://HOST/PATH, for it gets the client's secret"
+            )
+        )
+    return url.rstrip("/")
+
+
+def tls_of(values: Mapping[str, str], place: str) -> Tls | None:
+    """TLS files of a place, loaded once to see that they can be. Raises UsageError (K525)."""
+    files = [Path(values[key]).expanduser().absolute() if values.get(key) else None for key in TLS_KEYS]
+    if not any(files):
+        return None
+    found = Tls(*files)
+    if (found.cert is None) != (found.key is None):
+        raise _unusable(f"{place}: a certificate and its key belong together: tls_cert and tls_key")
+    for file in files:
+        if file is not None and not file.is_file():
+            raise _unusable("there is no such file", file)
+    try:
+        context = ssl.create_default_context(cafile=str(found.ca) if found.ca else None)
+    except (OSError, ValueError):
+        raise _unusable("it holds no certificates in PEM form", found.ca) from None
+    if found.cert and found.key:
+        try:
+            context.load_cert_chain(found.cert, found.key, password=lambda: b"")
+        except (OSError, ValueError) as problem:
+            told = f"certificate and key {found.key} cannot be used together: {getattr(problem, 'reason', None) or problem}"
+            raise _unusable(told, found.cert) from None
+    return found
+
+
+def read_secret(file: Path) -> Secret:
+    """The one word that a file holds. Raises UsageError (K504)."""
+    try:
+        text = file.expanduser().read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or "it is not a token"
+        detail = f"{reason}: name a file that holds the token and nothing else"
+        raise UsageError(error("K504", "cannot read token", detail, Where(str(file)))) from None
+    return checked_secret(text, str(file), file=str(file.expanduser().absolute()))
+
+
+def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
+    """A token travels in a header: one word of printable ASCII. What is wrong with another is not told, nor any of it."""
+    if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
+        raise UsageError(
+            error("K504", "cannot read token", f"{source}: it is not a token, which is one word on one line")
+        )
+    return Secret(text, file=file, variable=variable)
+
+
+def _unusable(detail: str, file: Path | None = None) -> UsageError:
+    return UsageError(error("K525", "TLS files cannot be used", detail, Where(str(file)) if file else None))
+
+
+def trust(tls: Tls | None) -> ssl.SSLContext:
+    """Whom to trust: the files' authority, else the system's and certifi's; host names are checked. And who we are."""
+    context = ssl.create_default_context(cafile=tls.ca if tls else None)
+    if tls is None or tls.ca is None:
+        context.load_verify_locations(certifi.where())
+    if tls and tls.cert:
+        context.load_cert_chain(tls.cert, tls.key)
+    return context

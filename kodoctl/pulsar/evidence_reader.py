@@ -1,0 +1,125 @@
+"""Figures about objects at stake: messages behind the entries, their age, who is connected, how old stored data is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from kodoctl.plan.danger.evidence import Evidence
+from kodoctl.plan.inventory import Live
+from kodoctl.pulsar.admin import Admin, must, partition_path, path_part
+from kodoctl.pulsar.topic_stats import Stats, read_stats
+from kodoctl.topology.names import TopicName
+from kodoctl.topology.resources import Address, SubscriptionResource, TopicResource
+
+
+def read_evidence(
+    admin: Admin, live: Live, addresses: Iterable[Address], *, ledgers_of: frozenset[Address]
+) -> Mapping[Address, Evidence]:
+    """Evidence of topics and subscriptions; the ages of stored ledgers only for `ledgers_of`, a request a partition."""
+    wanted = sorted(set(addresses))
+    with ThreadPoolExecutor(8, thread_name_prefix="evidence") as pool:
+        found = pool.map(lambda address: _read(admin, live, address, ledgers=address in ledgers_of), wanted)
+        return {address: evidence for address, evidence in zip(wanted, found, strict=True) if evidence is not None}
+
+
+def _read(admin: Admin, live: Live, address: Address, *, ledgers: bool) -> Evidence | None:
+    match live.objects[address].resource:
+        case TopicResource(name=topic, partitions=count) if count:
+            stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
+            return None if stats is None else _of_topic(admin, topic, stats, ledgers=ledgers)
+        case SubscriptionResource(topic=topic, name=name):
+            stats = read_stats(admin, topic, getEarliestTimeInBacklog="true")
+            return None if stats is None else _of_subscription(admin, topic, name, stats)
+        case _:
+            return None
+
+
+def _of_topic(admin: Admin, topic: TopicName, stats: Stats, *, ledgers: bool) -> Evidence:
+    """The subscription with the largest backlog stands for the topic: others hold the same messages."""
+    names = {name for part in _parts(stats).values() for name in part.get("subscriptions") or {}}
+    each = [_of_subscription(admin, topic, name, stats) for name in sorted(names)]
+    worst = max(each, key=lambda e: (e.entries, e.messages or 0), default=Evidence())
+    return Evidence(
+        entries=worst.entries,
+        messages=worst.messages,
+        at_least=worst.at_least,
+        bytes=max((e.bytes for e in each), default=0),
+        oldest=min((e.oldest for e in each if e.oldest), default=None),
+        clients=tuple(sorted({*_producers(stats), *(client for e in each for client in e.clients)})),
+        last_publish=max((int(p.get("lastPublishTimeStamp") or 0) for p in _parts(stats).values()), default=0),
+        ledgers=tuple(_ledgers(admin, topic, _parts(stats))) if ledgers else (),
+    )
+
+
+def count_messages(admin: Admin, topic: TopicName, subscription: str, stats: Stats) -> int:
+    """Unacknowledged messages of a subscription: what is in the entries of its backlog."""
+    return sum(count for count, _ in _counts(admin, topic, subscription, _held(stats, subscription)))
+
+
+def _held(stats: Stats, name: str) -> dict[int, Stats]:
+    return {index: sub for index, part in _parts(stats).items() if (sub := (part.get("subscriptions") or {}).get(name))}
+
+
+def _counts(admin: Admin, topic: TopicName, name: str, held: Mapping[int, Stats]) -> list[tuple[int, bool]]:
+    backlogs = {index: int(sub.get("msgBacklog") or 0) for index, sub in held.items()}
+    return [_analyze(admin, topic, index, name, entries) for index, entries in backlogs.items() if entries]
+
+
+def _of_subscription(admin: Admin, topic: TopicName, name: str, stats: Stats) -> Evidence:
+    held = _held(stats, name)
+    counts = _counts(admin, topic, name, held)
+    oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held.values() if sub.get("msgBacklog")]
+    consumers = {_client(consumer, "consumerName") for sub in held.values() for consumer in sub.get("consumers") or []}
+    return Evidence(
+        entries=sum(int(sub.get("msgBacklog") or 0) for sub in held.values()),
+        messages=sum(count for count, _ in counts) if counts else None,
+        at_least=any(aborted for _, aborted in counts),
+        bytes=sum(int(sub.get("backlogSize") or 0) for sub in held.values()),
+        oldest=min((time for time in oldest if time > 0), default=None),
+        clients=tuple(sorted(consumers)),
+    )
+
+
+def _parts(stats: Stats) -> dict[int, Stats]:
+    return {int(name.rpartition("-partition-")[2]): part for name, part in (stats.get("partitions") or {}).items()}
+
+
+def _producers(stats: Stats) -> Iterator[str]:
+    for part in _parts(stats).values():
+        for publisher in part.get("publishers") or []:
+            yield _client(publisher, "producerName")
+
+
+def _client(client: dict[str, Any], name: str) -> str:
+    """`name@address`, as the broker saw it; consumers also say their role."""
+    role = f" as {client['appId']}" if client.get("appId") else ""
+    return f"{client.get(name) or '?'}@{str(client.get('address') or '?').lstrip('/')}{role}"
+
+
+def _analyze(admin: Admin, topic: TopicName, index: int, name: str, backlog: int) -> tuple[int, bool]:
+    """(messages, whether the broker stopped counting): the backlog counts batches, this reads what is in them.
+
+    Measured on 4.2.4: the broker begins with the last entry that *is* acknowledged, where there is one. It shows as an entry
+    more than the backlog has, and a second question begins behind it.
+    """
+    path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/analyzeBacklog"
+    doing = f"counting the backlog of {name} on {topic}"
+    data = must(admin.call("POST", path, {"ledgerId": -1, "entryId": -1}), doing)
+    if int(data.get("entries") or 0) > backlog and data.get("firstMessageId"):
+        ledger, entry = str(data["firstMessageId"]).split(":")[:2]
+        data = must(admin.call("POST", path, {"ledgerId": int(ledger), "entryId": int(entry) + 1}), doing)
+    return int(data.get("messages") or 0), bool(data.get("aborted"))
+
+
+def _ledgers(admin: Admin, topic: TopicName, parts: Mapping[int, Stats]) -> Iterator[tuple[int, int]]:
+    """(closed at, bytes) of every stored ledger; the open one has neither time nor size yet and counts with the stats'."""
+    for index, part in parts.items():
+        info = must(admin.call("GET", f"{partition_path(topic, index)}/internal-info"), f"reading ledgers of {topic}")
+        closed = 0
+        for ledger in info.get("ledgers") or []:
+            if ledger.get("timestamp"):
+                closed += int(ledger.get("size") or 0)
+                yield int(ledger["timestamp"]), int(ledger.get("size") or 0)
+        yield 0, max(0, int(part.get("storageSize") or 0) - closed)

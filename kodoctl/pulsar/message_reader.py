@@ -1,0 +1,280 @@
+"""Looking at stored messages without consuming them: a reader a partition, bounded by what is stored at the start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from kodoctl.errors import ClusterError, UsageError, error
+from kodoctl.pulsar.admin import Admin, AdminError, must, topic_path
+from kodoctl.pulsar.client import BoundedReader, BrokerClient
+from kodoctl.pulsar.message_decoding import content
+from kodoctl.pulsar.undeliverable_entries import (
+    QUIET_MS,
+    Expected,
+    Run,
+    ledgers_of,
+    stored_of,
+    told,
+    without_end,
+    without_message,
+)
+from kodoctl.topology.names import TopicName
+
+READ_TIMEOUT_MS: Final = 15_000
+_REST_MS: Final = 1_000  # how long after the last entry's first message the others of its batch may take
+_LONG_S: Final = (READ_TIMEOUT_MS - QUIET_MS) / 1000
+_RANGE: Final = re.compile(r"([\[(])(-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)([\])])")
+Place = tuple[int, int]
+"""(ledger, entry)."""
+
+
+class Stored(NamedTuple):
+    """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms since the epoch, 0 = none; `batch` -1: alone
+    in its entry; `payload` None: a tombstone; `broken`: what of it cannot be read (kodoctl.pulsar.message_decoding).
+    """
+
+    token: Any
+    partition: int
+    ledger: int
+    entry: int
+    batch: int
+    payload: bytes | None
+    properties: Mapping[str, str]
+    key: str
+    ordering_key: str
+    event_time: int
+    publish_time: int
+    broken: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """One partition as the broker has it. `first` and `last`: what is stored; `deduplicates`: what is sent twice is dropped; `ledgers`: all
+    entries.
+    """
+
+    topic: str
+    partition: int
+    first_ledger: int
+    last: Place
+    deduplicates: bool
+    cursors: Mapping[str, Cursor]
+    ledgers: tuple[Run, ...] = ()
+
+    def behind(self, after: Place | None) -> list[Run]:
+        """Entries behind a place, all of them for None."""
+        cut = (run._replace(first=after[1] + 1) if after and run.ledger == after[0] else run for run in self.ledgers)
+        return [run for run in cut if (after is None or run.ledger >= after[0]) and run.first <= run.last]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """How far a subscription is: everything up to `mark`, and what lies in `ranges` (both ends included), is acknowledged."""
+
+    mark: Place
+    ranges: tuple[tuple[Place, Place], ...]
+
+    def has(self, place: Place) -> bool:
+        """Whether an entry is acknowledged as a whole (of a batch: all of it)."""
+        if place <= self.mark:
+            return True
+        return bool(self.ranges) and any(first <= place <= last for first, last in self.ranges)
+
+
+def partitions_of(admin: Admin, topic: TopicName) -> list[str]:
+    """Full names of the parts of a topic, itself where it has none. Raises UsageError when there is no such topic."""
+    reply = admin.call("GET", f"{topic_path(topic)}/partitions")
+    count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
+    if count:
+        return [topic.partition(index) for index in range(count)]
+    if admin.call("GET", f"{topic_path(topic)}/internalStats").missing:
+        raise UsageError(error("K560", "no such topic on the cluster", f"{topic}"))
+    return [topic.full]
+
+
+def read_facts(admin: Admin, part: str) -> PartitionFacts:
+    """What is stored in one partition, and who has acknowledged how much."""
+    name = TopicName.parse(part)
+    reply = admin.call("GET", f"{topic_path(name)}/internalStats")
+    if reply.missing:
+        raise UsageError(error("K560", "no such topic on the cluster", part))
+    if not reply.ok:
+        raise AdminError(reply, f"looking at {part}")
+    data = reply.data
+    ledgers = [int(one["ledgerId"]) for one in data.get("ledgers") or ()]
+    cursors = data.get("cursors") or {}
+    return PartitionFacts(
+        topic=part,
+        partition=number_of(part),
+        first_ledger=min(ledgers, default=-1),
+        last=_place(data.get("lastConfirmedEntry", "-1:-1")),
+        deduplicates="pulsar.dedup" in cursors,
+        cursors={subscription: cursor_of(cursor) for subscription, cursor in cursors.items()},
+        ledgers=ledgers_of(data),
+    )
+
+
+def number_of(part: str) -> int:
+    """The number of a partition by its name; 0 for a topic without partitions."""
+    head, _, number = part.rpartition("-partition-")
+    return int(number) if head and number.isdigit() else 0
+
+
+def _place(text: str) -> Place:
+    ledger, _, entry = str(text).partition(":")
+    return int(ledger), int(entry)
+
+
+def cursor_of(data: Mapping[str, Any]) -> Cursor:
+    """A cursor as `internalStats` tells it."""
+    ranges = []
+    for opened, ledger, entry, to_ledger, to_entry, closed in _RANGE.findall(
+        data.get("individuallyDeletedMessages") or ""
+    ):
+        first = (int(ledger), int(entry) + (opened == "("))
+        last = (int(to_ledger), int(to_entry) - (closed == ")"))
+        ranges.append((first, last))
+    return Cursor(_place(data.get("markDeletePosition", "-1:-1")), tuple(ranges))
+
+
+class Unread:
+    """Entries that readers came past without a message of them, by partition: to be told, never silently fewer. `sure`: what is
+    not proved to have no message is a failure.
+    """
+
+    def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
+        self._admin, self._client, self._sure = admin, client, sure
+        self.runs: dict[str, list[Run]] = {}
+
+    def add(self, part: str, runs: list[Run]) -> None:
+        """Entries that did not come, though the reading went on; those that are gone by now are left out."""
+        if self._sure and not self.silent(part, runs):
+            detail = f"{told(part, runs)}, or it lost its place: try again"
+            raise ClusterError(error("K561", "messages cannot be read", detail))
+        if runs and (there := stored_of(runs, read_facts(self._admin, part).ledgers)):
+            self.runs[part] = sorted({*self.runs.get(part, ()), *there})
+
+    def leave_out(self, part: str, cursor: Cursor) -> None:
+        """What a subscription has acknowledged."""
+        entries = (
+            Run(run.ledger, one, one) for run in self.runs.pop(part, ()) for one in range(run.first, run.last + 1)
+        )
+        if left := [entry for entry in entries if not cursor.has(entry[:2])]:
+            self.runs[part] = left
+
+    def silent(self, part: str, runs: list[Run]) -> bool:
+        """Whether nothing will come of the last entries of a partition."""
+        ledgers = read_facts(self._admin, part).ledgers if runs else ()
+        found = [without_message(self._client, part, number_of(part), run, ledgers) for run in runs]
+        return all(one or (one is None and not self._sure) for one in found)
+
+    def lines(self) -> list[str]:
+        """One a partition, in words."""
+        return [told(part, runs) for part, runs in self.runs.items()]
+
+    def check(self) -> None:
+        """Raises ClusterError naming them, for who has shown everything else."""
+        if self.runs:
+            raise ClusterError(*(error("K561", "messages cannot be read", line) for line in self.lines()))
+
+
+def read_all(
+    client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
+) -> Iterator[Stored]:
+    """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a publish time
+    (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where the caller stops.
+    """
+    runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
+    if not runs:
+        return
+    expected, until = Expected(runs, open_=since is not None), (runs[-1].ledger, runs[-1].last)
+    try:
+        yield from _read(client, facts.topic, until, after=after, since=since, watch=(unread, expected))
+    except GeneratorExit:
+        unread.add(facts.topic, expected.gaps)
+        raise
+    unread.add(facts.topic, expected.gaps + expected.rest())
+
+
+def read_stored(
+    client: BrokerClient,
+    part: str,
+    until: Place,
+    *,
+    after: Place | None = None,
+    only: Container[tuple[int, int, int, int]] | None = None,
+) -> Iterator[Stored]:
+    """Messages of one partition in their order, up to the entry `until`, of which there is a message; beginning after an entry;
+    `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
+    """
+    return _read(client, part, until, after=after, only=only)
+
+
+def _read(
+    client: BrokerClient,
+    part: str,
+    until: Place,
+    *,
+    after: Place | None,
+    since: int | None = None,
+    only: Container[tuple[int, int, int, int]] | None = None,
+    watch: tuple[Unread, Expected] | None = None,
+) -> Iterator[Stored]:
+    import pulsar
+
+    if until[1] < 0:
+        return
+    number = number_of(part)
+    start = pulsar.MessageId.earliest if after is None else pulsar.MessageId(number, *after, -1)
+    try:
+        with client.reader(part, start, part) as reader:
+            if since is not None:
+                reader.seek(since)
+            for message, token in _messages(reader, part, until, watch):
+                place = place_of(token, number)
+                if only is None or place in only:
+                    yield copied(
+                        message, None, place
+                    )  # a reader's id must not be used: kodoctl.pulsar.recall_transport.Holder
+    except pulsar.PulsarException as problem:
+        raise ClusterError(error("K561", "messages cannot be read", f"{part}: {problem}")) from None
+
+
+def _messages(
+    reader: BoundedReader, part: str, until: Place, watch: tuple[Unread, Expected] | None
+) -> Iterator[tuple[Any, Any]]:
+    """With their ids. The client says that there are more also where it gives out nothing of them."""
+    reached, quiet = False, False
+    while (found := reader.take(_REST_MS / 1000 if reached else _LONG_S if quiet else QUIET_MS / 1000)) is not None:
+        if not found:
+            if reached or (watch and not quiet and watch[0].silent(part, watch[1].rest())):
+                return
+            if quiet:
+                detail = f"{part}: no message came within {READ_TIMEOUT_MS // 1000} s, though there are more"
+                raise ClusterError(error("K561", "messages cannot be read", detail))
+            quiet = True
+            continue
+        quiet = False
+        for message in found:
+            token = message.message_id()
+            place = token.ledger_id(), token.entry_id()
+            if watch:
+                watch[1].met(place, message)
+            if place > until:
+                return
+            reached = place == until
+            yield message, token
+
+
+def place_of(token: Any, partition: int) -> tuple[int, int, int, int]:
+    """(partition, ledger, entry, batch) of a message's id."""
+    return partition, token.ledger_id(), token.entry_id(), token.batch_index()
+
+
+def copied(message: Any, token: Any, place: tuple[int, int, int, int]) -> Stored:
+    """Everything needed, so that the client's object can go."""
+    payload, properties, key, ordering_key, happened, published, broken = content(message, alone=place[3] < 0)
+    return Stored(token, *place, payload, properties, key, ordering_key, happened, published, broken)

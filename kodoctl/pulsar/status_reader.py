@@ -1,0 +1,111 @@
+"""Where the messages of a topology sit right now: one row a lane. Works with the right to consume alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from kodoctl.protocol.properties import STEER_PROPERTY
+from kodoctl.pulsar.admin import Admin
+from kodoctl.pulsar.admin_http import CONNECTIONS
+from kodoctl.pulsar.evidence_reader import count_messages
+from kodoctl.pulsar.topic_stats import Stats, read_stats, replications
+from kodoctl.status import LaneStatus, OtherReaders, Replication, Status
+from kodoctl.topology.expand import Expansion, FamilyTopic
+from kodoctl.topology.names import HOLDER, State, TopicName
+
+
+def read_status(admin: Admin, expansion: Expansion, *, exact: bool = False) -> Status:
+    """One GET a topic; `exact` counts messages by reading the backlog."""
+    names = [topic.name for topic in expansion.topics]
+    with ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="status") as pool:
+        answers = pool.map(lambda name: read_stats(admin, name, getEarliestTimeInBacklog="true"), names)
+        stats = dict(zip(names, answers, strict=True))
+        rows = [row for topic in expansion.topics for row in _lanes(expansion, topic, stats[topic.name])]
+        lanes = list(pool.map(lambda row: _counted(admin, *row, exact=exact), rows))
+    return Status(
+        expansion.name,
+        str(expansion.namespace),
+        tuple(lanes),
+        tuple(_others(expansion, stats)),
+        tuple(_replications(expansion, stats)),
+    )
+
+
+_Row = tuple[LaneStatus, FamilyTopic, str, Stats]
+
+
+def _lanes(expansion: Expansion, topic: FamilyTopic, stats: Stats | None) -> Iterator[_Row]:
+    for reader, label in _readers(expansion, topic):
+        held = [sub for part in _parts(stats) if (sub := (part.get("subscriptions") or {}).get(reader)) is not None]
+        oldest = [int(sub.get("earliestMsgPublishTimeInBacklog") or 0) for sub in held if sub.get("msgBacklog")]
+        lane = LaneStatus(
+            topic.ground,
+            label,
+            topic.level.value if topic.level else "",
+            topic.state.value if topic.state else "audit",
+            topic.name.local,
+            there=bool(held),
+            entries=sum(int(sub.get("msgBacklog") or 0) for sub in held),
+            delayed=sum(int(sub.get("msgDelayed") or 0) for sub in held),
+            unacknowledged=sum(int(sub.get("unackedMessages") or 0) for sub in held),
+            rate_in=round(sum(float(part.get("msgRateIn") or 0) for part in _parts(stats)), 1),
+            rate_out=round(sum(float(sub.get("msgRateOut") or 0) for sub in held), 1),
+            oldest=min((time for time in oldest if time > 0), default=None),
+            consumers=max((len(sub.get("consumers") or []) for sub in held), default=0),
+            blocked=max((sum(map(_is_blocked, sub.get("consumers") or [])) for sub in held), default=0),
+            steered=next(
+                filter(None, ((sub.get("subscriptionProperties") or {}).get(STEER_PROPERTY) for sub in held)), None
+            ),
+        )
+        yield lane, topic, reader, stats or {}
+
+
+def _is_blocked(consumer: Stats) -> bool:
+    return bool(consumer.get("blockedConsumerOnUnackedMsgs"))
+
+
+def _readers(expansion: Expansion, topic: FamilyTopic) -> Iterable[tuple[str, str]]:
+    """(subscription on Pulsar, subscription of the topology) for each lane that a topic is."""
+    match topic.state:
+        case State.READY:
+            return [(name, name) for name in expansion.topology.spec.topics[topic.ground].subscriptions]
+        case State.DEAD:
+            return [(HOLDER, topic.subscription or "")]
+        case None:
+            return []
+        case _:
+            return [(topic.subscription or "", topic.subscription or "")]
+
+
+def _counted(
+    admin: Admin, lane: LaneStatus, topic: FamilyTopic, reader: str, stats: Stats, *, exact: bool
+) -> LaneStatus:
+    if not exact or not lane.there:
+        return lane
+    return replace(lane, messages=count_messages(admin, topic.name, reader, stats))
+
+
+def _parts(stats: Stats | None) -> list[Stats]:
+    return list((stats.get("partitions") or {}).values()) if stats else []
+
+
+def _others(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[OtherReaders]:
+    for ground, topics in expansion.by_ground().items():
+        found: dict[str, int] = {}
+        for topic in topics:
+            expected = {reader for reader, _ in _readers(expansion, topic)}
+            for part in _parts(stats[topic.name]):
+                for name, sub in (part.get("subscriptions") or {}).items():
+                    if name not in expected and sub.get("isDurable", True):
+                        found[name] = found.get(name, 0) + int(sub.get("msgBacklog") or 0)
+        if found:
+            yield OtherReaders(ground, tuple(sorted(found)), sum(found.values()))
+
+
+def _replications(expansion: Expansion, stats: dict[TopicName, Stats | None]) -> Iterator[Replication]:
+    for ground, topics in expansion.by_ground().items():
+        parts = [part for topic in topics for part in _parts(stats[topic.name])]
+        for cluster, (entries, connected) in replications(parts).items():
+            yield Replication(ground, cluster, entries, connected)

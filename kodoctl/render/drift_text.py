@@ -1,0 +1,59 @@
+"""Drift for people: what somebody changed by hand, apart from what the file has not applied yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kodoctl.render import plan_words as words
+from kodoctl.render.escaping import one_line
+from kodoctl.render.plan_text import Line, change_lines, finding_lines
+
+Json = dict[str, Any]
+
+
+def drift_lines(document: Json, target: str) -> Iterator[Line]:
+    """All groups that are not empty, then one verdict."""
+    yield Line(target, "bold")
+    yield Line()
+    yield from _changes("Changed by hand (the next apply puts it back):", document["by_hand"], "bold red")
+    either = "Different, by hand or by the file, which changed since its last apply:"
+    yield from _changes(either, document["either"], "bold yellow")
+    yield from _changes("File not applied yet:", document["not_applied"], "bold")
+    beyond = "Changed by hand, and no apply can put it back:"
+    yield from _findings(beyond, document["beyond_repair"], "bold red")
+    yield from _findings("Not compared:" if document["refused"] else "Notes:", document["conflicts"], "bold")
+    if document["unmanaged"] and document["counts_unmanaged"]:
+        yield Line("Unmanaged:", "bold yellow")
+        yield from (Line(f"    {one_line(name)}") for name in document["unmanaged"])
+        yield Line()
+    clean = not document["drifted"] and not document["refused"]
+    yield Line(_verdict(document), "bold green" if clean else "bold red")
+
+
+def _changes(title: str, changes: list[Json], style: str) -> Iterator[Line]:
+    if changes:
+        yield Line(title, style)
+        for change in changes:
+            yield from change_lines(change)
+        yield Line()
+
+
+def _findings(title: str, findings: list[Json], style: str) -> Iterator[Line]:
+    if findings:
+        yield Line(title, style)
+        for finding in findings:
+            yield from finding_lines(finding)
+        yield Line()
+
+
+def _verdict(document: Json) -> str:
+    stale, unmanaged = document["stale_topologies"], document["unmanaged"]
+    waiting = f"; not applied yet: {', '.join(one_line(name) for name in stale)}" if stale else ""
+    if not document["counts_unmanaged"] and unmanaged:
+        waiting += f"; {len(unmanaged)} unmanaged (--unmanaged counts them)"
+    if not document["drifted"]:
+        return f"{'Not everything could be compared' if document['refused'] else 'No drift'}{waiting}."
+    counted = sum(len(document[group]) for group in ("by_hand", "either", "beyond_repair"))
+    counted += len(unmanaged) if document["counts_unmanaged"] else 0
+    return f"Drift: {words.many(counted, 'object')}{waiting}."

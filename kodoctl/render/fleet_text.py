@@ -1,0 +1,209 @@
+"""A plan over several clusters: what is the same in some of them is shown once, and where they differ object by object."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kodoctl.plan.changes import Action
+from kodoctl.render import plan_words as words
+from kodoctl.render.escaping import code, markdown, one_line
+from kodoctl.render.html_page import page
+from kodoctl.render.plan_github import plan_github
+from kodoctl.render.plan_html import page_finding, plan_parts
+from kodoctl.render.plan_markdown import LIMIT, plan_markdown
+from kodoctl.render.plan_text import MAX_LISTED, Line, body_lines, finding_lines
+
+Json = dict[str, Any]
+ORDER = "Order: what is made or changed first, in all clusters; deletes last, once all of that is done everywhere."
+_SAME = (
+    "environment",
+    "changes",
+    "findings",
+    "unmanaged",
+    "elsewhere",
+    "consumer_changes",
+    "summary",
+    "part",
+    "refused",
+)
+
+
+def fleet_lines(document: Json, targets: Mapping[str, str]) -> Iterator[Line]:
+    """The whole plan; `targets`: context -> how its cluster was reached."""
+    yield Line(_head(document), "bold")
+    yield Line()
+    for members in _groups(document):
+        yield Line(f"--- {_named(members)}", "bold cyan")
+        for member in members:
+            yield Line(words.cluster_line(member["plan"], targets[member["context"]]), "bold")
+        yield from body_lines(members[0]["plan"])
+        yield Line()
+    for member in _unreached(document):
+        yield Line(f"--- {one_line(member['context'])}: not planned", "bold red")
+        for problem in member["problems"]:
+            yield from finding_lines(problem)
+        yield Line()
+    yield from _differences(document)
+    yield from _verdict(document)
+
+
+def _head(document: Json) -> str:
+    return f"One plan over {words.many(len(document['clusters']), 'cluster')}: {_named(document['clusters'])}"
+
+
+def _named(members: list[Json]) -> str:
+    return ", ".join(one_line(member["context"]) for member in members)
+
+
+def _groups(document: Json) -> list[list[Json]]:
+    """Clusters whose plans read the same, in the order in which they were named."""
+    groups: dict[str, list[Json]] = {}
+    for member in document["clusters"]:
+        if member["plan"] is not None:
+            groups.setdefault(_key(member["plan"]), []).append(member)
+    return list(groups.values())
+
+
+def _key(plan: Json) -> str:
+    changes = [{**change, "evidence": None} for change in plan["changes"]]
+    return json.dumps([{**plan, "changes": changes}[name] for name in _SAME], sort_keys=True)
+
+
+def _unreached(document: Json) -> list[Json]:
+    return [member for member in document["clusters"] if member["plan"] is None]
+
+
+def _differences(document: Json) -> Iterator[Line]:
+    found = document["differences"]
+    if not found:
+        return
+    yield Line("Where the clusters differ:", "bold")
+    for one in found[:MAX_LISTED]:
+        yield Line(f"    {one_line(one['address'])}")
+        width = max(len(one_line(context)) for context in one["clusters"])
+        for context, changes in one["clusters"].items():
+            lead = f"      {one_line(context):<{width}}  "
+            yield Line(f"{lead}{_doing(changes)}", hang=len(lead) + 2)
+    if len(found) > MAX_LISTED:
+        yield Line(f"    … and {len(found) - MAX_LISTED} more (--format json lists all)", "dim")
+    yield Line()
+
+
+def _doing(changes: list[Json]) -> str:
+    """What one cluster does with an object, on one line."""
+    return "; ".join(_did(change) for change in changes) or "as it is"
+
+
+def _did(change: Json) -> str:
+    made = [words.created_text(change["after"])] if change["after"] else []
+    fields = [f"{words.field_name(field['name'])} {words.field_text(field)}" for field in change["fields"]]
+    told = ", ".join(part for part in (*made, *fields) if part)
+    return f"{Action(change['action']).symbol} {change['action']}{f': {told}' if told else ''}"
+
+
+def _verdict(document: Json) -> Iterator[Line]:
+    if document["deletes"]:
+        yield Line(ORDER)
+    width = max(len(one_line(member["context"])) for member in document["clusters"])
+    for member in document["clusters"]:
+        lead = f"{one_line(member['context']):<{width}}  "
+        yield Line(f"{lead}{summary(member)}", "bold", len(lead) + 2)
+    if document["refused"]:
+        yield Line("Refused in one cluster is refused in all: nothing can be applied.", "bold red")
+    elif _unreached(document):
+        yield Line(_without(document), "bold yellow")
+
+
+def summary(member: Json) -> str:
+    """One cluster's outcome in a line."""
+    if member["plan"] is None:
+        return "not planned"
+    return f"{'refused. ' if member['plan']['refused'] else ''}{words.summary_line(member['plan'])}"
+
+
+def _without(document: Json) -> str:
+    lead = f"Without {_named(_unreached(document))}: the others can be applied"
+    held = ", but for their deletes, which wait for all" if document["deletes"] else ""
+    return f"{lead}{held}. Plan again once it answers, or leave its --context out."
+
+
+def fleet_markdown(document: Json, targets: Mapping[str, str]) -> str:
+    """As much of each group as its share of a comment holds."""
+    groups = _groups(document)
+    rows = [f"- {code(member['context'])} {markdown(summary(member))}" for member in document["clusters"]]
+    parts = [f"## {markdown(_head(document))}", "\n".join(rows), *_markdown_rest(document)]
+    room = LIMIT - sum(len(part.encode()) + 2 for part in parts) - 200 * len(document["clusters"])
+    for members in groups:
+        target = "; ".join(targets[member["context"]] for member in members)
+        parts.append(f"## {markdown(_named(members))}")
+        parts.append(plan_markdown(members[0]["plan"], target, limit=room // len(groups)))
+    return "\n\n".join(parts)
+
+
+def _markdown_rest(document: Json) -> Iterator[str]:
+    for member in _unreached(document):
+        told = "; ".join(f"{problem['summary']}: {problem['detail']}" for problem in member["problems"])
+        yield f"**{markdown(member['context'])} not planned**: {markdown(told)}"
+    if _unreached(document) and not document["refused"]:
+        yield markdown(_without(document))
+    found = document["differences"]
+    if found:
+        rows = [
+            f"- {code(one['address'])}: "
+            + "; ".join(f"{markdown(context)} {code(_doing(changes))}" for context, changes in one["clusters"].items())
+            for one in found[:MAX_LISTED]
+        ]
+        rest = [f"- … and {len(found) - MAX_LISTED} more"] if len(found) > MAX_LISTED else []
+        yield "\n".join(["**Where the clusters differ**", "", *rows, *rest])
+    if document["deletes"]:
+        yield ORDER
+
+
+def fleet_html(document: Json, targets: Mapping[str, str]) -> str:
+    """One page: each cluster's outcome, where they differ, then every group's whole plan."""
+    groups = _groups(document)
+    counts: Counter[str] = Counter()
+    for members in groups:
+        counts.update(members[0]["plan"]["summary"])
+    refused = "Refused in one cluster is refused in all: nothing can be applied." if document["refused"] else ""
+    return page(
+        "fleet.html.j2",
+        title=_head(document),
+        refused=document["refused"],
+        rows=[(one_line(member["context"]), summary(member)) for member in document["clusters"]],
+        verdict=refused or (_without(document) if _unreached(document) else ""),
+        order=ORDER if document["deletes"] else "",
+        differences=[
+            (
+                one_line(one["address"]),
+                [(one_line(context), _doing(changes)) for context, changes in one["clusters"].items()],
+            )
+            for one in document["differences"]
+        ],
+        counts=counts,
+        unreached=[
+            (one_line(member["context"]), [page_finding(problem) for problem in member["problems"]])
+            for member in _unreached(document)
+        ],
+        groups=[_page_group(members, targets) for members in groups],
+        version=document["kodoctl_version"],
+        seal=document["seal"],
+    )
+
+
+def _page_group(members: list[Json], targets: Mapping[str, str]) -> Json:
+    clusters = [words.cluster_line(member["plan"], targets[member["context"]]) for member in members]
+    return {"name": _named(members), "clusters": clusters, "plan": plan_parts(members[0]["plan"], "")}
+
+
+def fleet_github(document: Json, targets: Mapping[str, str]) -> str:
+    """The annotations of each group of clusters, and what is said of each cluster."""
+    groups = [
+        plan_github(members[0]["plan"], "; ".join(targets[member["context"]] for member in members))
+        for members in _groups(document)
+    ]
+    rows = [f"{one_line(member['context'])}: {summary(member)}" for member in document["clusters"]]
+    return "\n".join([*groups, *rows])

@@ -1,0 +1,44 @@
+"""What was applied in a namespace, from its JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from kodoctl.render import plan_words as words
+from kodoctl.render.escaping import one_line
+from kodoctl.render.plan_text import Line, change_lines
+
+Json = dict[str, Any]
+_STYLES = {"complete": "green", "incomplete": "yellow", "cut off": "bold red"}
+
+
+def history_lines(applies: list[Json], namespace: str) -> Iterator[Line]:
+    """Two lines for each apply, oldest first: what, when and how it ended; by whom."""
+    if not applies:
+        yield Line(f"Nothing was applied in {one_line(namespace)} yet.")
+    for one in applies:
+        yield from _head(one)
+
+
+def _head(one: Json) -> Iterator[Line]:
+    began = datetime.fromtimestamp(one["began"] / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    counted = f"{len(one['done'])} of {words.many(one['changes'], 'change')} done"
+    yield Line(f"{one['id']}  {began}  {one['verb']}: {one['state']}, {counted}", _STYLES[one["state"]])
+    commit = f", commit {one['commit'][:12]}" if one["commit"] else ""
+    yield Line(f"          by {one_line(one['who'])}{commit}", "dim", 10)
+
+
+def apply_lines(one: Json) -> Iterator[Line]:
+    """One apply with what it changed, and what it may have."""
+    yield from _head(one)
+    yield Line()
+    for change in one["done"]:
+        yield from change_lines({**change, "dangers": []})
+    if one["broken"]:
+        yield Line()
+        yield Line("Not done, or nobody knows (look at the object, or plan again):", "bold")
+    for broken in one["broken"]:
+        yield from change_lines({**broken["change"], "dangers": []})
+        yield Line(f"      {one_line(broken['detail'])}", "red", 6)

@@ -1,0 +1,85 @@
+"""The lab's pictures: how long each tenant waits today, and with the candidate. PNG, for a chat or a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kodoctl.formatting import many
+from kodoctl.render import report_words as words
+from kodoctl.render.charts import Json, Style, bare, height_of, new_figure, png, scale_times, seen
+from kodoctl.render.escaping import one_line
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Pair = tuple[str, Mapping[str, Any], Mapping[str, Any]]
+_NAME: Final = 20  # characters shown of a tenant
+_APART: Final = 0.19  # of a row, between its middle and each of its two lines
+
+
+def pairs(trial: Mapping[str, Any]) -> list[Pair]:
+    """(tenant, its figures today, its figures then) of a trial of kodoctl.pipeline.simulate.comparison.document, in today's order; who only one of
+    them tells apart is left out.
+    """
+    then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
+    return [
+        (one_line(one["tenant"], _NAME) if one["tenant"] is not None else f"({one['tenants']:,} others)", one, then[one["tenant"]])
+        for one in trial["today"]["tenants"]
+        if one["tenant"] in then
+    ]  # fmt: skip
+
+
+def waits(trial: Json, style: Style, title: str = "") -> Figure | None:
+    """Two lines for each tenant, from how long half of its messages waited until a handler starts to how long 95 of 100 did."""
+    found = pairs(trial)
+    if not any(one["wait_ms"] for _, *both in found for one in both):
+        return None
+    figure = new_figure(style, height_of(2 * len(found), style, 1.15), title)
+    axes = figure.subplots()
+    at = [len(found) - 1 - number for number in range(len(found))]
+    sides = (
+        ("today", _APART, "--", "o", style.marks[1], [today for _, today, _ in found]),
+        ("with the candidate", -_APART, "-", "s", style.marks[0], [then for *_, then in found]),
+    )
+    for name, shift, dash, shape, colour, figures in sides:
+        places = [place + shift for place in at]
+        _lines(axes, list(zip(places, figures, strict=True)), (name, dash, shape, colour))
+    scale_times(axes)
+    low, high = axes.get_xlim()
+    axes.set_xlim(low, high * (high / low) ** 0.16)  # room for what stands behind the marks
+    axes.set_yticks(at, [f"{name}\n{many(today['messages'], 'message')}" for name, today, _ in found])
+    axes.set_ylim(-0.6, len(found) - 0.4)
+    axes.set_title("hollow: half of them, filled: 95 of 100", loc="right", fontsize=9.5, color=style.quiet)
+    bare(axes)
+    axes.legend(loc="lower left", bbox_to_anchor=(-0.01, 1), ncols=2, frameon=False, fontsize=9.5)
+    return figure
+
+
+def _lines(axes: Axes, rows: list[tuple[float, Mapping[str, Any]]], kind: tuple[str, str, str, str]) -> None:
+    name, dash, shape, colour = kind
+    axes.plot(
+        [], [], f"{shape}{dash}", color=colour, linewidth=1.8, markersize=7, label=name
+    )  # its entry in the legend
+    for place, one in rows:
+        if not one["wait_ms"]:
+            at = ("axes fraction", "data")
+            axes.annotate(f"{name}: none", (0, place), (4, 0), at, "offset points", va="center", fontsize=9.5)
+            continue
+        half, most = (seen(one["wait_ms"][share]) for share in ("p50", "p95"))
+        axes.plot([half, most], [place] * 2, dash, color=colour, linewidth=1.8, zorder=1)
+        axes.plot([half], [place], shape, color=colour, markerfacecolor="white", markersize=7, zorder=2)
+        axes.plot([most], [place], shape, color=colour, markersize=7, zorder=3)
+        told = words.spell(one["wait_ms"]["p95"])
+        axes.annotate(told, (most, place), (8, 0), textcoords="offset points", va="center", fontsize=9.5)
+
+
+def for_chat(document: Json) -> Iterator[tuple[str, bytes]]:
+    """(name of the file, PNG) of each subscription that was replayed."""
+    for trial in document["trials"]:
+        ground = f"{one_line(trial['topic'])} / {one_line(trial['subscription'])}"
+        title = f"{ground}: how long messages wait until a handler starts"
+        if data := png(partial(waits, title=title), trial):
+            yield f"lab-{trial['topic']}-{trial['subscription']}.png", data

@@ -1,0 +1,117 @@
+"""Status for people and machines: levels and states with what waits in them, drawn from the JSON form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+from kodoctl.protocol.overrides import steered_text
+from kodoctl.render.escaping import one_line
+from kodoctl.render.plan_text import Line
+from kodoctl.status import Status
+
+Json = dict[str, Any]
+FORMAT_VERSION = 1
+_HEADS = ("lane", "backlog", "delayed", "unacked", "in/s", "out/s", "oldest", "consumers")
+
+
+def status_json(statuses: list[Status], now: int) -> Json:
+    """All topologies; `now` is ms since the epoch, for ages."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "now": now,
+        "topologies": [{**asdict(status), "missing": status.missing} for status in statuses],
+    }
+
+
+def status_lines(document: Json) -> Iterator[Line]:
+    """A table a subscription; backlog counts entries (batches) unless messages were counted."""
+    exact = any(lane["messages"] is not None for topology in document["topologies"] for lane in topology["lanes"])
+    for topology in document["topologies"]:
+        yield Line(f"{one_line(topology['name'])} in {topology['namespace']}", "bold")
+        groups: dict[tuple[str, str], list[Json]] = {}
+        for lane in topology["lanes"]:
+            groups.setdefault((lane["ground"], lane["subscription"]), []).append(lane)
+        for (ground, subscription), lanes in groups.items():
+            yield Line()
+            yield Line(f"{one_line(ground)} / {one_line(subscription)}", "bold")
+            yield from _table(lanes, document["now"])
+            yield from _notes(lanes, document["now"])
+        for other in topology["others"]:
+            names = ", ".join(one_line(name) for name in other["names"])
+            yield Line(
+                f"{one_line(other['ground'])}: read by {names} too, unmanaged ({other['entries']} entries)", "dim"
+            )
+        for there in topology["replications"]:
+            where = f"{one_line(there['ground'])}: replicated to {one_line(there['cluster'])}"
+            far = f"{there['entries']} entries behind" if there["entries"] else "up to date"
+            yield Line(
+                f"{where}, {far}{'' if there['connected'] else ', NOT CONNECTED'}",
+                "dim" if there["connected"] else "bold red",
+            )
+        if topology["missing"]:
+            yield Line()
+            lanes_are = "lane is" if topology["missing"] == 1 else "lanes are"
+            advice = "`kodoctl plan` shows what apply would create."
+            yield Line(f"{topology['missing']} {lanes_are} MISSING: {advice}", "bold red")
+        yield Line()
+    counted = "messages" if exact else "entries, a batch of messages each; --exact counts messages"
+    yield Line(f"backlog counts {counted}.", "dim")
+
+
+def _table(lanes: list[Json], now: int) -> Iterator[Line]:
+    rows = [_row(lane, now) for lane in lanes]
+    widths = [max(len(row[i]) for row in [_HEADS, *rows]) for i in range(len(_HEADS))]
+    yield Line("  " + _join(_HEADS, widths), "dim")
+    for lane, row in zip(lanes, rows, strict=True):
+        style = "bold red" if not lane["there"] else "yellow" if lane["state"] == "dead" and lane["entries"] else ""
+        yield Line("  " + _join(row, widths), style)
+
+
+def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
+    """What a number does not tell: consumers held back, and live orders."""
+    for lane in lanes:
+        if lane["blocked"]:
+            held_back = (
+                f"{lane['blocked']} of {lane['consumers']} consumers get nothing more: too much is unacknowledged"
+            )
+            yield Line(f"  {_name(lane)}: {held_back}", "bold yellow", hang=4)
+        if lane["steered"] and (told := steered_text(lane["steered"], now)):
+            yield Line(f"  {_name(lane)}: {told}", "bold cyan", hang=4)
+
+
+def _name(lane: Json) -> str:
+    return f"{lane['level']} {lane['state']}" if lane["level"] else f"{lane['state']} letters"
+
+
+def _join(cells: tuple[str, ...], widths: list[int]) -> str:
+    first, *rest = (
+        f"{cell:<{w}}" if i == 0 else f"{cell:>{w}}" for i, (cell, w) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join([first, *rest]).rstrip()
+
+
+def _row(lane: Json, now: int) -> tuple[str, ...]:
+    name = _name(lane)
+    if not lane["there"]:
+        return (name, "MISSING", "", "", "", "", "", "")
+    waiting = lane["entries"] if lane["messages"] is None else lane["messages"]
+    age = _age(now - lane["oldest"]) if lane["oldest"] else "-"
+    return (
+        name,
+        f"{waiting:,}",
+        f"{lane['delayed']:,}",
+        f"{lane['unacknowledged']:,}",
+        f"{lane['rate_in']:,.0f}",
+        f"{lane['rate_out']:,.0f}",
+        age,
+        str(lane["consumers"]) if lane["state"] != "dead" else "held",
+    )
+
+
+def _age(ms: int) -> str:
+    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if ms >= size:
+            return f"{ms // size}{unit}"
+    return "0s"

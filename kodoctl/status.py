@@ -1,0 +1,68 @@
+"""What the lanes of a topology hold, as values: read by kodoctl.pulsar.status_reader, drawn by kodoctl.render.status_text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LaneStatus:
+    """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) what is in them;
+    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second. `blocked`:
+    consumers that the broker sends nothing because too much is unacknowledged. `steered`: the live orders to its workers, as
+    they stand in the subscription's property.
+    """
+
+    ground: str
+    subscription: str
+    level: str
+    state: str
+    topic: str
+    there: bool
+    entries: int = 0
+    messages: int | None = None
+    delayed: int = 0
+    unacknowledged: int = 0
+    rate_in: float = 0.0
+    rate_out: float = 0.0
+    oldest: int | None = None
+    consumers: int = 0
+    blocked: int = 0
+    steered: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherReaders:
+    """Subscriptions on a family's topics that no file declares."""
+
+    ground: str
+    names: tuple[str, ...]
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replication:
+    """How far another cluster is behind in a family's topics: entries that it does not have yet; `connected`: every partition's
+    replication runs.
+    """
+
+    ground: str
+    cluster: str
+    entries: int
+    connected: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """All lanes of one topology, and who else reads them."""
+
+    name: str
+    namespace: str
+    lanes: tuple[LaneStatus, ...]
+    others: tuple[OtherReaders, ...]
+    replications: tuple[Replication, ...] = ()
+
+    @property
+    def missing(self) -> int:
+        """Lanes without their topic or subscription."""
+        return sum(not lane.there for lane in self.lanes)

@@ -1,0 +1,59 @@
+"""Text from files and clusters cannot forge output."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kodoctl.render.escaping import MAX_SHOWN, code, markdown, one_line, printable
+from kodoctl.render.plan_text import Line
+
+EVIL = st.text(st.characters(categories=["Cc", "Cf", "Zl", "Zp", "L", "P", "S", "Cs"]))
+
+
+@given(EVIL)
+def test_whatever_gets_in_comes_out_on_one_line_that_no_terminal_obeys(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    assert not any(unicodedata.category(character) in ("Cc", "Cf", "Zl", "Zp", "Cs") for character in shown)
+    assert printable(shown) == shown
+    shown.encode()  # nothing is left that UTF-8 could not say
+
+
+@given(EVIL)
+def test_a_line_of_a_view_is_one_line_even_if_somebody_forgot_to_escape(text: str) -> None:
+    assert Line(text).text == printable(text)
+    assert len(Line("x" * 1_000_000).text) < 5_000
+
+
+@given(EVIL)
+def test_inline_code_cannot_be_left(text: str) -> None:
+    shown = code(text)
+    assert shown[0] == shown[-1] == "`"
+    assert "`" not in shown[1:-1]
+
+
+@given(EVIL)
+def test_text_in_markdown_means_nothing_and_mentions_nobody(text: str) -> None:
+    shown = markdown(text)
+    for position, character in enumerate(shown):
+        if character in "`*_{}[]<>#|~":
+            assert shown[position - 1] == "\\"
+    assert "@" not in shown.replace("@\u200b", "")
+
+
+def test_readable_text_stays_as_it_is() -> None:
+    text = "persistent://acme/ns/orders-L2, 7d → 3d, größer, 注文"
+    assert one_line(text) == printable(text) == text
+
+
+def test_a_megabyte_is_cut_to_what_somebody_reads() -> None:
+    assert len(one_line("x" * 1_000_000)) == MAX_SHOWN
+    assert one_line("x" * MAX_SHOWN) == "x" * MAX_SHOWN
+    assert one_line("\x1b" * 1_000_000).count("\\x1b") == MAX_SHOWN - 1
+
+
+def test_escapes_are_told_as_escapes() -> None:
+    assert one_line("a\x1b[2Jb\nc\u202ed\u2028e") == r"a\x1b[2Jb\nc\u202ed\u2028e"

@@ -1,0 +1,38 @@
+"""The lab's pictures."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kodoctl.render.charts import LIGHT, svg
+from kodoctl.render.simulation_charts import for_chat, waits
+from tests.reports import EVIL, tried
+
+
+def test_each_tenant_has_its_waits_of_today_and_with_the_candidate():
+    ((name, data),) = for_chat(tried())
+    assert name == "lab-orders-billing.png"
+    assert data.startswith(b"\x89PNG")
+    (trial,) = tried()["trials"]
+    drawn = svg(partial(waits, title="x"), trial, LIGHT)
+    for text in ("acme", "1,200 messages", "22 s", "120 ms", "(12 others)", "today", "with the candidate", "95 of 100"):
+        assert text in drawn
+    for colour in LIGHT.marks[:2]:
+        assert colour in drawn, "blue and vermilion, and other marks and dashes"
+    assert "stroke-dasharray" in drawn
+
+
+def test_what_never_started_is_told_and_names_are_harmless():
+    (trial,) = tried()["trials"]
+    for side in ("today", "candidate"):
+        trial[side]["tenants"][0]["tenant"] = EVIL
+        trial[side]["tenants"][1]["messages"] = 1
+    trial["candidate"]["tenants"][1]["wait_ms"] = None
+    drawn = svg(waits, trial, LIGHT)
+    assert "<img" not in drawn
+    assert "1 message<" in drawn
+    assert "with the candidate: none" in drawn
+    for side in ("today", "candidate"):
+        for one in trial[side]["tenants"]:
+            one["wait_ms"] = None
+    assert list(for_chat({"trials": [trial]})) == []

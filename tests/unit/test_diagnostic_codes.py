@@ -1,0 +1,96 @@
+"""One list of codes: held against every source, so that it can neither miss one nor give one two meanings."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kodoctl.diagnostic_codes import CODES, GROUPS
+from kodoctl.topology.lint.rules import RULES
+
+ROOT = Path(__file__).parents[2]
+REGISTRY = ROOT / "kodoctl/diagnostic_codes.py"
+SOURCES = sorted(path for room in ("kodoctl", "consumer") for path in (ROOT / room).rglob("*.py") if path != REGISTRY)
+CODE = re.compile(r"K\d{3}")
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+
+
+def _constants(tree: ast.Module) -> dict[str, str]:
+    """Names that a module gives to texts."""
+    return {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+        if isinstance(target, ast.Name) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    }
+
+
+NAMED = {name: text for tree in TREES.values() for name, text in _constants(tree).items()}
+
+
+def _text(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return NAMED.get(node.id) if isinstance(node, ast.Name) else None
+
+
+def _used(tree: ast.Module) -> Iterator[str]:
+    return (
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value)
+    )
+
+
+def _told(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """(line, code, summary) of every call that is given a code: the summary is the first text after it."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        for index, argument in enumerate(node.args):
+            if isinstance(argument, ast.Constant) and CODE.fullmatch(str(argument.value)):
+                following = (_text(other) for other in node.args[index + 1 :])
+                yield node.lineno, str(argument.value), next(filter(None, following), "")
+
+
+def test_every_code_in_the_sources_is_in_the_list_and_every_code_of_the_list_is_used() -> None:
+    used = {code for tree in TREES.values() for code in _used(tree)}
+    assert used == CODES.keys()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_code_is_always_told_in_the_words_of_the_list(path: Path) -> None:
+    for line, number, summary in _told(TREES[path]):
+        code = CODES[number]
+        assert summary in (code.title, *code.also), f"{path.name}:{line}: {number} says {summary!r}"
+
+
+def test_a_code_is_listed_once_and_no_two_say_the_same() -> None:
+    listed = [node for node in ast.walk(ast.parse(REGISTRY.read_text(encoding="utf-8"))) if isinstance(node, ast.Dict)]
+    keys = [key.value for table in listed for key in table.keys if isinstance(key, ast.Constant)]
+    codes = [str(key) for key in keys if CODE.fullmatch(str(key))]
+    assert codes == sorted(set(codes))
+    assert sum(len(group) for group in GROUPS.values()) == len(codes)
+    words = Counter(text for code in CODES.values() for text in (code.title, *code.also))
+    assert [text for text, count in words.items() if count > 1] == []
+
+
+def test_every_other_wording_of_the_list_is_used() -> None:
+    told = {(number, summary) for tree in TREES.values() for _, number, summary in _told(tree)}
+    assert {(number, text) for number, code in CODES.items() for text in (code.title, *code.also)} == told
+
+
+def test_every_code_says_what_to_do_in_a_sentence() -> None:
+    for number, code in CODES.items():
+        assert re.fullmatch(r"[A-Z`0-9].*\.", code.todo), number
+        assert code.title[-1] not in ".:", number
+
+
+def test_a_rule_of_lint_finds_what_its_code_says() -> None:
+    assert [(rule.code, rule.summary) for rule in RULES if CODES[rule.code].title != rule.summary] == []
