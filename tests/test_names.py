@@ -75,7 +75,6 @@ def _attributes(node: ast.ClassDef) -> set[str]:
     return fields | assigned
 
 
-@not_yet
 def test_a_module_name_is_in_one_package_only() -> None:
     names = Counter(_basename(module) for module in _trees())
     assert not {name: count for name, count in names.items() if count > 1 and name not in SHARED_BASENAMES}
@@ -91,7 +90,6 @@ def test_a_public_class_name_is_defined_once() -> None:
     assert len(twice) <= TWICE, twice
 
 
-@not_yet
 def test_no_module_has_a_word_that_the_glossary_replaces() -> None:
     assert not [module for module in _trees() if _basename(module) in BANNED_MODULES]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_progress import Progress
 from kodoctl.cli.terminal import report_json, show_report
 from kodoctl.console import finish, is_terminal, say, tell
@@ -83,7 +83,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
 
     tell_without_port(session)
     try:
-        options = RunOptions(target.who(), approval.lock_timeout, verb, target.commit_of(plan.paths))
+        options = RunOptions(command_target.who(), approval.lock_timeout, verb, command_target.commit_of(plan.paths))
         with interruptible() as stop, Progress(stream_json=approval.json_output) as progress:
             result = run(
                 session,
@@ -95,7 +95,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
             )
     finally:
         if approval.verbose:
-            target.tell_total(session)
+            command_target.tell_total(session)
     if approval.json_output:
         say(json.dumps(report_json(result)))
     else:
@@ -158,7 +158,7 @@ def check_files(plan: Plan) -> None:
     from kodoctl.topology.load import BASE, environments_of, read_files
 
     environment = plan.environment or (BASE if environments_of(read_files(plan.paths)) else None)
-    if desired_digest(target.load_desired(list(plan.paths), environment)) != plan.digest:
+    if desired_digest(command_target.load_desired(list(plan.paths), environment)) != plan.digest:
         detail = f"{', '.join(plan.paths)} means something else than when the plan was made: plan again"
         raise RefusedError(error("K543", "the files changed since the plan", detail))
 
@@ -185,11 +185,11 @@ def prepare_destroy(  # one for each flag
     desired = Desired((), None, {})
     allowances = Allowances(destroy=frozenset(allow_destroy or ()))
     if paths:
-        wanted = target.load_desired(paths, target.environment_of(session.connection, env))
+        wanted = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
         doomed |= wanted.names
         spaces |= set(wanted.namespaces)
         desired = Desired((), wanted.environment, {}, wanted.sources)
-        allowances = target.allowances_of(wanted, None, allow_destroy, take_over=False)
+        allowances = plan_options.allowances_of(wanted, None, allow_destroy, take_over=False)
     if not doomed or not spaces:
         detail = "name files, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))

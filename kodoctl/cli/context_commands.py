@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target
 from kodoctl.cli.options import CONNECTION, Format, gathers
 from kodoctl.console import command, finish, one_line, reading, say, tell_wait
 from kodoctl.errors import ExitCode, KodoctlError, UsageError, Where, error
@@ -195,7 +195,7 @@ def try_(
     from kodoctl.pulsar.connection import Flags, connect
     from kodoctl.pulsar.session import Session
 
-    space = target.parse_namespace(namespace) if namespace else None
+    space = command_target.parse_namespace(namespace) if namespace else None
     connection = connect(Flags(context=_chosen(name).name), os.environ, Path.cwd())
     with Session(connection, tell_wait) as session:
         problems = _try("admin API", lambda: _admin(session))

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target
 from kodoctl.cli.apply_flow import Approval, check_files, confirm, interruptible, quiet, tell_without_port
 from kodoctl.cli.apply_progress import Progress
 from kodoctl.cli.plan_views import PlanFormat, show_fleet
@@ -20,7 +20,7 @@ from kodoctl.errors import ClusterError, ExitCode, KodoctlError, RefusedError, U
 
 if TYPE_CHECKING:
     from kodoctl.apply.fleet_run import Ended
-    from kodoctl.cli.target import Reach, Target
+    from kodoctl.cli.command_target import Reach, Target
     from kodoctl.plan.fleet import FleetPlan
     from kodoctl.plan.plan import Plan
     from kodoctl.planning.planner import Prepared
@@ -55,7 +55,7 @@ def plan_all(
     """The clusters side by side. One that cannot be read is told of in the plan; what is wrong with files or flags raises."""
     from kodoctl.plan.fleet import FleetPlan, Member, same_cluster
 
-    environments = {name: wiring.environment_of(session.connection, env) for name, session in sessions.items()}
+    environments = {name: command_target.environment_of(session.connection, env) for name, session in sessions.items()}
     loaded: dict[str | None, Loaded] = {
         environment: load(paths, environment, given) for environment in dict.fromkeys(environments.values())
     }
@@ -82,7 +82,7 @@ def plan_all(
 
 def shown_targets(sessions: Mapping[str, Session]) -> dict[str, str]:
     """Context -> how its cluster is reached, for the heads of plans."""
-    return {name: wiring.shown_target(session.connection) for name, session in sessions.items()}
+    return {name: command_target.shown_target(session.connection) for name, session in sessions.items()}
 
 
 def end_of_plan(fleet: FleetPlan, *, detailed: bool) -> None:
@@ -123,7 +123,7 @@ def _of_file(reach: Reach, fleet: FleetPlan) -> list[Target]:
     if (asked and asked != set(names)) or any(target.admin_url for target in reach.targets):
         detail = f"the plan file is of {', '.join(names)}: without --context and addresses these are taken"
         raise UsageError(error("K548", "other clusters than planned", detail))
-    return [wiring.Target(name) for name in fleet.plans]
+    return [command_target.Target(name) for name in fleet.plans]
 
 
 def _apply_planned(
@@ -188,7 +188,9 @@ def _carry_out(sessions: Mapping[str, Session], fleet: FleetPlan, waiting: set[s
     tasks = [Task(name, sessions[name], plan) for name, plan in fleet.plans.items() if name in waiting]
     for task in tasks:
         tell_without_port(task.session)
-    options = RunOptions(wiring.who(), approval.lock_timeout, "apply", wiring.commit_of(tasks[0].plan.paths))
+    options = RunOptions(
+        command_target.who(), approval.lock_timeout, "apply", command_target.commit_of(tasks[0].plan.paths)
+    )
     with interruptible() as stop, Progress(stream_json=approval.json_output) as progress:
         ended = run_fleet(
             tasks,

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
-from kodoctl.cli.target import Target, connects
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, one_line, reading, say, tell
 from kodoctl.errors import RefusedError
@@ -42,7 +42,7 @@ def history(
     from kodoctl.pulsar.journal import read_journal
     from kodoctl.render.history_text import apply_lines, history_lines
 
-    space = wiring.parse_namespace(namespace)
+    space = command_target.parse_namespace(namespace)
     with target.session() as session:
         found = read(read_journal(session.admin, session.client, space))
     for one in found.foreign:
@@ -65,23 +65,27 @@ def undo(
         typer.Argument(help="The apply, as history shows it; `last` is the latest.", metavar="ID", show_default=False),
     ],
     namespace: Namespace,
-    auto_approve: wiring.AutoApprove = False,
-    confirm_name: wiring.Confirm = None,
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
     lock_timeout: LockTimeout = "0s",
     output: ApplyFormatOption = ApplyFormat.TEXT,
-    allow_destroy: wiring.AllowDestroy = None,
-    verbose: wiring.Verbose = False,
+    allow_destroy: plan_options.AllowDestroy = None,
+    verbose: plan_options.Verbose = False,
 ) -> None:
     """Take an apply back: plan it backwards, show, ask, carry out. What changed since is refused, what cannot come back named."""
     from kodoctl.plan.diff import Allowances
     from kodoctl.planning.undo_planner import prepare_undo
 
-    json_output, wait, space = output is ApplyFormat.JSON, lock_seconds(lock_timeout), wiring.parse_namespace(namespace)
+    json_output, wait, space = (
+        output is ApplyFormat.JSON,
+        lock_seconds(lock_timeout),
+        command_target.parse_namespace(namespace),
+    )
     with target.session() as session:
         found = prepare_undo(session, space, apply_id, Allowances(destroy=frozenset(allow_destroy or ())))
         planned, applied = found.plan, found.applied
         if not json_output:
-            show_plan(planned, wiring.shown_target(session.connection))
+            show_plan(planned, command_target.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(d for d in planned.all_findings() if json_output))
         if planned.empty:
@@ -99,15 +103,15 @@ def undo(
 def unlock(
     target: Target,
     namespace: Namespace,
-    auto_approve: wiring.AutoApprove = False,
-    confirm_name: wiring.Confirm = None,
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
 ) -> None:
     """Take the lease of a namespace away from an apply that hangs: it writes nothing more. One that died has none, unless it
     ran without the broker's binary port.
     """
     from kodoctl.pulsar.lease import break_lease, held_by
 
-    space = wiring.parse_namespace(namespace)
+    space = command_target.parse_namespace(namespace)
     with target.session() as session:
         holder = held_by(session.admin, space)
         if holder is None:
@@ -115,6 +119,6 @@ def unlock(
             return
         tell(f"{space} is being applied by {holder}")
         confirm(session.connection, Approval(auto_approve, confirm_name), question="Take the lease away?")
-        broken = break_lease(session.admin, session.client, space, wiring.who())
+        broken = break_lease(session.admin, session.client, space, command_target.who())
     say(f"Unlocked {space}." if broken else f"Nobody holds the lease of {space} any more.")
     tell(f"What was done until then: kodoctl history {space} --id last")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import target as wiring
-from kodoctl.cli.target import Target, connects
+from kodoctl.cli import command_target
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.console import command, say, tell, write_file
 from kodoctl.errors import Diagnostic, KodoctlError, UsageError, Where, error
 
@@ -87,11 +87,11 @@ def _named(session: Session, places: Iterable[str]) -> list[NamespaceName]:
     found: dict[NamespaceName, None] = {}
     for place in places:
         if "/" in place:
-            found[wiring.parse_namespace(place)] = None
+            found[command_target.parse_namespace(place)] = None
             continue
-        reply = session.admin.call("GET", f"namespaces/{wiring.parse_namespace(f'{place}/any').tenant}")
+        reply = session.admin.call("GET", f"namespaces/{command_target.parse_namespace(f'{place}/any').tenant}")
         if reply.missing:
-            where = wiring.shown_target(session.connection)
+            where = command_target.shown_target(session.connection)
             raise UsageError(error("K509", "no such namespace", f"no tenant {place} is on {where}"))
         names = [NamespaceName.parse(text) for text in must(reply, f"listing the namespaces of {place}")]
         found |= dict.fromkeys(space for space in sorted(names) if space.namespace != CONTROL_NAMESPACE)
@@ -115,7 +115,7 @@ def _files(spaces: Sequence[NamespaceName], out: str, *, several: bool) -> dict[
 
 
 def _check_there(session: Session, spaces: Iterable[NamespaceName], live: Live) -> None:
-    where = wiring.shown_target(session.connection)
+    where = command_target.shown_target(session.connection)
     missing = [space for space in spaces if f"namespace.{space}" not in live.objects]
     if missing:
         raise UsageError(*(error("K509", "no such namespace", f"{space} is not on {where}") for space in missing))

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.plan_commands import ApplyFormat, ApplyFormatOption, LockTimeout
 from kodoctl.cli.plan_views import show_plan
-from kodoctl.cli.target import Target, connects
 from kodoctl.console import command, tell
 from kodoctl.errors import RefusedError, UsageError, error
 
@@ -40,11 +40,11 @@ def forget(
             "--namespace", help="TENANT/NAMESPACE to look in, with --name (repeatable).", metavar="TENANT/NAMESPACE"
         ),
     ] = None,
-    auto_approve: wiring.AutoApprove = False,
-    confirm_name: wiring.Confirm = None,
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
     lock_timeout: LockTimeout = "0s",
     output: ApplyFormatOption = ApplyFormat.TEXT,
-    verbose: wiring.Verbose = False,
+    verbose: plan_options.Verbose = False,
 ) -> None:
     """Give up ownership of live objects: they stay as they are, and no plan touches them any more."""
     from kodoctl.plan.forget import forget_plan
@@ -56,7 +56,7 @@ def forget(
         live = read_live(session.admin, session.client, scope)
         planned = forget_plan(live, addresses or (), frozenset(name or ()))
         if not json_output:
-            show_plan(planned, wiring.shown_target(session.connection))
+            show_plan(planned, command_target.shown_target(session.connection))
         if planned.refused:
             raise RefusedError(*(planned.findings if json_output else ()))
         approval = Approval(auto_approve, confirm_name, wait, json_output, verbose)
@@ -69,13 +69,13 @@ def forget(
 def _forget_scope(addresses: list[str], names: list[str], namespaces: list[str]) -> Scope:
     from kodoctl.pulsar.live_inventory import Scope
 
-    spaces = {wiring.parse_namespace(text) for text in namespaces}
+    spaces = {command_target.parse_namespace(text) for text in namespaces}
     for address in addresses:
         place = "/".join(address.partition(".")[2].removeprefix("persistent://").split("/")[:2])
         if "/" not in place:
             detail = f"{address!r}: write it as a plan prints it, such as topic.persistent://kodo/trade/orders"
             raise UsageError(error("K507", "not a namespace", detail))
-        spaces.add(wiring.parse_namespace(place))
+        spaces.add(command_target.parse_namespace(place))
     if not spaces or not (addresses or names):
         detail = "name addresses, or --name NAME with --namespace TENANT/NAMESPACE"
         raise UsageError(error("K508", "nothing named", detail))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli.target import Target, connects
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import reading, say
 from kodoctl.errors import UsageError, error

@@ -7,7 +7,8 @@ from contextlib import closing
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -23,7 +24,6 @@ from kodoctl.cli.pipeline_options import (
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
-from kodoctl.cli.target import Target, connects
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command, say, tell_wait
 from kodoctl.pipeline.command_hint import typed
@@ -47,7 +47,7 @@ def audit(
     bar.begin(run, "audit of what was landed")
     settings, keys = spark_settings(master, conf), signing_keys()
     connection = target.connection()
-    expansion = one_expansion(topology, wiring.environment_of(connection, env))
+    expansion = one_expansion(topology, command_target.environment_of(connection, env))
     from kodoctl.pipeline.audit.audit_inputs import judge_landing
     from kodoctl.pipeline.audit.report import EXIT_CODES, lines
     from kodoctl.pipeline.audit.verdict import Outcome

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -21,7 +22,6 @@ from kodoctl.cli.pipeline_options import (
     one_expansion,
     spark_settings,
 )
-from kodoctl.cli.target import Target, connects
 from kodoctl.cli.terminal import say_folded
 from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
@@ -56,7 +56,7 @@ def ingest(
     view.begin("ingest")
     settings = spark_settings(master, conf)
     connection = target.connection()
-    expansion = one_expansion(topology, wiring.environment_of(connection, env))
+    expansion = one_expansion(topology, command_target.environment_of(connection, env))
     if connection.broker_url is None:
         detail = "name it with --broker-url, KODOCTL_BROKER_URL or the context's broker_url"
         raise ClusterError(error("K516", "no address of the broker's binary port", detail))

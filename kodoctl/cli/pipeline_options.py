@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target
 from kodoctl.cli.options import Format
 from kodoctl.cli.spark_progress import STARTS, Bar
 from kodoctl.console import say
@@ -68,7 +68,7 @@ def new_run() -> str:
 
 def one_expansion(path: str, environment: str | None) -> Expansion:
     """The one topology that a file, or a folder with one file, declares. Raises UsageError, InvalidFileError."""
-    expansions = target.load_desired([path], environment).expansions
+    expansions = command_target.load_desired([path], environment).expansions
     if len(expansions) != 1:
         detail = f"{path} holds {', '.join(one.topology.source.name for one in expansions) or 'none'}: name one file"
         raise UsageError(error("K701", "one topology file needed", detail))

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import plan_options
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import Conf, Master, new_run, spark_settings
 from kodoctl.cli.recall_apply import (
@@ -40,7 +41,6 @@ from kodoctl.cli.recall_options import (
     signing_keys,
 )
 from kodoctl.cli.spark_progress import STARTS, Bar, tell_folded
-from kodoctl.cli.target import Target, connects
 from kodoctl.console import Environment, command
 from kodoctl.errors import ClusterError, error
 from kodoctl.formatting import many
@@ -127,7 +127,7 @@ def apply(
     topology: TopologyFile = None,
     hash_: HashOption = None,
     max_age: MaxAge = MAX_AGE,
-    confirm_name: wiring.Confirm = None,
+    confirm_name: plan_options.Confirm = None,
     master: Master = None,
     conf: Conf = None,
     output: Output = Format.TEXT,

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target
 from kodoctl.cli.chart_files import check_drawable, make_folder, say_pictures, write_pictures
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.pipeline_options import (
     LANDING,
@@ -27,7 +28,6 @@ from kodoctl.cli.pipeline_options import (
 )
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, signing_keys
 from kodoctl.cli.spark_progress import Bar
-from kodoctl.cli.target import Target, connects
 from kodoctl.console import Environment, columns, command, say, tell_wait, write_file
 from kodoctl.errors import UsageError, error
 from kodoctl.pipeline.command_hint import typed
@@ -65,7 +65,7 @@ def report(
     settings, keys = spark_settings(master, conf), signing_keys()
     check_drawable()
     connection = target.connection()
-    expansion = one_expansion(topology, wiring.environment_of(connection, env))
+    expansion = one_expansion(topology, command_target.environment_of(connection, env))
     from kodoctl.pipeline.ingest.landing_store import DEFAULT, Landing, must_hold
     from kodoctl.pipeline.report.document import About, document
     from kodoctl.pipeline.report.job import gather

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, carry_out, confirm, lock_seconds
+from kodoctl.cli.command_target import Reach, Target, connects, reaches
 from kodoctl.cli.plan_views import FormatOption, PlanFormat, read_any_plan, read_plan, show_fleet, show_plan, write_plan
 from kodoctl.cli.planning_flow import Given, prepare_files
-from kodoctl.cli.target import Reach, Target, connects, reaches
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import Environment, Paths, command, finish, judging, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, Where, error
@@ -64,14 +64,14 @@ def plan(
     ] = None,
     output: FormatOption = PlanFormat.TEXT,
     detailed: Detailed = False,
-    adopt: wiring.Adopt = None,
-    allow_destroy: wiring.AllowDestroy = None,
-    allow_share: wiring.AllowShare = None,
-    take_over: wiring.TakeOver = False,
+    adopt: plan_options.Adopt = None,
+    allow_destroy: plan_options.AllowDestroy = None,
+    allow_share: plan_options.AllowShare = None,
+    take_over: plan_options.TakeOver = False,
     against: Against = None,
-    targets: wiring.Targets = None,
-    excludes: wiring.Excludes = None,
-    verbose: wiring.Verbose = False,
+    targets: plan_options.Targets = None,
+    excludes: plan_options.Excludes = None,
+    verbose: plan_options.Verbose = False,
 ) -> None:
     """Show what would change on the live cluster, and what data is at stake. Writes nothing."""
     given = Given(adopt, allow_destroy, allow_share, take_over, against, targets, excludes)
@@ -82,7 +82,7 @@ def plan(
         prepared = prepare_files(session, paths, env, given, verbose=verbose, may_reduce=True)
         if out is not None:  # before anything is printed: the reader of a pipe may leave early
             write_plan(prepared.plan, out)
-        show_plan(prepared.plan, wiring.shown_target(session.connection), output)
+        show_plan(prepared.plan, command_target.shown_target(session.connection), output)
     if out is not None:
         _tell_written(out, refused=prepared.plan.refused)
     if prepared.plan.refused:
@@ -146,19 +146,19 @@ def apply(
         typer.Argument(help="A plan file, or topology files and folders.", show_default="topologies/", metavar="PATH"),
     ] = None,
     env: Environment = None,
-    auto_approve: wiring.AutoApprove = False,
-    confirm_name: wiring.Confirm = None,
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
     lock_timeout: LockTimeout = "0s",
     output: ApplyFormatOption = ApplyFormat.TEXT,
-    adopt: wiring.Adopt = None,
-    allow_destroy: wiring.AllowDestroy = None,
-    allow_share: wiring.AllowShare = None,
-    take_over: wiring.TakeOver = False,
+    adopt: plan_options.Adopt = None,
+    allow_destroy: plan_options.AllowDestroy = None,
+    allow_share: plan_options.AllowShare = None,
+    take_over: plan_options.TakeOver = False,
     approved: Approved = None,
     resume: Resume = None,
-    targets: wiring.Targets = None,
-    excludes: wiring.Excludes = None,
-    verbose: wiring.Verbose = False,
+    targets: plan_options.Targets = None,
+    excludes: plan_options.Excludes = None,
+    verbose: plan_options.Verbose = False,
 ) -> None:
     """Carry out a reviewed plan file exactly; or plan, show, ask, and carry that out."""
     approval = Approval(auto_approve, confirm_name, lock_seconds(lock_timeout), output is ApplyFormat.JSON, verbose)
@@ -228,7 +228,7 @@ def _check_planned(given: Given) -> None:
 def _shown(planned: Plan, session: Session, approval: Approval) -> Plan:
     """The plan, which people have seen by now. Raises RefusedError for one that may not be carried out."""
     if not approval.json_output:
-        show_plan(planned, wiring.shown_target(session.connection))
+        show_plan(planned, command_target.shown_target(session.connection))
     if planned.refused:
         raise RefusedError(*(d for d in planned.all_findings() if approval.json_output))
     return planned
@@ -256,7 +256,7 @@ def _apply_file(session: Session, file: str, planned: Plan, approval: Approval) 
 
     refuse_reduced(planned, file)
     if not approval.json_output:
-        show_plan(planned, wiring.shown_target(session.connection))
+        show_plan(planned, command_target.shown_target(session.connection))
     if planned.refused:
         raise RefusedError(
             error("K536", "this plan is refused", "settle the errors it lists and plan again", Where(file))
@@ -270,7 +270,7 @@ def _resume(session: Session, namespace: str, approval: Approval, destroy: Seque
     """What is left of a plan that was cut off: a journal says so, which is no approval."""
     from kodoctl.planning.undo_planner import prepare_resume
 
-    planned = _shown(prepare_resume(session, wiring.parse_namespace(namespace), destroy), session, approval)
+    planned = _shown(prepare_resume(session, command_target.parse_namespace(namespace), destroy), session, approval)
     confirm(session.connection, approval, question="Continue with these changes?")
     carry_out(session, planned, approval, verb="resume")
 
@@ -296,12 +296,12 @@ def destroy(
         ),
     ] = None,
     env: Environment = None,
-    auto_approve: wiring.AutoApprove = False,
-    confirm_name: wiring.Confirm = None,
+    auto_approve: plan_options.AutoApprove = False,
+    confirm_name: plan_options.Confirm = None,
     lock_timeout: LockTimeout = "0s",
     output: ApplyFormatOption = ApplyFormat.TEXT,
-    allow_destroy: wiring.AllowDestroy = None,
-    verbose: wiring.Verbose = False,
+    allow_destroy: plan_options.AllowDestroy = None,
+    verbose: plan_options.Verbose = False,
 ) -> None:
     """Delete everything a topology created. What it adopted is forgotten, not deleted."""
     from kodoctl.cli.apply_flow import prepare_destroy
@@ -312,7 +312,7 @@ def destroy(
         _shown(planned, session, approval)
         if planned.empty:
             if verbose:
-                wiring.tell_total(session)
+                command_target.tell_total(session)
             return
         confirm(session.connection, approval, question="Destroy all of this?")
         carry_out(session, planned, approval, verb="destroy")
@@ -328,7 +328,7 @@ def drift(
         bool, typer.Option("--unmanaged", help="Objects that no file declares count as drift.")
     ] = False,
     output: Annotated[ApplyFormat, typer.Option("--format", help="text or json.")] = ApplyFormat.TEXT,
-    verbose: wiring.Verbose = False,
+    verbose: plan_options.Verbose = False,
 ) -> None:
     """Compare the live cluster with what was applied: exit 3 when somebody changed it by hand."""
     import json
@@ -347,7 +347,7 @@ def drift(
         if output is ApplyFormat.JSON:
             say(json.dumps(to_json(found), indent=2))
         else:
-            show_lines(drift_lines(to_json(found), wiring.shown_target(session.connection)))
+            show_lines(drift_lines(to_json(found), command_target.shown_target(session.connection)))
     if found.refused:
         finish(ExitCode.REFUSED)
     if found.drifted:

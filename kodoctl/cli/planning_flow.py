@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target, plan_options
 from kodoctl.console import paths_or_default, report
 from kodoctl.errors import Severity
 
@@ -43,7 +43,7 @@ class Loaded:
 def load(paths: list[str] | None, environment: str | None, given: Given) -> Loaded:
     """The files, once for all the clusters that share an environment. Raises InvalidFileError with every error."""
     named = paths_or_default(paths)
-    desired = target.load_desired(paths, environment)
+    desired = command_target.load_desired(paths, environment)
     if given.against is None:
         return Loaded(named, desired, None)
     from kodoctl.cli.baseline_files import declared_at
@@ -59,14 +59,14 @@ def prepare_loaded(
     from kodoctl.planning.planner import prepare
 
     desired, take_over = loaded.desired, given.take_over
-    allowances = target.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
+    allowances = plan_options.allowances_of(desired, given.adopt, given.destroy, take_over=take_over, share=given.share)
     selection = Selection(tuple(given.targets or ()), tuple(given.excludes or ()))
     began = time.monotonic()
     prepared = prepare(session, desired, allowances, against=loaded.earlier, selection=selection, may_reduce=may_reduce)
     if (unanswered := session.client.problem) is not None:  # only an apply needs it: a plan reads one by one instead
         report([replace(finding, severity=Severity.WARNING) for finding in unanswered.diagnostics])
     if tell is not None:
-        tell(target.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
+        tell(command_target.traffic_text(session, time.monotonic() - began, prepared.live.policies_read))
     return replace(prepared, plan=replace(prepared.plan, paths=tuple(loaded.paths)))
 
 
@@ -76,5 +76,5 @@ def prepare_files(
     """The plan of a command that asks one cluster; `may_reduce` as above."""
     from kodoctl.console import tell
 
-    loaded = load(paths, target.environment_of(session.connection, env), given)
+    loaded = load(paths, command_target.environment_of(session.connection, env), given)
     return prepare_loaded(session, loaded, given, tell=tell if verbose else None, may_reduce=may_reduce)

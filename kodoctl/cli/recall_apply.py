@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target, plan_options
 from kodoctl.cli.apply_flow import Approval, ask, confirm
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import read_plan_text
 from kodoctl.cli.recall_options import LEDGER, LedgerOption, Output, declared_schema, family_in, signing_keys
-from kodoctl.cli.target import Target, connects
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import command, finish, is_terminal, say, tell
 from kodoctl.errors import ExitCode, RefusedError, UsageError, error
@@ -89,7 +89,7 @@ def apply(
     topology: TopologyFile = None,
     hash_: HashOption = None,
     max_age: MaxAge = MAX_AGE,
-    confirm_name: wiring.Confirm = None,
+    confirm_name: plan_options.Confirm = None,
     output: Output = Format.TEXT,
 ) -> None:
     """Send the letters of a plan, each exactly once; killed, interrupted or repeated, it goes on where it was."""
@@ -207,7 +207,7 @@ def _check_files(session: Session, plan: RecallPlan, topology: str | None) -> tu
 def _show(form: dict[str, Any], session: Session) -> None:
     from kodoctl.render.recall import recall_plan_lines
 
-    show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
+    show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
 
 
 def _confirm(session: Session, plan: RecallPlan, found: str, said: str | None, names: list[str] | None) -> None:
@@ -244,7 +244,9 @@ def _carry_out(
     stop = threading.Event()
     previous = signal.signal(signal.SIGINT, lambda *_: _interrupt(stop))
     try:
-        orders = Orders(Pace(per_second), wiring.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer)
+        orders = Orders(
+            Pace(per_second), command_target.who(), lambda: int(time.time() * 1000), stop, _Progress(), signer
+        )
         helpers = helped(Attempt(session, plan, edit, ledger, per_second, orders, largest)) if helped else None
         return Carrier(plan, Cluster(session, largest), DeltaLedger(ledger), edit, orders, helpers).run()
     finally:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from kodoctl.cli import recall_apply
-from kodoctl.cli import target as wiring
+from kodoctl.cli import command_target, recall_apply
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.options import Format
 from kodoctl.cli.plan_files import write_plan_text
 from kodoctl.cli.recall_options import (
@@ -35,7 +35,6 @@ from kodoctl.cli.recall_options import (
     declared_schema,
     family_in,
 )
-from kodoctl.cli.target import Target, connects
 from kodoctl.cli.terminal import show_lines
 from kodoctl.console import Environment, command, report, say, tell
 from kodoctl.errors import UsageError, Where, error, warning
@@ -212,6 +211,6 @@ def show_plan(made: RecallPlan, session: Session, out: str | None, output: Forma
     if output is Format.JSON:
         say(json.dumps(form, indent=1))
     else:
-        show_lines(recall_plan_lines(form, wiring.shown_target(session.connection)))
+        show_lines(recall_plan_lines(form, command_target.shown_target(session.connection)))
     if out is not None:
         tell(f"Plan written to {out}; carry it out with: kodoctl {apply} {out}")

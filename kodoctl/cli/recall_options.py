@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target
 from kodoctl.cli.options import Format
 from kodoctl.errors import UsageError, error
 
@@ -75,7 +75,7 @@ def family_in(
     """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
     from kodoctl.recall.destinations import family_of
 
-    desired = target.load_desired([path], target.environment_of(session.connection, env))
+    desired = command_target.load_desired([path], command_target.environment_of(session.connection, env))
     topologies = [expansion.topology for expansion in desired.expansions]
     having = [one for one in topologies if topic in one.spec.topics]
     if len(having) > 1:

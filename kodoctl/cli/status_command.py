@@ -11,8 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from kodoctl.cli import target as wiring
-from kodoctl.cli.target import Target, connects
+from kodoctl.cli import command_target
+from kodoctl.cli.command_target import Target, connects
 from kodoctl.cli.terminal import live_screen, show_lines
 from kodoctl.console import Environment, Paths, finish, reading, report, say
 from kodoctl.errors import ClusterError, ExitCode
@@ -50,8 +50,8 @@ def status(
     from kodoctl.render.status_text import status_json
 
     with target.session() as session:
-        desired = wiring.load_desired(paths, wiring.environment_of(session.connection, env))
-        shown = wiring.shown_target(session.connection)
+        desired = command_target.load_desired(paths, command_target.environment_of(session.connection, env))
+        shown = command_target.shown_target(session.connection)
 
         def look() -> dict[str, Any]:
             statuses = [read_status(session.admin, expansion, exact=exact) for expansion in desired.expansions]

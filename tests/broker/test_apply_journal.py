@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target
 from kodoctl.plan.history import pack
 from kodoctl.pulsar.connection import Flags, connect
 from kodoctl.pulsar.control_namespace import lease_topic
@@ -49,7 +49,7 @@ def test_history_tells_who_did_what_and_when(workspace: Workspace) -> None:
     workspace.run("destroy", "topologies", "--auto-approve")
     told = workspace.run("history", workspace.namespace, "--format", "json").json()["applies"]
     assert [(one["verb"], one["state"]) for one in told] == [("apply", "complete")] * 2 + [("destroy", "complete")]
-    assert {one["who"] for one in told} == {target.who()}
+    assert {one["who"] for one in told} == {command_target.who()}
     [change] = told[1]["done"]
     assert (change["action"], change["fields"][0]["before"], change["fields"][0]["after"]) == ("update", "1d", "2d")
     lines = workspace.run("history", workspace.namespace).out.splitlines()

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target
 from kodoctl.pulsar.lease import HEARTBEAT_S
 from tests.cluster import Workspace
 from tests.servers import Proxy, Request
@@ -187,7 +187,9 @@ def test_a_frozen_apply_that_lost_its_lease_writes_nothing_more(
     os.kill(at_work.pid, signal.SIGSTOP)
     frozen = time.monotonic()
     shown = workspace.run("unlock", workspace.namespace, "--auto-approve").text
-    assert f"is being applied by {target.who().partition(' pid')[0]} pid {at_work.pid} " in " ".join(shown.split())
+    assert f"is being applied by {command_target.who().partition(' pid')[0]} pid {at_work.pid} " in " ".join(
+        shown.split()
+    )
     assert f"Unlocked {workspace.namespace}." in shown
     gate.open()
     eventually(lambda: time.monotonic() - frozen > HEARTBEAT_S)  # it asks no more often than that

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kodoctl.cli import target
+from kodoctl.cli import command_target
 from kodoctl.plan import ledger
 from kodoctl.plan.ledger import Holding
 from kodoctl.pulsar.admin_http import HttpAdmin
@@ -96,9 +96,9 @@ def test_who_has_the_binary_port_and_who_has_not_exclude_each_other(portless: Wo
 def test_the_holder_is_who_runs_it(portless: Workspace) -> None:
     portless.apply()
     admin = HttpAdmin(Connection(portless.broker.admin_url))
-    assert take_lock(admin, _space(portless), target.who()) is not None
+    assert take_lock(admin, _space(portless), command_target.who()) is not None
     assert take_lock(admin, _space(portless), "another") is None
-    assert target.who() in str(lock_holder(admin, _space(portless)))
+    assert command_target.who() in str(lock_holder(admin, _space(portless)))
 
 
 @pytest.mark.parametrize("comes_back", [True, False])

@@ -21,7 +21,7 @@ import pulsar
 import pytest
 import requests
 
-from kodoctl.cli.target import load_desired
+from kodoctl.cli.command_target import load_desired
 from kodoctl.errors import KodoctlError
 from kodoctl.plan.changes import Change, Update
 from kodoctl.plan.diff import Allowances

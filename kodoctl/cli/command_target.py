@@ -1,4 +1,4 @@
-"""Where real things are put together for the commands that reach a cluster: connection, files, plan."""
+"""Target of a command: its connection flags, the cluster or clusters that they name, the files, and who runs it."""
 
 from __future__ import annotations
 
@@ -17,60 +17,10 @@ from kodoctl.console import paths_or_default, report, tell, tell_wait
 from kodoctl.errors import InvalidFileError, Severity, UsageError, error
 
 if TYPE_CHECKING:
-    from kodoctl.plan.diff import Allowances
     from kodoctl.plan.inventory import Desired
     from kodoctl.pulsar.connection import Connection
     from kodoctl.pulsar.session import Session
     from kodoctl.topology.names import NamespaceName
-
-Verbose = Annotated[bool, typer.Option("-v", "--verbose", help="Print requests and time to standard error.")]
-Adopt = Annotated[
-    list[str] | None,
-    typer.Option("--adopt", help="Adopt this object although the file changes it (repeatable).", metavar="ADDRESS"),
-]
-AllowDestroy = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-destroy",
-        help="The data of this object may go (repeatable; there is no blanket force).",
-        metavar="ADDRESS",
-    ),
-]
-AllowShare = Annotated[
-    float | None,
-    typer.Option(
-        "--allow-share",
-        min=0.0,
-        max=1.0,
-        help="So large a share of the owned topics and subscriptions may go at once, such as 0.5.",
-        show_default="0.2",
-        metavar="SHARE",
-    ),
-]
-Targets = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--target",
-        help="Only this object and what it needs (repeatable); * in it stands for any text.",
-        metavar="ADDRESS",
-    ),
-]
-Excludes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--exclude",
-        help="Not this object, nor what needs it (repeatable); * in it stands for any text.",
-        metavar="ADDRESS",
-    ),
-]
-TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Take objects and ledger entries over from other topologies.")
-]
-AutoApprove = Annotated[bool, typer.Option("--auto-approve", help="Do not ask. Never implies --allow-destroy.")]
-Confirm = Annotated[
-    list[str] | None,
-    typer.Option("--confirm", help="Name of the protected context, instead of typing it (repeatable).", metavar="NAME"),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,27 +139,6 @@ def load_desired(paths: list[str] | None, environment: str | None) -> Desired:
     report(standing)
     sources = {expansion.name: source_of_topology(expansion.topology.source.path) for expansion in expansions}
     return desired(expansions, chosen, sources)
-
-
-def allowances_of(
-    desired: Desired,
-    adopt: Iterable[str] | None,
-    destroy: Iterable[str] | None,
-    *,
-    take_over: bool,
-    share: float | None = None,
-) -> Allowances:
-    """What flags and the files' own lists allow."""
-    from kodoctl.plan.diff import Allowances
-
-    specs = [expansion.topology.spec for expansion in desired.expansions]
-    return Allowances(
-        adopt=frozenset(adopt or ()),
-        destroy=frozenset(destroy or ()) | {address for spec in specs for address in spec.allow_destroy},
-        forget=frozenset(address for spec in specs for address in spec.forget),
-        take_over=take_over,
-        share=share,
-    )
 
 
 def traffic_text(session: Session, seconds: float, how: str) -> str:
