@@ -87,7 +87,7 @@ check: $(READY) ## Style, types, architecture, generated files: seconds, before 
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
-	$(BIN)/pytest -q tests/test_architecture.py
+	$(BIN)/pytest -q tests/test_architecture.py tests/test_names.py
 
 docs: $(READY) ## Write docs/reference and schemas/topology.v1.json anew from the code
 	$(BIN)/python docs/generate.py

@@ -35,11 +35,11 @@ def paths_or_default(paths: list[str] | None) -> list[str]:
 
 
 class _Streams:
-    """Standard output and error of the command that runs: what becomes of it where one of them can take nothing any more,
-    because its reader left or its disk is full.
+    """Standard output and error of the command that runs: what becomes of it where one of them can take nothing any
+    more, because its reader left or its disk is full.
 
-    A command that only reads ends there. One that changes something goes on without it: nobody who watches may stop what is
-    half done.
+    A command that only reads ends there. One that changes something goes on without it: nobody who watches may stop
+    what is half done.
     """
 
     def __init__(self) -> None:
@@ -133,8 +133,8 @@ def finish(code: int) -> NoReturn:
 def command(function: C) -> C:
     """Turns every error of ours into its report and exit code; nothing a user can cause shows a traceback.
 
-    Where nobody takes what it prints, it goes on to its end and then fails; `reading` and `judging` are for what changes
-    nothing.
+    Where nobody takes what it prints, it goes on to its end and then fails; `reading` and `judging` are for what
+    changes nothing.
     """
     return _command(function)
 
@@ -240,9 +240,9 @@ def run_application(app: typer.Typer) -> NoReturn:
 
 
 def end_process(code: int, *, at_once: bool = False) -> NoReturn:
-    """Ends the process with an exit code. Where a call into the client library was left behind (or `at_once`), without the
-    interpreter's own end, which that call would turn into SIGABRT: what is registered for the end is called, what was written is
-    flushed.
+    """Ends the process with an exit code. Where a call into the client library was left behind (or `at_once`),
+    without the interpreter's own end, which that call would turn into SIGABRT: what is registered for the end is
+    called, what was written is flushed.
     """
     deadlines = sys.modules.get("kodoctl.pulsar.deadlines")  # loaded by whoever made such a call
     if not at_once and (deadlines is None or not deadlines.any_left_behind()):

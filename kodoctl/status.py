@@ -1,4 +1,4 @@
-"""What the lanes of a topology hold, as values: read by kodoctl.pulsar.status_reader, drawn by kodoctl.render.status_text."""
+"""Lane status of a topology, as values: read by kodoctl.pulsar.status_reader, drawn by kodoctl.render.status_text."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class LaneStatus:
     """One (level, state) of one subscription. `entries` counts batches, `messages` (only with exact) what is in them;
-    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second. `blocked`:
-    consumers that the broker sends nothing because too much is unacknowledged. `steered`: the live orders to its workers, as
-    they stand in the subscription's property.
+    `oldest` is when the oldest unacknowledged message was published, ms since the epoch; rates are per second.
+    `blocked`: consumers that the broker sends nothing because too much is unacknowledged. `steered`: the live orders
+    to its workers, as they stand in the subscription's property.
     """
 
     ground: str
@@ -42,8 +42,8 @@ class OtherReaders:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """How far another cluster is behind in a family's topics: entries that it does not have yet; `connected`: every partition's
-    replication runs.
+    """Replication lag of another cluster in the topics of a family: entries that it does not have yet; `connected`:
+    the replication of every partition runs.
     """
 
     ground: str

@@ -100,9 +100,10 @@ class Consumer:
     def load(cls, path: str | Path, *, topic: str, subscription: str, **place: Unpack[Place]) -> Consumer:
         """A consumer as the topology file declares it. Nothing is connected before `start`.
 
-        Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it has no
-        such topic or subscription, or names a payload schema that cannot be read. Environment and connection are found as by kodoctl: `env`, `context`, `admin_url`,
-        `broker_url`, `token_file`; KODOCTL_ variables; a context.
+        Raises KodoctlError with every finding: the file is wrong, `kodoctl lint` finds errors that nobody allowed, it
+        has no such topic or subscription, or names a payload schema that cannot be read. Environment and connection
+        are found as by kodoctl: `env`, `context`, `admin_url`, `broker_url`, `token_file`; KODOCTL_ variables; a
+        context.
         """
         surroundings = Surroundings.of(**place)
 
@@ -131,9 +132,9 @@ class Consumer:
     def handler(self, function: Callable[..., Any] | None = None, /, *, process: bool | int = False) -> Any:
         """Takes the function that handles messages: plain (runs on threads) or async (on one event loop).
 
-        `process=True` runs a plain function in processes, one a core; a number says how many. Their time-outs and crashes
-        cost nothing but the process and the one message at work there. Raises UsageError with everything that keeps the
-        function from running.
+        `process=True` runs a plain function in processes, one a core; a number says how many. Their time-outs and
+        crashes cost nothing but the process and the one message at work there. Raises UsageError with everything that
+        keeps the function from running.
         """
 
         def take(function: H) -> H:
@@ -157,12 +158,12 @@ class Consumer:
         max: int = 100,  # noqa: A002  # the word people look for
         wait: str | float = "50ms",
     ) -> Any:
-        """Takes a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch that is
-        not full waits `wait` for more (a duration, or seconds).
+        """Takes a function, plain or async, that handles up to `max` messages in a call, given as a list. A batch
+        that is not full waits `wait` for more (a duration, or seconds).
 
         It returns None when all are done, else an outcome for each: a list as long as the batch, or a mapping of its
-        messages; None is done, an exception is what raising it would be for one message. A raise fails all. Limits, turns
-        and attempts count per message. Raises UsageError with everything that keeps the function from running.
+        messages; None is done, an exception is what raising it would be for one message. A raise fails all. Limits,
+        turns and attempts count per message. Raises UsageError with everything that keeps the function from running.
         """
 
         def take(function: H) -> H:
@@ -179,10 +180,10 @@ class Consumer:
     def middleware(self, around: H | Around, /) -> H | Callable[[H], H]:
         """Takes a hook, given as a decorator: around "handle" (the default), "receive" or "decide".
 
-        handle: `hook(message, handle)` calls `handle(message)`, and awaits it where the handler is async; what it raises
-        counts as the handler's. receive: `hook(message)` sees each message before anything is decided. decide:
-        `hook(message, raised)` sees what the handler raised, None when it is done, and may return another exception in its
-        place. Of a batch handler handle and decide get the list.
+        handle: `hook(message, handle)` calls `handle(message)`, and awaits it where the handler is async; what it
+        raises counts as the handler's. receive: `hook(message)` sees each message before anything is decided. decide:
+        `hook(message, raised)` sees what the handler raised, None when it is done, and may return another exception
+        in its place. Of a batch handler handle and decide get the list.
         """
         if not isinstance(around, str):
             self._hooks.add("handle", around)
@@ -364,10 +365,11 @@ class Consumer:
         return self._running.service.wait(seconds)
 
     def run(self, say: Callable[[str], object] = log.info) -> None:
-        """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. For main threads.
+        """Runs until SIGTERM or SIGINT, drains and returns; a second signal ends the process at once. For main
+        threads.
 
-        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is shown
-        on standard error. Several at once: `kodo_consumer.run_all`.
+        Lanes and summary go to `say`, everything else to the log `kodo.consumer`; where no logging is set up it is
+        shown on standard error. Several at once: `kodo_consumer.run_all`.
         """
         run_all(self, say=say)
 

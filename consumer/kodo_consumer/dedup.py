@@ -1,12 +1,13 @@
-"""Three ways for a handler to have its effects once, however often its message comes. All need the handler's own transaction.
+"""Three ways for a handler to have its effects once, however often its message comes. All need the handler's own
+transaction.
 
 - `message.once(session)`: a row with a unique key beside the effect. A repeat violates it.
 - `advance(session, …)`: a change under the condition that the row still has the version the message was made for.
 - `issue_token` by the producer and `take_token` by the handler: a token that can be deleted only once.
 
-Each raises Repeat where the effects are there already. Let it pass through the transaction: it must roll back, and the
-message is then acknowledged and counted as a repeat. Sessions and connections of SQLAlchemy, sync and async alike: with
-an async one every function answers something to await.
+Each raises Repeat where the effects are there already. Let it pass through the transaction: it must roll back, and
+the message is then acknowledged and counted as a repeat. Sessions and connections of SQLAlchemy, sync and async
+alike: with an async one every function answers something to await.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _complained: Final = [float("-inf")]
 
 
 def create_tables(engine: Engine | Connection) -> None:
-    """Makes the tables of this module where they are missing. Migration tools find them in kodo_consumer.adapters.stores.sql_tables.metadata."""
+    """Makes the tables of this module where they are missing. Migration tools find them in
+    kodo_consumer.adapters.stores.sql_tables.metadata.
+    """
     from kodo_consumer.adapters.stores.sql_tables import metadata
 
     metadata.create_all(engine)
@@ -75,8 +78,9 @@ def forget(session: Sync, older_than: timedelta) -> int: ...
 @overload
 def forget(session: Async, older_than: timedelta) -> Awaitable[int]: ...
 def forget(session: Any, older_than: timedelta) -> Any:
-    """Deletes what `once` wrote longer ago than this, of all subscriptions; answers how many rows. Nobody else deletes them: only
-    you know after which time no repeat of a message can come, of a recalled dead letter for example.
+    """Deletes what `once` wrote longer ago than this, of all subscriptions; answers how many rows. Nobody else
+    deletes them: only you know after which time no repeat of a message can come, of a recalled dead letter for
+    example.
     """
 
     def delete_old(sync: Any) -> int:
@@ -109,10 +113,10 @@ def advance(
 ) -> Any:
     """Changes one row that has this version, and counts the version up.
 
-    `table`: a Table or a mapped class; `where`: its key, by column names; `values`: new values, SQL expressions allowed.
-    Raises Repeat when the row is further on: this change was made, or another has overtaken it. Raises Retry when the row
-    is missing or not yet so far: what comes before is still on its way. Raises Unavailable when the database cannot be
-    asked.
+    `table`: a Table or a mapped class; `where`: its key, by column names; `values`: new values, SQL expressions
+    allowed. Raises Repeat when the row is further on: this change was made, or another has overtaken it. Raises Retry
+    when the row is missing or not yet so far: what comes before is still on its way. Raises Unavailable when the
+    database cannot be asked.
     """
 
     def change(sync: Any) -> None:

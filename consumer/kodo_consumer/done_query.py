@@ -1,8 +1,9 @@
-"""Which messages the workers' store remembers as done.
+"""Query for done messages in the store of the workers: a helper process that answers from standard input to output.
 
-`python -m kodo_consumer.done_query` is for programs that may not import this package. The first line asks: {store, subscription}, the
-subscription named in full; each other one is a list of identities, answered on one line by the list of those that are done. An
-answer {"fault": [code, summary, detail]} is the last one. Nothing is written to the store.
+`python -m kodo_consumer.done_query` is for programs that may not import this package. The first line asks: {store,
+subscription}, the subscription named in full; each other one is a list of identities, answered on one line by the
+list of those that are done. An answer {"fault": [code, summary, detail]} is the last one. Nothing is written to the
+store.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _CANNOT_ASK: Final = "store cannot be asked"
 
 
 class Known:
-    """What one store knows of one subscription."""
+    """Done messages of one subscription in one store."""
 
     def __init__(self, text: str, subscription: str) -> None:
         """`text`: the workers' setting `store`. Raises KodoctlError for what is no store, or keeps nothing."""

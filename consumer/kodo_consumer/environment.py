@@ -1,4 +1,7 @@
-"""Where what a user gave meets the surroundings: environment variables, contexts, the working folder. Read once, here."""
+"""Environment of a process: its variables, contexts and working folder, with what a user gave over them.
+
+They are read once, here; the result is a topology, a connection and the real broker.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +30,8 @@ log = logging.getLogger("kodo.consumer")
 
 
 class Place(TypedDict, total=False):
-    """Which cluster and which environment of the file, as on kodoctl's command line; `environ` stands in for this
-    process's variables.
+    """Choice of the cluster and of the environment of the file, as on the command line of kodoctl; `environ` stands
+    in for the variables of this process.
     """
 
     env: str | None
@@ -43,7 +46,9 @@ class Place(TypedDict, total=False):
 
 
 def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCluster]:
-    """The real broker and its admin API. Raises ClusterError without an address of the binary port, or where no broker answers."""
+    """The real broker and its admin API. Raises ClusterError without an address of the binary port, or where no
+    broker answers.
+    """
     from kodo_consumer.adapters.pulsar import AdminCluster, PulsarBroker
 
     knock(connection)
@@ -58,7 +63,9 @@ def reach(connection: Connection, policy: Policy) -> tuple[PulsarBroker, AdminCl
 
 
 def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, Form]:
-    """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow. Raises ClusterError."""
+    """The real broker for a producer of this topic, and what may be sent: no more than file and broker allow.
+    Raises ClusterError.
+    """
     from kodo_consumer.adapters.pulsar import PulsarBroker
     from kodo_consumer.adapters.pulsar.cluster_admin import largest_now
     from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
@@ -75,7 +82,9 @@ def reach_outlet(connection: Connection, outlet: Outlet) -> tuple[PulsarBroker, 
 
 
 def _outlets(policy: Policy, cluster: AdminCluster) -> Outlets | None:
-    """Which topics are published to with a schema: the ready topics of Avro grounds, this one's and those produced to."""
+    """Topics that are published to with a schema: the ready topics of Avro grounds, of this one and of
+    those produced to.
+    """
     from kodo_consumer.adapters.pulsar.schema_passthrough import Outlets
 
     ready = frozenset[str]()

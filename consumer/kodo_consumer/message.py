@@ -1,4 +1,4 @@
-"""What a handler is given: one message with its place and its history. Read-only; not to be kept beyond the handler."""
+"""Message as a handler gets it: with its place and its history. Read-only; not to be kept beyond the handler."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ else:
 
 
 class Check(Protocol):
-    """Reads payloads and holds them against what is declared: kodo_consumer.core.payloads.codec. All raise InvalidPayloadError."""
+    """Reads payloads and holds them against what is declared: kodo_consumer.core.payloads.codec.
+    All raise InvalidPayloadError.
+    """
 
     def __call__(self, value: Any) -> None:
         """Holds a JSON value against the declared schema."""
@@ -68,7 +70,7 @@ class Message(Generic[T]):
 
     @property
     def is_tombstone(self) -> bool:
-        """Whether the message has no payload at all, which says that its key is gone."""
+        """True if the message has no payload at all, which means that its key is gone."""
         return self._delivery.payload is None
 
     def text(self) -> str:
@@ -107,7 +109,7 @@ class Message(Generic[T]):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What the producer sent along, without the platform's own properties."""
+        """Properties from the producer, without those of the platform."""
         return {name: value for name, value in self._delivery.properties.items() if not name.startswith(PREFIX)}
 
     @property
@@ -117,12 +119,16 @@ class Message(Generic[T]):
 
     @property
     def id(self) -> str:
-        """The same on every delivery and in every lane: the producer's id, else where the message was first stored."""
+        """The same on every delivery and in every lane: the producer's id, else where the message was
+        first stored.
+        """
         return identity(self._delivery, self._control)
 
     @property
     def effect(self) -> str:
-        """What `once` and the worker's store know this handling by: `id`, and after `recall plan --again` the recall's id, too."""
+        """Idempotency key of this handling for `once` and the store of the worker: `id`, and after `recall plan
+        --again` the recall id, too.
+        """
         return effect(self._delivery, self._control)
 
     @overload
@@ -130,11 +136,12 @@ class Message(Generic[T]):
     @overload
     def once(self, session: AsyncSession | AsyncConnection) -> Awaitable[None]: ...
     def once(self, session: Any) -> Any:
-        """Ties this message to the handler's own transaction: its effects and the note that it is done are there both, or
-        neither. To be awaited with an async session.
+        """Ties this message to the handler's own transaction: its effects and the note that it is done are there
+        both, or neither. To be awaited with an async session.
 
         Raises Repeat when it was done before for this subscription: the transaction is rolled back, the message is
-        acknowledged. A letter of `recall plan --again` is done once more, once for that recall. Raises Unavailable when the database cannot be asked. The tables: kodo_consumer.dedup.create_tables.
+        acknowledged. A letter of `recall plan --again` is done once more, once for that recall. Raises Unavailable
+        when the database cannot be asked. The tables: kodo_consumer.dedup.create_tables.
         """
         from kodo_consumer.dedup import once
 
@@ -172,22 +179,22 @@ class Message(Generic[T]):
 
     @property
     def publish_time(self) -> int:
-        """When the broker first got it."""
+        """Time when the broker first got it."""
         return self._control.origin_time or self._delivery.publish_time
 
     @property
     def event_time(self) -> int:
-        """What the producer set as event time."""
+        """Event time that the producer set."""
         return self._delivery.event_time
 
 
 def parts_of(message: Message) -> tuple[Delivery, Lane, Control]:
-    """What a message is made of: for runners that carry it elsewhere, not for handlers."""
+    """Parts of a message: for executors that carry it elsewhere, not for handlers."""
     return message._delivery, message._lane, message._control  # noqa: SLF001
 
 
 def payload_check(schema: Mapping[str, Any] | None) -> Check | None:
-    """What JSON payloads are held against; None without a schema."""
+    """Check for JSON payloads; None without a schema."""
     from kodo_consumer.core.payloads.codec import Payloads
 
     return None if schema is None else Payloads("json", schema)

@@ -1,7 +1,8 @@
-"""What became of one message: every hop that can be found of it, and the rule that caused it. Pure: it is given what was read.
+"""History of one message: every hop that can be found of it, and the rule that caused it.
 
-Two sources tell: messages themselves (where one is stored, its control properties say how it got there) and audit records
-(what it was finished with by, also where nothing is stored any more).
+Pure: it is given what was read. There are two sources: messages themselves (where one is stored, its control
+properties show how it got there) and audit records (what it was finished with by, also where nothing is stored any
+more).
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ class Place:
 
 
 class Seen(NamedTuple):
-    """A stored message as it was found. `id`: `ledger:entry:partition:batch index`; `acknowledged` by the subscription."""
+    """A stored message as it was found.
+    `id`: `ledger:entry:partition:batch index`; `acknowledged` by the subscription.
+    """
 
     topic: str
     id: str
@@ -38,8 +41,8 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hop:
-    """The message in one place. `at`: ms since the epoch when it came there. `ended`: how it left, as its audit record says;
-    "" where there is none.
+    """The message in one place. `at`: ms since the epoch when it came there. `ended`: how it left, as its audit
+    record says; "" where there is none.
     """
 
     place: str
@@ -62,7 +65,9 @@ class Hop:
 
 
 class Search:
-    """Follows one message through what it is shown. Names grow as it finds them: show everything again while `grew`."""
+    """Follows one message through what it is shown.
+    Names grow as it finds them: show everything again while `grew`.
+    """
 
     def __init__(self, name: str, places: Iterable[Place]) -> None:
         self.names = {name}
@@ -101,7 +106,7 @@ class Search:
         self.names |= known
 
     def hops(self) -> list[Hop]:
-        """Where it was and is, in order."""
+        """Hops of the message, where it was and is, in order."""
         ends = {(record.topic, record.id): record for record in self._records.values()}
         hops = [self._stored(seen, ends.get(key)) for key, seen in self._found.items()]
         gone = [record for key, record in ends.items() if key not in self._found]

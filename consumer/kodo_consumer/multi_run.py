@@ -43,10 +43,11 @@ class Runs(Protocol):
 
 
 def run_all(*consumers: Runs, say: Callable[[str], object] = log.info) -> None:
-    """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at once.
+    """Runs consumers until SIGTERM or SIGINT; then all drain at the same time. A second signal ends the process at
+    once.
 
-    When one cannot start or breaks, the others drain as well, and its error is raised: whoever watches the process starts
-    all of them again. For main threads.
+    When one cannot start or breaks, the others drain as well, and its error is raised: whoever watches the process
+    starts all of them again. For main threads.
     """
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
@@ -76,7 +77,8 @@ def reloading_on_hangup(consumers: Sequence[Runs]) -> Iterator[None]:
 def ending_on_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM and SIGINT set; the second signal ends the process at once. For main threads.
 
-    What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its group.
+    What comes within a moment of the first is the same request: `timeout`, and a terminal, signal a process and its
+    group.
     """
     asked = threading.Event()
     end = _ender(asked)

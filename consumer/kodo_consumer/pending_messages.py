@@ -1,4 +1,4 @@
-"""What a producer has sent and has no receipt for, and what it tells of a message that gets none."""
+"""Pending messages of a producer: sent and without a receipt; and the error for a message that gets none."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST: Final = 20_000  # messages without receipt; each partition has an equal pa
 
 
 class Sent(NamedTuple):
-    """A message without receipt, or a mark, which has no number. `at`: monotonic seconds. `span`: where there are traces.
-    `topic`: its partition's.
+    """A message without receipt, or a mark, which has no number. `at`: monotonic seconds. `span`: where there are
+    traces. `topic`: its partition's.
     """
 
     on_receipt: OnStored
@@ -30,8 +30,8 @@ class Sent(NamedTuple):
 
 
 class Unsent:
-    """Messages without receipt, by ticket, oldest first. The caller has a lock. A partition that gives no receipts fills its own part
-    of what there may be, and leaves theirs to the others.
+    """Messages without receipt, by ticket, oldest first. The caller has a lock. A partition that gives no receipts
+    fills its own part of what there may be, and leaves theirs to the others.
     """
 
     def __init__(self) -> None:
@@ -62,17 +62,17 @@ class Unsent:
         return sent
 
     def of(self, partition: str) -> int:
-        """How many were sent there."""
+        """Number of messages without receipt that were sent there."""
         return self._by_partition[partition]
 
     def has_room(self, partitions: Collection[str], among: int) -> bool:
-        """Whether each of these, of a topic with so many, may be sent one more."""
+        """True if each of these partitions, of a topic with `among` of them, may be sent one more message."""
         most = -(-MOST // among)  # rounded up
         return all(self._by_partition[partition] < most for partition in partitions)
 
 
 def not_stored(topic: str, receipt: Lost | NeverTaken, size: int) -> ClusterError:
-    """What to raise for a message without receipt. `size`: bytes of its payload."""
+    """Error to raise for a message without receipt. `size`: bytes of its payload."""
     if receipt == NeverTaken(TOO_BIG):
         detail = f"{topic}: {size} bytes of payload are more than the broker takes: `maxMessageSize` of its configuration, 5 MiB unless changed, or of the topic; it was not stored"
         return ClusterError(error("K729", "message too large", detail))

@@ -47,12 +47,13 @@ _LAST_MARKS: Final = 20.0  # seconds the marks at the end are waited for
 class Producer:
     """Sends messages with an identity of their own (`kodo-id`) and awaits receipts. Thread-safe.
 
-    They are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at the end, a mark
-    says how far the count has come. `numbered` false: no numbers and no marks, for topics that others read who would
-    stumble over messages without payload.
+    They are numbered (`kodo-seq`, see kodoctl.protocol.sequence_numbers), so that a loss shows; each minute, and at
+    the end, a mark says how far the count has come. `numbered` false: no numbers and no marks, for topics that others
+    read who would stumble over messages without payload.
 
-    What the topology does not allow is refused before it is sent: a payload that breaks its schema, a required property
-    that is missing, a property nobody declared (where properties are declared at all), more bytes than the topic takes.
+    What the topology does not allow is refused before it is sent: a payload that breaks its schema, a required
+    property that is missing, a property nobody declared (where properties are declared at all), more bytes than the
+    topic takes.
     """
 
     def __init__(
@@ -319,7 +320,7 @@ class Producer:
                 log.warning("%s: no marks now: %s", self.topic, problem, exc_info=not isinstance(problem, KodoctlError))
 
     def _let_go_of_what_hangs(self) -> None:
-        """Of a message that is larger than a limit this role may not ask for, the client tells nothing, ever, nor of those behind it."""
+        """For a message above a limit that this role may not read, the client never reports anything, nor for later ones."""
         with self._lock:
             oldest = self._out.oldest
             if oldest is None or time.monotonic() - oldest.at < HANGS:

@@ -1,4 +1,4 @@
-"""What is no business of the topology: `kodo-consumer.toml` in the working folder or above it, or the environment."""
+"""Settings outside the topology: `kodo-consumer.toml` in the working folder or above it, or the environment."""
 
 from __future__ import annotations
 
@@ -104,20 +104,20 @@ _READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where control
-    properties are not signed.
+    """`drain_timeout`: ms that running handlers and receipts are waited for at the end. `signing_keys`: None where
+    control properties are not signed.
 
-    `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer where few were
-    done since; `on_store_down`: whether nothing starts while it cannot be
-    asked, or handlers go on without it. `crash_marks`: without a store, a folder for marks of what was started.
+    `store`: where workers remember what was done and started; `store_keep`: ms that they remember it, and longer
+    where few were done since; `on_store_down`: whether nothing starts while it cannot be asked, or handlers go on
+    without it. `crash_marks`: without a store, a folder for marks of what was started.
 
-    The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business code
-    (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a relay's claim
-    on a row lasts; `outbox_keep`, ms that sent rows are kept.
+    The outbox: `outbox_url`, address of its database; `outbox_backoff`, ms before the next tries of a row by business
+    code (`default` for all others); `outbox_attempts`, tries before somebody is told; `outbox_claim`, ms that a
+    relay's claim on a row lasts; `outbox_keep`, ms that sent rows are kept.
 
     Seeing: `host` and `port`, where metrics and health are served (0: any free port; none: no server);
-    `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set a
-    tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`, whether they name tenants.
+    `metrics_tenants`, how many of them have metrics of their own. `traces`: spans are made where the process has set
+    a tracer provider (auto), else it is an error (on), or never (off); `traces_tenant`, whether they name tenants.
     """
 
     drain_timeout: int = 30_000
@@ -139,13 +139,15 @@ class Settings:
 
 
 def _is_variable(finding: Diagnostic) -> bool:
-    """Whether it is about what was given with the command, not written in a file."""
+    """True if it is about what was given with the command, not written in a file."""
     return finding.where is not None and finding.where.file.startswith(VARIABLE)
 
 
 @cache
 def _warn_of(variable: str) -> None:
-    """Once, of one that is almost a setting's. Others may be anybody's: orchestrators make variables of a service's name."""
+    """Once, of one that is almost a setting's.
+    Others may be anybody's: orchestrators make variables of a service's name.
+    """
     if not variable.startswith(VARIABLE) or (name := variable.removeprefix(VARIABLE).lower()) in _READERS:
         return
     if close := get_close_matches(name, _READERS, n=1, cutoff=0.8):
@@ -153,8 +155,8 @@ def _warn_of(variable: str) -> None:
 
 
 def read_settings(environ: Mapping[str, str], folder: Path) -> Settings:
-    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every finding, UsageError
-    where variables are wrong. Warns of variables that are almost a setting's.
+    """KODO_CONSUMER_DRAIN_TIMEOUT and its like over the file over the defaults. Raises KodoctlError with every
+    finding, UsageError where variables are wrong. Warns of variables that are almost a setting's.
     """
     file = next((p / FILE for p in (folder, *folder.parents) if (p / FILE).is_file()), None)
     given: dict[str, Any] = {}

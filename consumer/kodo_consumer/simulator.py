@@ -1,10 +1,12 @@
-"""Recorded traffic through a worker under a topology file, in virtual time: what would happen, before anyone applies it.
+"""Recorded traffic through a worker under a topology file, in virtual time: what would happen, before anyone applies
+it.
 
-The engine is the one that works on a cluster, with its scheduler, limits, routes, isolation and waiting states; only the
-broker is in memory and the handlers take as long as they are said to. One worker stands for all that the file expects.
+The engine is the one that works on a cluster, with its scheduler, limits, routes, isolation and waiting states; only
+the broker is in memory and the handlers take as long as they are said to. One worker stands for all that the file
+expects.
 
-`python -m kodo_consumer.simulator` reads a request, then an arrival a line, and writes one document: for programs that may not import
-this package.
+`python -m kodo_consumer.simulator` reads a request, then an arrival a line, and writes one document: for programs
+that may not import this package.
 """
 
 from __future__ import annotations

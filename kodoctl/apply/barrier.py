@@ -1,7 +1,8 @@
-"""Where the applies of several clusters wait for each other: before anything is written, and before anything is deleted.
+"""Two-phase barrier between the applies of several clusters: before the first write, and before the first delete.
 
-Made and changed everywhere first, deleted everywhere last. A cluster that refuses holds up all of them, before they begin;
-one that cannot be reached, or does not do all that comes first, holds up only the deletes.
+Creates and updates run everywhere first, deletes everywhere last. Waits block the calling thread, without a timeout.
+A cluster that refuses stops all of them, before they begin; one that cannot be reached, or does not complete
+everything before the deletes, stops only the deletes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _DELETE: Final = "delete"
 
 
 class Seat(Protocol):
-    """What one apply asks of the others."""
+    """Interface of one apply to the barrier: its reports to the other applies, and its waits for them."""
 
     def may_begin(self) -> None:
         """Returns once all are ready to write. Raises RefusedError when one of them refused."""

@@ -1,7 +1,8 @@
 """Deletes of topics, subscriptions and namespaces: never half, and never of what nobody has seen.
 
-Each DELETE is sent by kodoctl.pulsar.confirmed_write.delete, which calls the look given here before every single one: the object must
-still be the one that the plan saw, and hold and serve nothing but what the plan showed and somebody allowed.
+Each DELETE is sent by kodoctl.pulsar.confirmed_write.delete, which calls the look given here before every single one:
+the object must still be the one that the plan saw, and hold and serve nothing but what the plan showed and somebody
+allowed.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ _REFUSED = frozenset({404, 412})
 
 
 def delete_topic(admin: Admin, change: Delete, *, marker: str | None, allowed: bool) -> None:
-    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition is read
-    before each request; `force` only where the plan showed the clients and somebody allowed it. `marker`: whose it was when
-    the plan was checked.
+    """Never half: with a client on any partition Pulsar answers 412 *after* dropping the others, so every partition
+    is read before each request; `force` only where the plan showed the clients and somebody allowed it. `marker`:
+    whose it was when the plan was checked.
     """
     topic = change.before
     assert isinstance(topic, TopicResource)

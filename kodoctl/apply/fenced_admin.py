@@ -11,9 +11,11 @@ from kodoctl.pulsar.wait_monitor import WaitMonitor
 
 
 class LeasedAdmin:
-    """Asks for the lease where the request goes out: after whatever it waited for, before every redirect and every retry.
+    """Asks for the lease where the request goes out: after whatever it waited for, before every redirect and every
+    retry.
 
-    `check` raises LockedError when the lease is lost; it asks the broker at most every few seconds (kodoctl.pulsar.lease).
+    `check` raises LockedError when the lease is lost; it asks the broker at most every few seconds
+    (kodoctl.pulsar.lease).
     """
 
     def __init__(self, admin: Admin, check: Callable[[], None]) -> None:

@@ -1,4 +1,6 @@
-"""Carries out the plans of several clusters side by side: each as if it were alone, but for where they wait for each other."""
+"""Carries out the plans of several clusters side by side: each as if it were alone, but for where they wait for each
+other.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an apply did, step by step: for people, for machines, for the exit code."""
+"""Report of an apply, step by step: outcomes and events as values, for people, for machines and for the exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kodoctl.topology.resources import Address
 
 
 class Status(StrEnum):
-    """How a change ended."""
+    """Result of a change."""
 
     DONE = "done"
     FAILED = "failed"
@@ -53,7 +53,7 @@ Listen = Callable[[Event], None]
 
 
 class Listener:
-    """Whoever watches an apply: it may fail, which stops nothing, and then hears nothing more. `notes`: why it failed."""
+    """Observer of an apply. Its failure stops nothing, and ends its notifications; `notes`: why it failed."""
 
     def __init__(self, listen: Listen) -> None:
         self._listen: Listen | None = listen
@@ -87,5 +87,5 @@ class ApplyReport:
 
     @property
     def complete(self) -> bool:
-        """Whether everything planned was done."""
+        """True if every planned change was done."""
         return all(outcome.status is Status.DONE for outcome in self.outcomes)

@@ -56,9 +56,10 @@ def run(
     tell: Callable[[str], None] = lambda _: None,
     seat: Seat = ALONE,
 ) -> ApplyReport:
-    """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another apply
-    runs, StoppedError when it is interrupted while it waits for that one, ClusterError when the groundwork fails. Once writing has begun, failures are in the report. `seat`: where this
-    apply waits for those of other clusters.
+    """Raises RefusedError when the cluster is not what the plan saw (nothing was written), LockedError when another
+    apply runs, StoppedError when it is interrupted while it waits for that one, ClusterError when the groundwork
+    fails. Once writing has begun, failures are in the report. `seat`: where this apply waits for those of other
+    clusters.
     """
     refuse_reduced(plan)
     spaces = sorted({owner.namespace for owner in plan.owners} or set(plan.namespaces))

@@ -1,8 +1,9 @@
 """Writes to subscriptions: create, heal, mark.
 
-A broker makes a subscription at the end of its topic and moves it to where it is to begin in a second step. Where that fails, for
-the topic moves or no bookie stores its position, the subscription stays at the end, and whatever the topic had is not read by it
-(measured: 30 of 30 messages). So only one clean answer says where a subscription begins; behind any other it is moved there.
+A broker makes a subscription at the end of its topic and moves it to where it is to begin in a second step. Where
+that fails, for the topic moves or no bookie stores its position, the subscription stays at the end, and whatever the
+topic had is not read by it (measured: 30 of 30 messages). So only one clean answer says where a subscription begins;
+behind any other it is moved there.
 """
 
 from __future__ import annotations

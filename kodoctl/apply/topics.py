@@ -63,7 +63,9 @@ def update_topic(
 
 
 def _as_planned(admin: Admin, topic: TopicName, name: str, planned: PolicyValue | None) -> bool:
-    """Looked at for a while: a broker that is shut down says for a moment that a policy is unset (kodoctl.pulsar.topic_policy_reader)."""
+    """Looked at for a while: a broker that is shut down says for a moment that a policy is unset
+    (kodoctl.pulsar.topic_policy_reader).
+    """
     return wait_until(lambda: same(name, read_policy(admin, topic, name), planned), seconds=_MOMENT_S)
 
 
@@ -81,8 +83,8 @@ def set_policies(admin: Admin, topic: TopicName, changed: Changed, levels: Level
 def write_policy(
     admin: Admin, path: str, step: PolicyWrite, requests: Iterable[Write], now: Callable[[], PolicyValue | None]
 ) -> None:
-    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something goes out only
-    while nothing but what was planned to go is there.
+    """The requests of one policy of the object at `path`; `now` reads the policy. A request that unsets something
+    goes out only while nothing but what was planned to go is there.
     """
 
     def done() -> bool:

@@ -1,4 +1,4 @@
-"""What apply and destroy share: asking, binding to files, carrying out, reporting."""
+"""Common steps of `apply` and `destroy`: confirmation, check against the files, execution, report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """How an apply is approved, how long it waits for another one (s), and how it is told."""
+    """Options of an apply: its approval, the time it waits for another apply (s), and the form of its output."""
 
     auto_approve: bool = False
     names: list[str] | None = None  # of protected contexts, instead of typing them
@@ -43,8 +43,8 @@ class Approval:
 
 
 def confirm(connection: Connection, approval: Approval, *, question: str) -> None:
-    """Asks `yes`; a protected context asks for its name, also with --auto-approve. Raises UsageError where nobody can be
-    asked, RefusedError when the answer is no.
+    """Asks `yes`; a protected context asks for its name, also with --auto-approve. Raises UsageError where nobody can
+    be asked, RefusedError when the answer is no.
     """
     context = connection.context
     if context is not None and context.protected:
@@ -69,7 +69,9 @@ def confirm(connection: Connection, approval: Approval, *, question: str) -> Non
 
 
 def ask(question: str) -> str:
-    """What somebody types at a terminal, "" for nothing. Who interrupts instead is told that nothing was done."""
+    """Answer typed at a terminal, "" for an empty one.
+    After an interrupt it prints that nothing was applied, and exits.
+    """
     try:
         return str(typer.prompt(question, default="", show_default=False, err=True))
     except typer.Abort:
@@ -78,7 +80,9 @@ def ask(question: str) -> str:
 
 
 def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "apply") -> None:
-    """Runs the apply and prints its report; the exit code tells whether everything was done. `verb`: for the journal."""
+    """Runs the apply and prints its report; the exit code tells whether everything was done.
+    `verb`: for the journal.
+    """
     from kodoctl.apply.run import RunOptions, run
 
     tell_without_port(session)
@@ -107,7 +111,7 @@ def carry_out(session: Session, plan: Plan, approval: Approval, *, verb: str = "
 
 
 def tell_without_port(session: Session) -> None:
-    """What an apply lacks where it cannot reach the broker's binary port."""
+    """Prints a note on what an apply lacks if it cannot reach the binary port of the broker."""
     if not session.client.available:
         tell(
             "Note: without the broker's binary port (--broker-url) there is no journal, and an apply that dies leaves its lock."
@@ -138,7 +142,9 @@ def _interrupt(stop: threading.Event) -> None:
 
 
 def lock_seconds(text: str) -> float:
-    """`--lock-timeout` in seconds: looked at first, so that nobody answers a question for nothing. Raises UsageError."""
+    """`--lock-timeout` in seconds: looked at first, so that nobody answers a question for
+    nothing. Raises UsageError.
+    """
     from kodoctl.topology.units import Duration, UnitError
 
     try:
@@ -148,7 +154,9 @@ def lock_seconds(text: str) -> float:
 
 
 def check_files(plan: Plan) -> None:
-    """A plan whose files are here must still be what they mean. Files that are not here are not compared, and that is said."""
+    """A plan whose files are here must still be what they mean.
+    Files that are not here are not compared, and that is said.
+    """
     if not plan.paths or plan.destroying:
         return
     if not all(Path(path).exists() for path in plan.paths):

@@ -1,4 +1,4 @@
-"""What an apply does, as it happens: a live table on a terminal, a line an event elsewhere, JSON lines for machines."""
+"""Live progress of an apply: a table on a terminal, one line per event elsewhere, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _DOING: Final = {
 
 
 class Progress:
-    """Lines of what is over; on a terminal, below them, a table of what is being done, for as long as the block lasts.
+    """Lines of what is over; on a terminal, below them, a table of what is being done, for as long as the block
+    lasts.
 
     An event comes from any thread. Several clusters are told of side by side (`of`).
     """
@@ -56,11 +57,11 @@ class Progress:
                 self._live.stop()
 
     def of(self, cluster: str) -> Listen:
-        """Whom the apply of one of several clusters tells."""
+        """Listener for the apply of one of several clusters."""
         return lambda event: self._hear(event, cluster)
 
     def __call__(self, event: Event) -> None:
-        """Whom an apply tells."""
+        """Listener for an apply of one cluster."""
         self._hear(event, "")
 
     def _hear(self, event: Event, cluster: str) -> None:
@@ -121,7 +122,9 @@ def _verb(event: Event) -> str:
 
 
 def event_lines(event: Event) -> list[str]:
-    """`[12/40] created topic.…`; what was not done says so, and below it why. The address ends its line: it may be long."""
+    """`[12/40] created topic.…`; what was not done says so, and below it why.
+    The address ends its line: it may be long.
+    """
     from kodoctl.render.escaping import one_line
     from kodoctl.render.plan_words import DONE
     from kodoctl.render.wrap import fold

@@ -1,4 +1,4 @@
-"""What the files of a command declared at a git revision: the other side of `plan --against REF`."""
+"""Baseline of `plan --against REF`: the declarations in the files of a command at a git revision."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _At = Callable[[Path], Revision]
 
 
 def declared_at(paths: Sequence[str], ref: str, environment: str | None) -> Against:
-    """What the files under `paths` declared at `ref`; one that cannot be read as it was then counts as not there, and that
-    is told. Raises UsageError without git, repository or such a commit.
+    """Declarations in the files under `paths` at `ref`. A file that cannot be read as it was then counts as absent,
+    and a warning reports it. Raises UsageError without git, repository or such a commit.
     """
     from kodoctl.plan.git_baseline import Against
     from kodoctl.plan.inventory import desired

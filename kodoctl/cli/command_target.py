@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What the connection flags of a command said."""
+    """Values of the connection flags of a command."""
 
     context: str | None = None
     admin_url: str | None = None
@@ -64,7 +64,7 @@ class Reach:
 
     @property
     def several(self) -> bool:
-        """Whether one command is to reach more than one."""
+        """True if one command reaches more than one cluster."""
         return len(self.targets) > 1
 
     def only(self, what: str = "this") -> Target:

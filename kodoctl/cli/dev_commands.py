@@ -91,8 +91,8 @@ def up(
 ) -> None:
     """Start a broker or a cluster, or show how to connect to it.
 
-    Data is kept from the last time, and so are ports, version, engine and authentication unless named. Of a cluster that runs,
-    nodes that do not are started.
+    Data is kept from the last time, and so are ports, version, engine and authentication unless named. Of a cluster
+    that runs, nodes that do not are started.
     """
     from kodoctl.cli.dev_progress import shown
     from kodoctl.cli.dev_views import started

@@ -70,7 +70,8 @@ def expand(
 ) -> None:
     """Show what files become on Pulsar.
 
-    Topics with their partitions and policies, subscriptions, grants, payload schemas. Nothing is read from a cluster: `kodoctl plan` compares with one.
+    Topics with their partitions and policies, subscriptions, grants, payload schemas. Nothing is read from a cluster:
+    `kodoctl plan` compares with one.
 
     Example: kodoctl expand topologies/trade.yaml --env prod --explain
     """

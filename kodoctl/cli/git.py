@@ -1,8 +1,9 @@
-"""What git remembers of a file: the only place that runs git for commands on the file.
+"""Git history of a file: the only module that runs git for commands on the file.
 
-Files of a pull request lie where git is run, and git believes much of what it finds there: a folder with `HEAD`, `config` and
-`refs` is a bare repository to it, whose settings name commands that it runs, with every credential of the environment. So git
-always starts where a `.git` lies, which no commit can hold, never takes a folder of files for a repository, and fetches nothing.
+Git always starts in a folder with a `.git`, which no commit can contain, never takes a folder of files for a
+repository, and fetches nothing. Reason: git runs among the files of a pull request and trusts much of what it finds
+there. To git, a folder with `HEAD`, `config` and `refs` is a bare repository, whose settings name commands that git
+runs with every credential of the environment.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ class Revision:
         self.commit = done.stdout.decode().strip()
 
     def read(self, path: Path) -> bytes | None:
-        """The file as it was, also where its folder is gone since; None if there was none. Raises UsageError where this clone
-        does not have it: what is not known is not absent.
+        """The file as it was, also where its folder is gone since; None if there was none. Raises UsageError where
+        this clone does not have it: what is not known is not absent.
         """
         place = path.parent.resolve() / path.name
         blob = dict(self._listed(place)).get(self._inside(place))
@@ -78,7 +79,9 @@ class Revision:
         return Path(os.path.relpath(path, self._top)).as_posix()
 
     def _asked(self, *arguments: str) -> bytes:
-        """What git answers of this commit, which it knows: where it cannot say, the clone lacks a part of it."""
+        """Output of git for this commit, which it knows.
+        Raises UsageError if git fails: the clone then lacks a part of the commit.
+        """
         done = _git(self._top, *arguments)
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()
@@ -127,7 +130,9 @@ def earlier_payloads(files: Iterable[SourceFile], ref: str) -> dict[tuple[str, s
 
 
 def source_of_topology(file: Path) -> Source:
-    """Where a topology file lives: `host/owner/name` of its repository's origin, and its path there; nothing without git."""
+    """Source of a topology file: `host/owner/name` of the origin of its repository, and its
+    path there; empty without git.
+    """
     top = _top(file.parent)
     if top is None:
         return Source()

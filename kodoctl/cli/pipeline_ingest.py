@@ -1,4 +1,6 @@
-"""pipeline ingest: what the topics of a topology hold, landed as tables. Spark is imported when a command runs, never before."""
+"""pipeline ingest: what the topics of a topology hold, landed as tables. Spark is imported when a command runs, never
+before.
+"""
 
 from __future__ import annotations
 

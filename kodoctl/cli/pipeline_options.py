@@ -1,4 +1,4 @@
-"""What the pipeline's commands share: arguments, how they get a session of Spark's, and how they tell of their progress."""
+"""Common options of the pipeline commands: arguments, settings of a Spark session, and output of progress."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ Output = Annotated[Format, typer.Option("--format", help="How progress and resul
 
 
 def spark_settings(master: str | None, conf: list[str] | None) -> SparkSettings:
-    """How this process gets a session: `spark-submit` tells its child that a gateway is there. Raises UsageError, also where the
-    extra is not installed.
+    """Settings of the Spark session of this process. `spark-submit` announces its gateway to its child process.
+    Raises UsageError, also if the extra is not installed.
     """
     from kodoctl.pipeline.spark.spark_session import SparkSettings, configuration_of, installed
 
@@ -76,7 +76,9 @@ def one_expansion(path: str, environment: str | None) -> Expansion:
 
 
 class Progress:
-    """Lines on standard error for people, JSON lines with the run's id for machines. A command's own view adds its events."""
+    """Lines on standard error for people, JSON lines with the run's id for machines.
+    A command's own view adds its events.
+    """
 
     def __init__(self, output: Format, run: str) -> None:
         self.json, self.run, self._began = output is Format.JSON, run, time.monotonic()
@@ -95,5 +97,5 @@ class Progress:
 
     @property
     def seconds(self) -> float:
-        """Since it was made."""
+        """Seconds since it was made."""
         return time.monotonic() - self._began

@@ -48,7 +48,7 @@ from kodoctl.pipeline.command_hint import typed
 
 if TYPE_CHECKING:
     from kodoctl.pulsar.connection import Connection
-    from kodoctl.recall.sender import Helpers
+    from kodoctl.recall.sends_in_flight import Helpers
 
 app = typer.Typer(
     name="recall",

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from kodoctl.pulsar.session import Session
     from kodoctl.recall.payload_patch import Edit
     from kodoctl.recall.recall_plan import RecallPlan
-    from kodoctl.recall.sender import Helpers
-    from kodoctl.recall.sends_in_flight import Orders, Report
+    from kodoctl.recall.sends_in_flight import Helpers, Orders, Report
     from kodoctl.topology.units import Duration
 
 MAX_AGE = "7d"

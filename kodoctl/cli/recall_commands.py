@@ -140,7 +140,9 @@ def prepare_plan(
     fill: Fill | None = None,
     run: str | None = None,
 ) -> RecallPlan:
-    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.recall_planner. `run`: its id, where that was told."""
+    """The plan of what was asked for, made now; `done`, `fill`: see kodoctl.recall.recall_planner. `run`: its id,
+    where that was told.
+    """
     from kodoctl.recall.cluster import Cluster
     from kodoctl.recall.delta_ledger import DeltaLedger
     from kodoctl.recall.filter.condition import parse
@@ -160,8 +162,8 @@ def prepare_plan(
 
 @contextmanager
 def remembered(store: str | None, family: Family, *, again: bool) -> Iterator[Done | None]:
-    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker cannot be asked.
-    Raises KodoctlError.
+    """Asks the workers' store for what is done, where one is named and counts; one that forgets with its worker
+    cannot be asked. Raises KodoctlError.
     """
     from kodoctl.pulsar.credentials import Secret
     from kodoctl.recall.done_store import Remembered

@@ -1,4 +1,4 @@
-"""What the commands about dead letters share: arguments, and the subscription they name."""
+"""Common options of the commands on dead letters: arguments, and the subscription that they name."""
 
 from __future__ import annotations
 
@@ -72,7 +72,9 @@ def signing_keys() -> Secret | None:
 def family_in(
     session: Session, path: str, env: str | None, topic: str, subscription: str
 ) -> tuple[LoadedTopology, Family]:
-    """The subscription in the file, or in the one file of a folder that has the topic. Raises UsageError, InvalidFileError."""
+    """The subscription in the file, or in the one file of a folder that has the topic.
+    Raises UsageError, InvalidFileError.
+    """
     from kodoctl.recall.destinations import family_of
 
     desired = command_target.load_desired([path], command_target.environment_of(session.connection, env))

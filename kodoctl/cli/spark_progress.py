@@ -1,4 +1,4 @@
-"""What Spark is at, for whoever waits: on a terminal a bar below all other lines for as long as a session lasts; nothing elsewhere."""
+"""Progress bar of Spark: on a terminal, below all other lines, for as long as a session lasts; elsewhere no bar."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ def tell_folded(text: str) -> None:
 
 
 class Bar:
-    """Sessions of Spark's, with their bar. While there is one, lines for people go through `tell`, which puts them above it."""
+    """Sessions of Spark's, with their bar. While there is one, lines for people go through
+    `tell`, which puts them above it.
+    """
 
     def __init__(self, output: Format) -> None:
         self._wanted = output is Format.TEXT

@@ -81,7 +81,8 @@ def _watch(
 ) -> None:
     """Until Ctrl-C. On a terminal in place; elsewhere a block, or with json a line, at every look.
 
-    A look that fails is told, and the next one is taken all the same: a broker that restarts is what one wants to watch.
+    A look that fails is told, and the next one is taken all the same: a broker that restarts is what one wants to
+    watch.
     """
     from kodoctl.render.status_text import status_lines
 

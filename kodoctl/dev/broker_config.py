@@ -1,5 +1,5 @@
-"""Configuration of a broker, a bookie and ZooKeeper: the part all have in common from the package, and what is particular to
-an instance or a node.
+"""Configuration of a broker, a bookie and ZooKeeper: the part all have in common from the package, and what is
+particular to an instance or a node.
 """
 
 from __future__ import annotations

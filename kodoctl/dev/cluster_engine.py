@@ -1,7 +1,7 @@
 """The engine that runs a cluster with the machine's own Java: one process for ZooKeeper, each bookie and each broker.
 
-Nodes start in this order, those of a kind at once, and end in the reverse one: a broker or bookie without its metadata waits
-for it when it ends.
+Nodes start in this order, those of a kind at once, and end in the reverse one: a broker or bookie without its
+metadata waits for it when it ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can go wrong with a development broker, told so that it can be put right: codes K601 to K623."""
+"""Errors of a development broker, worded so that the user can correct the cause: codes K601 to K626."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a drill does to one node of a cluster: kill it, pause it, let it go on, stop it in order, start it again."""
+"""Fault drills on one node of a development cluster: kill, pause, resume, orderly stop, start."""
 
 from __future__ import annotations
 

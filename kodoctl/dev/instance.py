@@ -1,6 +1,6 @@
-"""What is on disk: one folder for each instance, and locks beside them. Knows nothing of engines.
+"""Instances on disk: one folder for each instance, and locks beside them. Independent of engines.
 
-HOME/NAME/instance.json   settings, and the process that runs     HOME/NAME/data/     what Pulsar keeps
+HOME/NAME/instance.json   settings, and the process that runs     HOME/NAME/data/     data of Pulsar
 HOME/NAME/conf/           configuration, written at each start    HOME/NAME/logs/     broker.log, console.log
 HOME/NAME/tokens/         one file for each role (with tokens)    HOME/.locks/        one file for each lock
 HOME/NAME/nodes/NODE/     of a cluster: conf, data, logs and process of each node
@@ -32,14 +32,14 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 
 
 class Auth(StrEnum):
-    """Who may connect: anybody on this machine, or bearers of a token."""
+    """Access to the broker: for anybody on this machine, or for bearers of a token."""
 
     NONE = "none"
     TOKEN = "token"  # noqa: S105
 
 
 class EngineName(StrEnum):
-    """What runs the broker."""
+    """Engine that runs the broker."""
 
     JAVA = "java"
     DOCKER = "docker"
@@ -47,7 +47,7 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Homes:
-    """Where everything lives, absolute: `data` for instances, `jars` for what is downloaded once."""
+    """Root folders, absolute: `data` for instances, `jars` for what is downloaded once."""
 
     data: Path
     jars: Path
@@ -73,7 +73,7 @@ class Folder:
 
     @property
     def data(self) -> Path:
-        """What Pulsar keeps."""
+        """Data of Pulsar."""
         return self.path / "data"
 
     @property
@@ -108,8 +108,8 @@ class Folder:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """Settings of one instance. `ready_once` False: it never came up, so its data holds nothing of anybody's. `cluster`: ports
-    of a cluster's nodes, the first broker's and bookie's being `ports`; None: a standalone.
+    """Settings of one instance. `ready_once` False: it never came up, so its data holds nothing of anybody's.
+    `cluster`: ports of a cluster's nodes, the first broker's and bookie's being `ports`; None: a standalone.
     """
 
     name: str

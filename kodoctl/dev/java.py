@@ -105,11 +105,11 @@ def parse_version(told: str) -> int | None:
 
 
 def options(feature: int, scratch: Path, memory: Memory = STANDALONE, log: str = "") -> list[str]:
-    """What the JVM is told, but for class path and program; `scratch` takes its temporary files, `log` is the file of its
-    log where it is not the standalone's.
+    """What the JVM is told, but for class path and program; `scratch` takes its temporary files, `log` is the file of
+    its log where it is not the standalone's.
 
-    Other paths are relative to the folder of the instance or node, where it runs. Only the first compiler: ready in 8 s instead
-    of 11 s on 2 cores, the same work for two thirds of the processor time.
+    Other paths are relative to the folder of the instance or node, where it runs. Only the first compiler: ready in 8
+    s instead of 11 s on 2 cores, the same work for two thirds of the processor time.
     """
     opened = [part for package in _OPENED for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
     unsafe = ["--sun-misc-unsafe-memory-access=allow"] if feature >= 23 else []  # older ones refuse to start with it

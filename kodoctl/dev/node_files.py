@@ -17,8 +17,8 @@ _DNS: Final = "com.sun.jndi.dns.timeout.initial=1\ncom.sun.jndi.dns.timeout.retr
 
 
 def write(folder: Folder, files: Mapping[str, str], log: str) -> None:
-    """Configuration anew (`files` of the folder `conf`, by name), an empty scratch folder, and logs that begin with this start:
-    the earlier `log` stays beside it.
+    """Configuration anew (`files` of the folder `conf`, by name), an empty scratch folder, and logs that begin with
+    this start: the earlier `log` stays beside it.
     """
     shutil.rmtree(folder.scratch, ignore_errors=True)
     for place in (folder.conf, folder.logs, folder.data, folder.scratch):

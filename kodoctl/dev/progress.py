@@ -1,4 +1,4 @@
-"""What a long step tells on its way: values, drawn by whoever passed the callback."""
+"""Progress events of a long step, as values: the owner of the callback displays them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `up` is going to start, decided from what was asked and what is there. Pure: probes are passed in."""
+"""Resolver of the instance that `up` starts, from the request and what exists already. Pure: probes are passed in."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the decision needs to know about this machine."""
+    """Facts about this machine that the decision needs."""
 
     claims: Claims
     is_free: IsFree

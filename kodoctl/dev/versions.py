@@ -1,4 +1,4 @@
-"""Which Pulsar: a line such as 4.2 means the release of it that was proved to start from Maven's jars."""
+"""Resolver of Pulsar versions: a line such as 4.2 means its release that was proved to start from Maven jars."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def exact(asked: str) -> str:
 
 
 def fits(asked: str, version: str) -> bool:
-    """Whether data made with `version` serves who asks for `asked`: a line is served by any release of it."""
+    """True if data made with `version` serves a request for `asked`: a line is served by any release of it."""
     return asked == version or (asked in RELEASES and version.startswith(f"{asked}."))
 
 

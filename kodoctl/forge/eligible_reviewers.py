@@ -1,7 +1,9 @@
-"""Whose approval of a pull request counts: nobody's who contributed to it. Pure: what the forge answered is passed in.
+"""Eligible reviewers of a pull request: their approval counts because they did not contribute to it. Pure: answers of
+the forge are passed in.
 
-A commit names its author and committer as whoever made it likes; only the forge knows who pushed it. Both are asked,
-and whoever cannot be named may be the one who approves: for each of those another approval is needed.
+Authors, committers and pushes are evaluated: the creator of a commit chooses its author and committer freely, and
+only the forge knows the account that pushed it. A contributor without a known account may be the one who approves:
+each of them requires another approval.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ _WEB: Final = "web-flow"
 
 @dataclass(frozen=True, slots=True)
 class Contributors:
-    """Accounts that opened a pull request, pushed to its branch, wrote or committed of it; and those that have no name.
+    """Accounts that opened a pull request, pushed to its branch, wrote or committed of it; and those that have no
+    name.
 
     `unnamed`: one text for each who contributed and has no account that is known; several may be the same person.
     """
@@ -35,7 +38,9 @@ class Contributors:
 
 
 def contributors(pull: Json, commits: Sequence[Json], pushes: Iterable[Json]) -> Contributors:
-    """Of a merged pull request; `pushes`: activities of its branch, latest first. Raises RefusedError for what is missing."""
+    """Of a merged pull request; `pushes`: activities of its branch, latest first.
+    Raises RefusedError for what is missing.
+    """
     number, head = pull["number"], str(pull["head"]["sha"])
     shas = {str(commit["sha"]) for commit in commits}
     if len(commits) >= MAX_COMMITS or head not in shas:
@@ -99,7 +104,8 @@ def _objection(login: str, review: Json, comment: Json, head: str, known: Contri
 
 
 def _made(pull: Json, pushes: Iterable[Json], shas: set[str]) -> Iterator[Json]:
-    """Pushes that made a pull request: of its head, back to its first. If the forge has not all, the last has no actor.
+    """Pushes that made a pull request: of its head, back to its first. If the forge has not all, the last has no
+    actor.
 
     Raises RefusedError where the head's is missing.
     """

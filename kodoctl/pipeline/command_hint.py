@@ -1,4 +1,6 @@
-"""How a command on the same tables is typed, for people to copy, and what they typed as a time. Pure."""
+"""Command-line hints: the arguments of a command on the same tables, for users to copy, and the parser of durations
+that users type. Pure. A text that is no duration, or a duration of zero, raises UsageError.
+"""
 
 from __future__ import annotations
 

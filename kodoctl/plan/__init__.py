@@ -1,1 +1,1 @@
-"""What would change: inventories, changes, order, danger, the plan file. Pure: no HTTP, no clock, no printing."""
+"""Plan of changes: inventories, changes, order, danger, the plan file. Pure: no HTTP, no clock, no printing."""

@@ -1,4 +1,4 @@
-"""Whether a plan made now holds nothing but what an approved plan held: what a merge may carry out. Pure."""
+"""Approval check: a merge may apply a plan made now only if the approved plan contains everything in it. Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _ABOUT: Final = ("reason", "where", "dangers", "evidence", "origin", "drifted")
 def unapproved(fresh: Plan, approved: Plan) -> tuple[Diagnostic, ...]:
     """Everything `fresh` would do, or put at stake, that `approved` does not have; () if it may be carried out.
 
-    A change counts as approved with the very values it had then, before and after. What is done already may be missing. A
-    Pulsar tenant that had no UUID yet may have one by now: a first apply, cut off, gave it and is run again.
+    A change counts as approved with the very values it had then, before and after. What is done already may be
+    missing. A Pulsar tenant that had no UUID yet may have one by now: a first apply, cut off, gave it and is run
+    again.
     """
     now = {tenant: uuid for tenant, uuid in fresh.identity.uuids.items() if approved.identity.uuids.get(tenant)}
     known = replace(approved.identity, uuids={tenant: uuid for tenant, uuid in approved.identity.uuids.items() if uuid})
@@ -74,7 +75,7 @@ def _changes(fresh: Plan, approved: Plan) -> Iterator[str]:
 
 
 def _owners(fresh: Plan, approved: Plan) -> Iterator[str]:
-    """Whose ledger entries are written, begun or ended."""
+    """One line for each ledger entry that is written, begun or ended, and not so in the approved plan."""
     known = {(owner.namespace, owner.name, owner.replaces, owner.ends) for owner in approved.owners}
     for owner in fresh.owners:
         if (owner.namespace, owner.name, owner.replaces, owner.ends) not in known:

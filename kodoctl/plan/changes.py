@@ -1,4 +1,4 @@
-"""What a plan would do: a small closed set of frozen values.
+"""Changes of a plan, from `Create` to `Forget`: a small closed set of frozen values.
 
 Use `match` with `assert_never` on `Change`; never compare action names as text. A reason explains, it never decides.
 """
@@ -29,7 +29,7 @@ class Action(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a change comes from, seen from a git revision: the edits since, the cluster's own drift, or both."""
+    """Origin of a change, seen from a git revision: the edits since, drift of the cluster, or both."""
 
     EDIT = "edit"
     DRIFT = "drift"
@@ -46,7 +46,8 @@ class Effective:
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """One changed field: `partitions`, `policies.<name>`, `missing_on`, `actions`, `definition`, `marker`, `delayed_delivery`.
+    """One changed field: `partitions`, `policies.<name>`, `missing_on`, `actions`, `definition`, `marker`,
+    `delayed_delivery`.
 
     None is "not set". `effective_before`/`effective_after` say what counts then, for policies.
     """
@@ -65,7 +66,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What every change carries besides its values."""
+    """Common attributes of all changes, besides their values."""
 
     owner: str
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What a plan's changes tell about drift: what somebody changed by hand, apart from what the file changed since."""
+"""Drift among the changes of a plan: manual changes on the cluster, apart from what the file changed since."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ _BEYOND_REPAIR = frozenset({"K411", "K412"})
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """`by_hand`: certainly drift. `not_applied`: the file says something new. `either`: the file was not applied since it
-    changed, so that a differing value can be the file's or somebody's. `beyond_repair`: differs, and apply cannot help.
+    """`by_hand`: certainly drift. `not_applied`: the file says something new. `either`: the file was not applied
+    since it changed, so that a differing value can be the file's or somebody's. `beyond_repair`: differs, and apply
+    cannot help.
     """
 
     by_hand: tuple[Change, ...]
@@ -35,13 +36,13 @@ class Drift:
 
     @property
     def drifted(self) -> bool:
-        """Whether the exit code is 3."""
+        """True if the exit code is 3."""
         found = self.by_hand or self.either or self.beyond_repair
         return bool(found or (self.count_unmanaged and self.unmanaged))
 
     @property
     def refused(self) -> bool:
-        """Whether something could not be compared (exit 4)."""
+        """True if something could not be compared (exit 4)."""
         return any(finding.severity is Severity.ERROR for finding in self.conflicts)
 
 

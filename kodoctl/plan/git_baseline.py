@@ -1,6 +1,6 @@
-"""Which changes come from the edits under review, and which from somebody's hand on the cluster (K407).
+"""Comparison of a plan with a git revision (K407): changes by the edits under review, and manual ones on the cluster.
 
-Three sides: the files as they are, the files as they were at a git revision, and what is live.
+Three sides: the files as they are, the files as they were at the git revision, and what is live.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def _origin(change: Change, now: Wanted | None, then: Wanted | None) -> tuple[Or
 def _of_fields(
     fields: tuple[FieldChange, ...], now: Wanted | None, then: Wanted | None
 ) -> tuple[Origin, tuple[str, ...]]:
-    """By field: edited, and live is what the file said before: the edit. Not edited: drift. Edited, and live is neither:
-    both.
+    """By field: edited, and live is what the file said before: the edit. Not edited: drift.
+    Edited, and live is neither: both.
     """
     if then is None and now is not None:
         return Origin.EDIT, ()
@@ -96,7 +96,9 @@ def _of_field(field: FieldChange, now: Wanted | None, then: Wanted | None) -> Or
 
 
 def _said(wanted: Wanted | None, field: FieldChange) -> Any:
-    """What a file says of a field; None: nothing, or it is not a file's to say (what half there is is healed)."""
+    """Value of a field in a file. None: no value, or the field is not for a file to declare
+    (a half-made object is repaired).
+    """
     match wanted.resource if wanted else None:
         case TopicResource() | NamespaceResource() as resource if field.policy is not None:
             return normal(resource.policies.get(field.policy))

@@ -1,10 +1,11 @@
-"""What was done in a namespace, from its journal: entries in, applies out. Pure.
+"""Apply history of a namespace, from its journal: entries in, applies out. Pure.
 
-An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when somebody
-broke a lease; others (the lease's own heartbeats) mean nothing here. An apply without `end` was cut off.
+An entry is JSON with `kind`: `begin` and `end` of an apply, `before` and `after` each of its writes, `unlock` when
+somebody broke a lease; others (the heartbeats of the lease) are ignored here. An apply without `end` was cut off.
 
-The journal keeps everything for ever, and whoever may produce to its topic may write into it: an entry that is none is left
-out and told of, and what the others say is shown, asked about and judged anew before anything is done.
+The journal keeps everything for ever, and every client that may produce to its topic may write into it. So an invalid
+entry is left out and reported, and the content of the others is shown, confirmed and judged anew before anything is
+done.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Applied:
-    """One apply as a journal tells it; times are ms since the epoch. `done` are its changes that were carried out, in the
-    order of their ends; `broken` those that failed or whose end nobody wrote down: they may have happened.
+    """One apply as a journal tells it; times are ms since the epoch. `done` are its changes that were carried out, in
+    the order of their ends; `broken` those that failed or whose end nobody wrote down: they may have happened.
     """
 
     id: str
@@ -58,7 +59,7 @@ _Time = Annotated[int, Field(ge=0, le=LATEST)]
 
 
 class _Entry(BaseModel):
-    """What every entry of ours has."""
+    """Common field of all entries of kodoctl."""
 
     model_config = ConfigDict(strict=True, frozen=True)
     apply: Annotated[str, Field(pattern=r"^[0-9a-z-]{1,64}$")]
@@ -88,7 +89,7 @@ class _Step(_Entry):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells a write from others of its apply."""
+        """Key of a write within its apply."""
         return self.address, self.action, self.part
 
 
@@ -103,7 +104,9 @@ class _After(_Step):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What a journal tells: `applies`, oldest first, and of each entry that is none of ours, in words, why."""
+    """Content of a journal: `applies`, oldest first, and for each entry that is not of
+    kodoctl the reason, in words.
+    """
 
     applies: tuple[Applied, ...]
     foreign: tuple[str, ...] = ()
@@ -120,8 +123,8 @@ class _Open:
 
 
 def read(entries: Iterable[Json]) -> History:
-    """Every apply of the entries; what several namespaces' journals tell of one is put together. In the order of the journal,
-    which the lease makes the true one: the clocks of those who applied may differ.
+    """Every apply of the entries; what several namespaces' journals tell of one is put together. In the order of the
+    journal, which the lease makes the true one: the clocks of those who applied may differ.
     """
     found: dict[str, _Open] = {}
     foreign = []
@@ -204,7 +207,9 @@ _BOUND_TO: Final = ("cluster", "environment", "destroying", "digest", "fingerpri
 
 
 def earlier_apply(found: Iterable[Applied], plan: Json) -> Applied | None:
-    """The latest apply of this plan (its JSON), or of one that saw and meant the same; None where the journal knows none."""
+    """The latest apply of this plan (its JSON), or of one that saw and meant the same;
+    None where the journal knows none.
+    """
     return next((one for one in reversed(tuple(found)) if _bound(_document(one)) == _bound(plan)), None)
 
 
@@ -231,7 +236,7 @@ def unpack(packed: str) -> str:
 
 
 def step_json(change: Change, part: str) -> Json:
-    """What tells a write from others of its apply."""
+    """Key of a write within its apply, as JSON."""
     return {"address": change.address, "action": action_of(change).value, "part": part}
 
 

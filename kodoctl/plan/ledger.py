@@ -1,7 +1,7 @@
-"""Who owns what in a namespace: the ledger of one topology, kept as one property of the namespace.
+"""Ownership ledger of a topology: the objects it owns in a namespace, kept as one property of the namespace.
 
-Together with the marker on each topic it is the only memory kodoctl has; there is no state file. Compressed, because all
-entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 MB).
+Compressed, because all entries of a namespace must stay below 500 kB (ZooKeeper metadata holds about 1 MB). Together
+with the marker on each topic it is the only memory of kodoctl; there is no state file.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_BYTES: Final = 500_000
 
 
 class Holding(StrEnum):
-    """How an object came to be ours. An intent found live is ours only with the marker."""
+    """Origin of the ownership of an object. An intent found live is ours only with the marker."""
 
     INTENT = "intent"
     CREATED = "created"
@@ -31,7 +31,7 @@ class Holding(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where a topology's file lives: `origin` is host/owner/name of its git remote, None without git."""
+    """Location of the file of a topology: `origin` is host/owner/name of its git remote, None without git."""
 
     origin: str | None = None
     path: str | None = None
@@ -39,7 +39,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Ledger:
-    """What the topology `name` owns in `namespace`. `environment` None is the base."""
+    """Entry of the objects that the topology `name` owns in `namespace`. `environment` None is the base."""
 
     name: str
     namespace: NamespaceName
@@ -63,7 +63,7 @@ class Ledger:
 
 
 def too_large(namespace: NamespaceName) -> str:
-    """What to tell when the entries of a namespace would not fit."""
+    """Error text for a namespace whose entries would not fit."""
     return f"{namespace}: the ownership ledgers would exceed 500 kB: split the topologies over namespaces"
 
 

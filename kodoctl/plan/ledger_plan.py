@@ -1,4 +1,4 @@
-"""What each topology's ledger entry will say, and what consumers will read: the part of a plan that is about owners."""
+"""Owner part of a plan: the future ledger entry of each topology, and the settings that consumers will read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HELD = (TopicResource, SubscriptionResource, NamespaceResource)
 
 @dataclass(frozen=True)
 class OwnerPlan:
-    """What the ledger of one topology says of itself once the plan is carried out (holdings follow from the changes)."""
+    """Ledger entry of one topology after the plan is carried out (holdings follow from the changes)."""
 
     name: str
     namespace: NamespaceName
@@ -41,7 +41,7 @@ class OwnerPlan:
 
     @property
     def ends(self) -> bool:
-        """Whether a complete apply removes the entry."""
+        """True if a complete apply removes the entry."""
         return self.leaves and not self.partial
 
 
@@ -54,7 +54,9 @@ class ConsumerChange:
 
 
 def entries_written(owners: Iterable[OwnerPlan], changes: Iterable[Change]) -> set[tuple[NamespaceName, str]]:
-    """Ledger entries that a plan writes: its topologies', those of their earlier names, those it takes objects from."""
+    """Ledger entries that a plan writes: its topologies', those of their earlier names, those
+    it takes objects from.
+    """
     found = {(owner.namespace, name) for owner in owners for name in (owner.name, *owner.replaces)}
     for change in changes:
         if isinstance(change, Adopt) and change.taken_from is not None:
@@ -118,8 +120,8 @@ def owner_plans(desired: Desired, live: Live) -> Iterator[OwnerPlan]:
 def partial_owners(
     owners: Iterable[OwnerPlan], changes: Iterable[Change], desired: Desired, live: Live, chosen: Chosen
 ) -> tuple[OwnerPlan, ...]:
-    """What the entries say after a part of a plan: nothing that it did not write. A topology whose objects are all in the
-    part is as in a whole plan; one of which nothing changes is not written to.
+    """Owner plans after a targeted plan: an entry records nothing that the plan did not write. A topology with all of
+    its objects in the target is treated as in a whole plan; one without a change is not written to.
     """
     changing = tuple(changes)
     found = []
@@ -144,7 +146,9 @@ def _addresses_of(owner: OwnerPlan, desired: Desired, live: Live) -> frozenset[A
 
 
 def _concerns(change: Change, owner: OwnerPlan, entry: Ledger | None, live: Live) -> bool:
-    """Whether a change is written down in this entry: the one that holds its object by now, else where the owner lives."""
+    """True if a change is recorded in this entry: the one that has its object by now, else
+    the one where the owner lives.
+    """
     if change.about.owner != owner.name:
         return False
     if owner.leaves:
@@ -178,21 +182,23 @@ def renamed_in_part(owners: Iterable[OwnerPlan], desired: Desired) -> Iterator[D
 
 
 def _source(desired: Desired, ledger: Ledger | None, name: str) -> Source:
-    """Where the file lives; a copy without git says nothing, and what is known stays known."""
+    """Source of the file; a copy without git has none, and the known one stays."""
     ours = desired.sources.get(name, Source())
     return ledger.source if ours.origin is None and ledger is not None else ours
 
 
 def expansion_digest(expansion: Expansion) -> str:
-    """Digest of one topology's resources: drift compares it with the ledger's, to tell *not applied yet* from drift."""
+    """Digest of one topology's resources: drift compares it with the ledger's, to tell *not
+    applied yet* from drift.
+    """
     return serialization.digest(
         {address: serialization.resource_to_json(resource) for address, resource in expansion.resources.items()}
     )
 
 
 def ledger_pending(owners: Iterable[OwnerPlan], live: Live) -> bool:
-    """Whether an entry says something else than it would after this plan, although no object changes: consumer settings,
-    the file's place, or an apply that was cut off before its last line.
+    """True if an entry differs from the one after this plan, although no object changes: consumer settings, the
+    location of the file, or an apply that was cut off before its last line.
     """
     return any(_differs(owner, live.ledgers.get(owner.namespace, {}).get(owner.name)) for owner in owners)
 
@@ -225,7 +231,7 @@ def consumer_settings(expansion: Expansion) -> dict[str, Any]:
 
 
 def consumer_changes(desired: Desired, live: Live, owners: Iterable[OwnerPlan]) -> Iterator[ConsumerChange]:
-    """What consumers will read differently since the last apply, of the topologies whose entry will say so."""
+    """Changes of consumer settings since the last apply, of the topologies whose entry will record them."""
     telling = {(owner.namespace, owner.name) for owner in owners if not owner.partial}
     for expansion in desired.expansions:
         ledger = live.ledgers.get(expansion.namespace, {}).get(expansion.name)

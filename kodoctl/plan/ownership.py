@@ -1,4 +1,4 @@
-"""Whose an object is, by two witnesses: the marker on it and the ledger of its namespace."""
+"""Ownership of an object, decided by two records: the marker on it and the ledger of its namespace."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def namespace_of(resource: Resource) -> NamespaceName | None:
 
 
 def claim(address: Address, found: Found, ledgers: Mapping[str, Ledger], *, asking: str | None = None) -> Claim:
-    """Whose a live object is.
+    """Ownership of a live object.
 
-    On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A topic in
-    a ledger without its marker was made anew by somebody else. On the rest the ledger decides, an intent only with marker.
-    `asking`: the topology that declares it.
+    On topics the marker decides: it is set in the creating request, the only atomic create-if-absent there is. A
+    topic in a ledger without its marker was made anew by somebody else. On the rest the ledger decides, an intent
+    only with marker. `asking`: the topology that declares it.
     """
     holders = {name: ledger.owned[address] for name, ledger in ledgers.items() if address in ledger.owned}
     match found.resource:
@@ -61,8 +61,9 @@ def claim(address: Address, found: Found, ledgers: Mapping[str, Ledger], *, aski
 
 
 def _claim_of_namespace(holders: Mapping[str, Holding], ledgers: Mapping[str, Ledger], asking: str | None) -> Claim:
-    """Who sets its policies owns it; one that was only needed, and made bare, is anybody's who wants to set some. An intent
-    counts: only the request that creates a namespace writes one for it.
+    """Ownership of a namespace: the topology that sets its policies owns it. One that was only needed, and made bare,
+    is free for any topology that wants to set some. An intent counts: only the request that creates a namespace
+    writes one for it.
     """
     setting = sorted(name for name in holders if ledgers[name].namespace_keys)
     candidates = setting or sorted(holders)

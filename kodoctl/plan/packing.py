@@ -1,4 +1,6 @@
-"""Documents packed into text, for properties and messages of the cluster, where others may write: what comes out is bounded."""
+"""Documents packed into text, for properties and messages of the cluster, where others may write: what comes out is
+bounded.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Policy values in an order that the broker accepts at every step, and under which no topic keeps less for a moment than
-before or after.
+"""Policy values in an order that the broker accepts at every step, and under which no topic keeps less for a moment
+than before or after.
 
-Pulsar refuses a retention that is not above the backlog quota, on effective values, for the object written only: size at both
-levels, time at topics, each type of quota inherited on its own (pulsar-measured §1.3).
+Pulsar refuses a retention that is not above the backlog quota, on effective values, for the object written only: size
+at both levels, time at topics, each type of quota inherited on its own (pulsar-measured §1.3).
 """
 
 from __future__ import annotations

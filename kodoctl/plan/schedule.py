@@ -1,8 +1,8 @@
 """In which order a plan's changes may run: a graph, so that everything independent runs side by side.
 
-Tenant, namespace, topics with their policies, then subscriptions, schemas and grants; what lowers a namespace's retention
-waits for the topics (they may have taken the old value over); deletes last and in reverse; what is only forgotten first,
-because it writes no more than ledger and marker.
+Tenant, namespace, topics with their policies, then subscriptions, schemas and grants; what lowers a namespace's
+retention waits for the topics (they may have taken the old value over); deletes last and in reverse; what is only
+forgotten first, because it writes no more than ledger and marker.
 """
 
 from __future__ import annotations

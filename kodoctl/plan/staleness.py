@@ -1,4 +1,4 @@
-"""Whether the cluster is still what a plan was made against: every object and ledger entry it touches, one by one."""
+"""Staleness check: each object and ledger entry that a plan touches is compared with the cluster, one by one."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def stale_objects(plan: Plan, live: Live) -> Iterator[Stale]:
 
 
 def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
-    """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its seal has no
-    key, so that whoever can write the file says what he likes, and who owns an object may change after a plan was made.
+    """Every change of an object that belongs to a topology the plan is not about, whatever the plan says of it: its
+    seal has no key, so that whoever can write the file says what he likes, and who owns an object may change after a
+    plan was made.
     """
     about = {(owner.namespace, name) for owner in plan.owners for name in (owner.name, *owner.replaces)}
     for change in plan.changes:
@@ -58,8 +59,8 @@ def of_others(plan: Plan, live: Live) -> Iterator[Diagnostic]:
 
 
 def _may_touch(change: Change, owner: str | None) -> bool:
-    """Whether a change is for an object of this owner, whom the plan is not about. What nobody owns may be updated only by its
-    adoption; what others own is taken over only from the one who was shown.
+    """True if a change may touch an object of this owner, whom the plan is not about. An object without an owner may
+    be updated only by its adoption; an object of another owner is taken over only from the owner that was shown.
     """
     match change:
         case Create():
@@ -115,7 +116,7 @@ def staleness(plan: Plan, live: Live) -> tuple[Diagnostic, ...]:
 
 
 def other_cluster(plan: Plan, cluster: str, uuids: Mapping[str, str | None]) -> Iterator[Diagnostic]:
-    """Whether a cluster of this name, with these UUIDs of its Pulsar tenants, is the plan's."""
+    """Errors if a cluster of this name, with these UUIDs of its Pulsar tenants, is not the cluster of the plan."""
     if plan.identity.cluster != cluster:
         yield error(
             "K534", "plan for another cluster", f"the plan is for {plan.identity.cluster!r}, this is {cluster!r}"

@@ -1,7 +1,8 @@
-"""A part of a plan (`--target`, `--exclude`): the objects that are looked at, what they need, and what is left out. Pure.
+"""A part of a plan (`--target`, `--exclude`): the objects that are looked at, what they need, and what is left out.
+Pure.
 
-What is named comes with what must be there before it; what needs something that is excluded is held back with it. Nothing is
-said of the rest: it is not compared.
+What is named comes with what must be there before it; what needs something that is excluded is held back with it.
+Nothing is said of the rest: it is not compared.
 """
 
 from __future__ import annotations

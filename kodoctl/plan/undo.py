@@ -1,7 +1,7 @@
 """An apply backwards: an ordinary plan from what its journal says it did, against what is live now. Pure.
 
-What was made is deleted, what was changed gets its value back, what was deleted is made again, empty. What changed since is
-refused, what no plan can take back is named.
+What was made is deleted, what was changed gets its value back, what was deleted is made again, empty. What changed
+since is refused, what no plan can take back is named.
 """
 
 from __future__ import annotations

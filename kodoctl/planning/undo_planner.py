@@ -54,8 +54,8 @@ def prepare_undo(session: Session, namespace: NamespaceName, name: str, allowanc
 
 
 def prepare_resume(session: Session, namespace: NamespaceName, destroy: Collection[Address] = ()) -> Plan:
-    """What is left of the latest apply of a namespace, which must have been cut off. `destroy`: what may be destroyed, for what
-    the journal says was allowed is not believed. Raises UsageError, RefusedError.
+    """What is left of the latest apply of a namespace, which must have been cut off. `destroy`: what may be
+    destroyed, for what the journal says was allowed is not believed. Raises UsageError, RefusedError.
     """
     from kodoctl.plan import plan_file
     from kodoctl.plan.resume import rest_of

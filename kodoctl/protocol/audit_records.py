@@ -1,8 +1,9 @@
 """Audit records: what a worker writes of every message that is finished with in a lane, and how to read it back.
 
-One form for the consumer that writes them, `kodo-consumer why` and the pipeline that judges by them. Many records are one
-Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`, `explode`).
-What is needed to look for holes stands in the message's properties, too: nobody has to open the payload for that.
+One form for the consumer that writes them, `kodo-consumer why` and the pipeline that judges by them. Many records are
+one Pulsar message: a JSON object of columns, so that a table engine reads it without code of ours (`arrays_zip`,
+`explode`). What is needed to look for holes stands in the message's properties, too: nobody has to open the payload
+for that.
 
     {"format": 1, "run": "billing-host-17-a1b2c3", "subscription": "billing", "first": 4711, "at": 1700000000000,
      "topics": ["persistent://kodo/trade/orders", "persistent://kodo/trade/orders-billing-RETRYING"],
@@ -10,8 +11,8 @@ What is needed to look for holes stands in the message's properties, too: nobody
      "event": ["done", "moved"], "rule": ["done", "retrying"], "target": [-1, 1], "target_id": [null, "9:4:0:-1"],
      "reason": [null, "ValueError"], "tenant": ["u1", "(none)"], "age": [15, 20]}
 
-Numbers of a run begin at 1 and have no hole. A message whose receipt was lost is sent again, so that a record may be stored
-twice: (run, number) names it. The Pulsar message's key is the run: its records are in one partition, in order.
+Numbers of a run begin at 1 and have no hole. A message whose receipt was lost is sent again, so that a record may be
+stored twice: (run, number) names it. The Pulsar message's key is the run: its records are in one partition, in order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ MAX_TEXT: Final = 200  # characters of an identity, a tenant or a reason
 
 
 class Event(StrEnum):
-    """What became of the message in the lane it was in. After `moved` and `dead` it goes on at the target."""
+    """Event of a message in the lane it was in. After `moved` and `dead` the message continues at the target."""
 
     DONE = "done"
     REPEATED = "repeated"  # its work was done before: the handler was not asked again
@@ -49,10 +50,10 @@ TERMINAL: Final = frozenset({Event.DONE, Event.REPEATED, Event.DISCARDED, Event.
 class Record(NamedTuple):
     """One message that was finished with in one lane. Times are ms since the epoch.
 
-    `topic` and `id` (`ledger:entry:partition:batch index`) say where it was received, `target` and `target_id` where it or
-    its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the same on all
-    its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words. `age`: ms since it was first
-    stored. `number`: consecutive within `run`, one life of one worker.
+    `topic` and `id` (`ledger:entry:partition:batch index`) say where it was received, `target` and `target_id` where
+    it or its successor is stored now (empty for other events than moved, dead and transferred). `identity` is the
+    same on all its hops. `hop` counts moves before this one. `rule` is what decided, `reason` its words. `age`: ms
+    since it was first stored. `number`: consecutive within `run`, one life of one worker.
     """
 
     run: str
@@ -73,7 +74,7 @@ class Record(NamedTuple):
 
     @property
     def terminal(self) -> bool:
-        """Whether the subscription has nothing more to do for it."""
+        """True if the subscription has nothing more to do for the message."""
         return self.event in TERMINAL
 
 

@@ -1,7 +1,8 @@
-"""Live orders to the workers of a subscription: what an on-call engineer changes without touching the file, for a while.
+"""Live orders to the workers of a subscription: what an on-call engineer changes without touching the file, for a
+while.
 
-They stand as JSON in the property `kodo-steer` of the subscription on the ground topic, each with who gave it and when it
-ends. Workers read them with the stats; apply keeps them; plan and status show them.
+They stand as JSON in the property `kodo-steer` of the subscription on the ground topic, each with who gave it and
+when it ends. Workers read them with the stats; apply keeps them; plan and status show them.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ class BrokenOrdersError(ValueError):
 class Order:
     """One order. `since` and `until` are ms since the epoch.
 
-    pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one. limit: the
-    limit of this kind (`limit`: rate, concurrency, quota) and property (`by`, "": one limit for all) is `to` for one `value`,
-    or ("") for all that have no other.
+    pause: a `lane` such as `L1/retrying`, or a `tenant`. weight: `to` turns of a `tenant` while others have one.
+    limit: the limit of this kind (`limit`: rate, concurrency, quota) and property (`by`, "": one limit for all) is
+    `to` for one `value`, or ("") for all that have no other.
     """
 
     what: What
@@ -56,7 +57,7 @@ class Order:
 
     @property
     def concerns(self) -> tuple[str, ...]:
-        """What it is about: a later order about the same takes its place."""
+        """Subject of the override: a later override with the same subject takes its place."""
         return (self.what, self.lane, self.tenant, self.limit, self.by, self.value)
 
     def __str__(self) -> str:
@@ -111,7 +112,7 @@ def until_text(orders: Iterable[Order]) -> str:
 
 
 def steered_text(value: str, now: int) -> str | None:
-    """What people are told of a property's value, in one line; None when nothing is in force."""
+    """Text for users about the value of a property, in one line; None if no override is in force."""
     try:
         orders = in_force(parse(value), now)
     except BrokenOrdersError as problem:
@@ -136,7 +137,7 @@ def _order(found: dict[str, Any]) -> Order:
 
 
 def problem_of(order: Order) -> str:
-    """What keeps an order from being followed, whatever the topology is; "" if nothing does."""
+    """Reason that prevents an override from being followed, for any topology; "" if there is none."""
     if not (0 <= order.since <= LATEST and 0 <= order.until <= LATEST):
         return "it begins or ends at a time that no calendar has"
     if order.until - order.since > MAX_SPAN:

@@ -47,7 +47,8 @@ SIGNATURE: Final = "kodo-signature"  # of all other control properties, topic an
 
 
 def identity(given: str | None, origin: str | None, position: str) -> str:
-    """What names a message over all its hops, for workers, recalls and tables alike: its `kodo-id`, else its `kodo-origin-id`,
-    else where it is stored, as `ledger:entry:partition:batch index`. Whatever is empty or longer than MAX_ID names nothing.
+    """Identity of a message over all its hops, for workers, recalls and tables alike: its `kodo-id`, else its
+    `kodo-origin-id`, else its position, as `ledger:entry:partition:batch index`. A value that is empty or longer than
+    MAX_ID identifies nothing.
     """
     return next((name for name in (given, origin) if name and len(name) <= MAX_ID), position)

@@ -1,12 +1,13 @@
-"""Numbers that producers put on messages so that a hole shows: the property `kodo-seq`, written and read in one place.
+"""Numbers that producers put on messages so that a hole shows: the property `kodo-seq`, written and read in one
+place.
 
-A *run* is the life of one producer of one ready topic; each partition counts from 1. The producer chooses the partition
-itself, so that the count is its own. A message carries
+A *run* is the life of one producer of one ready topic; each partition counts from 1. The producer chooses the
+partition itself, so that the count is its own. A message carries
 
     RUN:PARTITION:NUMBER                         7f3a9c2e41b00a12:3:1841
 
-A *mark* is a message without payload, meant for nobody (`kodo-for`), that says how far the count has come and which numbers
-were given up: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
+A *mark* is a message without payload, meant for nobody (`kodo-for`), that says how far the count has come and which
+numbers were given up: sends without a receipt, whose messages may be stored or not. `end`: the run is over.
 
     RUN:PARTITION:high=NUMBER[:void=RANGES][:end]   7f3a9c2e41b00a12:3:high=1841:void=17,40-52:end
 
@@ -47,7 +48,7 @@ class Number(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """How far a run's count has come on a partition. As a text: the property's value."""
+    """Progress of the count of a run on a partition. As a text: the value of the property."""
 
     run: str
     partition: int
@@ -66,7 +67,7 @@ def new_run(now: int, token: str) -> str:
 
 
 def begun(run: str) -> int:
-    """When a run began by its producer's clock, ms since the epoch."""
+    """Start time of a run by the clock of its producer, ms since the epoch."""
     return int(run[:11], 16)
 
 

@@ -1,8 +1,9 @@
 """Signed control properties: who may say how often a message was tried, when it is due, which message it is.
 
 Anybody who may produce may write any property. With keys, whoever moves or sends messages for the platform (workers,
-producers, the outbox, recalls) signs what it writes, and a worker believes nothing unsigned. The signature covers the topic,
-the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another topic or payload.
+producers, the outbox, recalls) signs what it writes, and a worker believes nothing unsigned. The signature covers the
+topic, the payload and every `kodo-` property, so that none of them can be changed, left out, or carried to another
+topic or payload.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Signer:
         return {**properties, SIGNATURE: self._mac(self._keys[0], _text(topic, payload, properties))}
 
     def genuine(self, topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bool:
-        """Whether the control properties were signed with one of the keys for this topic and payload."""
+        """True if the headers were signed with one of the keys for this topic and payload."""
         given = properties.get(SIGNATURE)
         if given is None or not given.isascii():
             return False
@@ -64,7 +65,7 @@ class Signer:
 
 
 def unmarked(properties: Mapping[str, str]) -> bool:
-    """Whether a message carries nothing of the platform's that could be believed."""
+    """True if a message carries no property of the platform that could be believed."""
     return not any(map(_claims, properties))
 
 
@@ -74,12 +75,16 @@ def stripped(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _claims(name: str) -> bool:
-    """Nothing is decided by what an encrypted payload's owner needs to read it; without it the payload would be lost."""
+    """Nothing is decided by what an encrypted payload's owner needs to read it; without it
+    the payload would be lost.
+    """
     return name.startswith(PREFIX) and name != ENCRYPTION
 
 
 def _text(topic: str, payload: bytes | None, properties: Mapping[str, str]) -> bytes:
-    """What is signed: fields with their lengths, so that no two messages have one text. A partition is its topic."""
+    """Signed text: fields with their lengths, so that no two messages have one text. A
+    partition counts as its topic.
+    """
     control = sorted((k, v) for k, v in properties.items() if k.startswith(PREFIX) and k != SIGNATURE)
     digest = "none" if payload is None else sha256(payload).hexdigest()
     fields = [whole_topic(topic), digest, *(field for pair in control for field in pair)]

@@ -1,4 +1,4 @@
-"""How many requests may be under way at once: fewer as soon as a broker says that it is busy, slowly more again."""
+"""Adaptive limit of in-flight requests (AIMD): lowered as soon as a broker is busy, then slowly raised."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from types import TracebackType
 
 
 class Room:
-    """Enter with `with`, around one request; then say how it went. Safe to use from several threads. A thread that has room
-    asks what it must know before its request goes out without waiting again: else one would wait for itself.
+    """Enter with `with`, around one request; then say how it went. Safe to use from several threads. A thread that
+    has room asks what it must know before its request goes out without waiting again: else one would wait for itself.
     """
 
     def __init__(self, most: int) -> None:

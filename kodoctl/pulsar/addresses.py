@@ -1,4 +1,6 @@
-"""Addresses of a cluster: one, or several of its brokers with commas, `http://a:8080,b:8080` or `http://a:8080,http://b:8080`."""
+"""Addresses of a cluster: one, or several of its brokers with commas, `http://a:8080,b:8080` or
+`http://a:8080,http://b:8080`.
+"""
 
 from __future__ import annotations
 

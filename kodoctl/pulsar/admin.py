@@ -25,9 +25,10 @@ def no_condition() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its words for a refusal.
-    `told_at`: ms since the epoch by the server's clock, cut to whole seconds, between asking and answer, which were `took` seconds
-    apart; None: it did not say. `foreign`: a body that is no JSON, and not what Pulsar says of its objects.
+    """What the broker answered. `data` is the decoded JSON (or plain text), None for an empty body; `reason` its
+    words for a refusal. `told_at`: ms since the epoch by the server's clock, cut to whole seconds, between asking and
+    answer, which were `took` seconds apart; None: it did not say. `foreign`: a body that is no JSON, and not what
+    Pulsar says of its objects.
     """
 
     method: str
@@ -58,9 +59,9 @@ class Reply:
 
     @property
     def transient(self) -> bool:
-        """Not now: a broker without time, or a topic between two brokers, as in an unload, a split and a fail-over. A 412 about
-        the topic itself, such as one with clients, is not among them; nor is a 409, of which only the caller knows whether it
-        means another's change at the same time.
+        """Not now: a broker without time, or a topic between two brokers, as in an unload, a split and a fail-over. A
+        412 about the topic itself, such as one with clients, is not among them; nor is a 409, of which only the
+        caller knows whether it means another's change at the same time.
         """
         unowned = self.reason.startswith(_WITHOUT_OWNER) or _NOT_STORED in self.reason
         return self.status in _BUSY or (self.status == 412 and unowned)
@@ -102,9 +103,9 @@ class Admin(Protocol):
         """One call; `path` is below `/admin/v2/`. Reads are retried while the answer is transient or a
         connection breaks, and so is what surely was not sent; a write that was answered is not.
 
-        `condition` is called right before each request on the wire, those that a redirect makes included, after all that a
-        request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError when a write's
-        fate is unknown, ClusterError when no broker or no valid token is there.
+        `condition` is called right before each request on the wire, those that a redirect makes included, after all
+        that a request waits for; what it raises is raised here, and that request is not sent. Raises LostReplyError
+        when a write's fate is unknown, ClusterError when no broker or no valid token is there.
         """
 
 

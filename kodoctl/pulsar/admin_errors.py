@@ -1,4 +1,4 @@
-"""What is told when an admin address does not answer or takes no token: which host it was, what is there, and what to do."""
+"""Errors for an admin address that does not answer or accepts no token: which host, what is there, and the remedy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _ASK_S: Final = 1.0  # for what answers instead of a broker; it has been waited 
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A request that got no answer. `host`: http://HOST:PORT that it went to; `via`: the one that redirected there, if any."""
+    """A request that got no answer. `host`: http://HOST:PORT that it went to;
+    `via`: the one that redirected there, if any.
+    """
 
     host: str
     via: str | None
@@ -30,7 +32,7 @@ class Silence:
 
     @property
     def not_sent(self) -> bool:
-        """Whether the broker surely did not get the request."""
+        """True if the broker certainly did not get the request."""
         return isinstance(self.problem, ConnectTimeoutError | SSLError)  # a refused connection is one of the former
 
     def __str__(self) -> str:
@@ -46,16 +48,16 @@ class NoAnswerError(Exception):
 
 
 class CircularRedirectError(Exception):
-    """Raised for a request that brokers of the cluster send on to each other, so that none of them has done anything with it, read
-    or write. It passes where a topic moves: two brokers each take the other one for its owner.
+    """Raised for a request that brokers of the cluster send on to each other, so that none of them has done anything
+    with it, read or write. It passes where a topic moves: two brokers each take the other one for its owner.
     """
 
 
 def unreachable(
     connection: Connection, method: str, path: str, last: Silence, failed: Mapping[str, Silence], seconds: float
 ) -> ClusterError:
-    """The error for a request that got no answer: `last`, its last try; `failed`: the configured addresses that did not answer
-    either, by address; `seconds`: how long it was tried.
+    """The error for a request that got no answer: `last`, its last try; `failed`: the configured addresses that did
+    not answer either, by address; `seconds`: how long it was tried.
     """
     if not last.not_sent and method != "GET":
         return LostReplyError(error("K515", "no answer to a write", f"{method} {path} at {last}{_redirected(last)}"))
@@ -117,7 +119,7 @@ def bad_token(connection: Connection, host: str) -> ClusterError:
 
 
 def _other_protocol(silence: Silence) -> str:
-    """What is wrong with an address where something answers, and not as expected; "" where that is not the reason."""
+    """Advice for an address where another service than expected answers; "" if that is not the reason."""
     if isinstance(silence.problem, urllib3.exceptions.TimeoutError | urllib3.exceptions.NewConnectionError):
         return ""
     parts = urlsplit(silence.host)

@@ -1,5 +1,5 @@
-"""The admin port over HTTP: kept-alive connections, as many as the broker has time for, redirects within the cluster only, several
-addresses of one cluster, and one place that waits for a broker that is busy or away.
+"""The admin port over HTTP: kept-alive connections, as many as the broker has time for, redirects within the cluster
+only, several addresses of one cluster, and one place that waits for a broker that is busy or away.
 """
 
 from __future__ import annotations
@@ -70,8 +70,9 @@ class HttpAdmin:
         limit: float = FAIL_OVER_S,
         timeout: tuple[float, float] | None = None,
     ) -> None:
-        """`waits`: limits and reports waits; without it one is made that reports nothing, of `limit` seconds a call: 0 for
-        callers that ask again soon anyway. `timeout`: seconds to connect, seconds to answer, TIMEOUT where nothing is said.
+        """`waits`: limits and reports waits; without it one is made that reports nothing, of `limit` seconds a call:
+        0 for callers that ask again soon anyway. `timeout`: seconds to connect, seconds to answer, TIMEOUT where
+        nothing is said.
         """
         self._connection = connection
         self._waits = waits or WaitMonitor(limit=limit, pause=pause)

@@ -1,4 +1,4 @@
-"""What kind of broker this is: cluster name, version, defaults, features it lacks."""
+"""Broker information: cluster name, version, defaults, unsupported features."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def read_server(admin: Admin) -> Server:
 
 
 def read_bookies(admin: Admin) -> int | None:
-    """How many bookies there are to write to; None: only super-users may ask. Raises AdminError."""
+    """Number of bookies that can be written to; None: only super-users may ask. Raises AdminError."""
     told = _allowed(admin.call("GET", "bookies/all"), "counting bookies")
     found = told.get("bookies") if isinstance(told, dict) else None
     return len(found) if isinstance(found, list) else None
 
 
 def _allowed(reply: Reply, doing: str) -> Any:
-    """What a broker says to some roles only, and a proxy may not pass on: None. Raises AdminError where it has no time, or has
-    ended: what it says to this role is then unknown, and not nothing.
+    """Content of a reply that a broker gives to some roles only, and a proxy may not pass on: None then. Raises
+    AdminError if the broker has no time, or has ended: its answer to this role is then unknown, and not empty.
     """
     return None if reply.forbidden or reply.status == 404 else must(reply, doing)
 

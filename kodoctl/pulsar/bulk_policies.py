@@ -1,7 +1,8 @@
 """All topic policies of a namespace in one read of its system topic `__change_events` (pulsar-measured §3).
 
-300 topics take 0.1 to 0.35 s, against 10 s of single requests, with the same answer; and only here does "unset" differ
-from "false". The schema list is asked first, so that a plan creates nothing: opening a reader would make the system topic.
+300 topics take 0.1 to 0.35 s, against 10 s of single requests, with the same answer; and only here does "unset"
+differ from "false". The schema list is asked first, so that a plan creates nothing: opening a reader would make the
+system topic.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def read_bulk(admin: Admin, client: BrokerClient, namespace: NamespaceName) -> B
 
 
 def _is_listed(admin: Admin, namespace: NamespaceName) -> bool:
-    """Whether the system topic is there by the namespace's list, which is read from metadata: schemas are told by the owner of the
-    topic alone. It may be there without an event, and then without a schema: any topic that is loaded makes it.
+    """Whether the system topic is there by the namespace's list, which is read from metadata: schemas are told by the
+    owner of the topic alone. It may be there without an event, and then without a schema: any topic that is loaded
+    makes it.
     """
     reply = admin.call("GET", f"persistent/{namespace}", query={"includeSystemTopic": "true"})
     if not reply.ok or not isinstance(reply.data, list):
@@ -100,8 +102,8 @@ def _writer_schemas(admin: Admin, namespace: NamespaceName) -> list[Any]:
 def _last_events(client: BrokerClient, namespace: NamespaceName) -> dict[str, tuple[int, bytes]]:
     """Key -> (schema version, payload) of the last event of each key. The end is exact: the broker is asked for it.
 
-    Partition by partition, where auto-creation made the system topic a partitioned one: a reader over several may
-    end before a last message without payload (seen with pulsar-client 3.13), and "all policies deleted" is such an event.
+    Partition by partition, where auto-creation made the system topic a partitioned one: a reader over several may end
+    before a last message without payload (seen with pulsar-client 3.13), and "all policies deleted" is such an event.
     """
     import pulsar
 

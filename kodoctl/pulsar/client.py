@@ -1,5 +1,5 @@
-"""A connection to the broker's binary port, made when first needed: for bulk reads, the journal and the lease. Every wait has a
-limit (kodoctl.pulsar.deadlines).
+"""A connection to the broker's binary port, made when first needed: for bulk reads, the journal and the lease. Every
+wait has a limit (kodoctl.pulsar.deadlines).
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class BrokerClient:
         late: Callable[[T], object] = lambda _: None,
         patience: Patience | None = None,
     ) -> T:
-        """What `work` makes of the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker to another or
-        cannot be opened, 0: once. Raises what the library raises in the end, UnansweredError where a call does not return, and as
-        `get`.
+        """What `work` makes of the `pulsar.Client`; tried again for `limit` seconds while topics move from a broker
+        to another or cannot be opened, 0: once. Raises what the library raises in the end, UnansweredError where a
+        call does not return, and as `get`.
         """
         client = self.get()
         waiting = patience or self.patience
@@ -139,8 +139,9 @@ class BoundedReader:
         self._reader, self._patience, self._what, self._limit = reader, patience, what, limit
 
     def take(self, seconds: float) -> list[Any] | None:
-        """The next messages, some at once; none where none came within so many seconds, None at the end of what is stored. The client
-        says that there are more also where it gives out nothing of them. Raises as BrokerClient.ask.
+        """The next messages, some at once; none where none came within so many seconds, None at the end of what is
+        stored. The client says that there are more also where it gives out nothing of them. Raises as
+        BrokerClient.ask.
         """
         what = f"messages of {self._what}"
         with self._patience.waits.during(what, self._limit or CALL_S) as wait:

@@ -1,5 +1,8 @@
-"""What a client of the binary port is made with: the same for every client of a connection, in every room. And the knock
-before the first one: the client library waits silently, for long, where nobody or something else answers.
+"""Client options of the binary port, the same for every client of a connection, in every package; and a probe of its
+address.
+
+The probe comes before the first client: the client library waits silently, for long, if nobody or something else
+answers.
 """
 
 from __future__ import annotations
@@ -26,8 +29,8 @@ class PortError(ClusterError):
 
 
 def knock(connection: Connection) -> None:
-    """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S seconds
-    of silence at each it is said not to.
+    """Returns when a broker answers at the binary port's address, one of them where it names several; after WITHIN_S
+    seconds of silence at each it is said not to.
 
     Raises PortError that says what is there instead, at each address, and where the addresses come from.
     """
@@ -75,7 +78,7 @@ def _unanswered(shown: str, why: str) -> PortError:
 
 
 def _advice(scheme: str, host: str, found: Peer) -> str:
-    """What is wrong with an address where this answers; "" where nothing is."""
+    """Advice for an address where this peer answers; "" if nothing is wrong with it."""
     if found.protocol is Protocol.HTTP:
         own = _PORTS[scheme]
         return f"HTTP is spoken there, as at the port of the admin API; the binary port is another one, {own} as a rule"
@@ -89,7 +92,8 @@ def _advice(scheme: str, host: str, found: Peer) -> str:
 
 
 def new_client(connection: Connection, operation_timeout: int = OPERATION_TIMEOUT_S) -> Any:
-    """A `pulsar.Client`. `operation_timeout`: seconds after which it gives up to open a producer or a consumer. Its library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
+    """A `pulsar.Client`. `operation_timeout`: seconds after which it gives up to open a producer or a consumer. Its
+    library's own log is read for what it throws away, and shown to nobody: errors of ours tell what matters.
 
     Raises ClusterError without an address of the binary port, or when the issuer gives no token.
     """

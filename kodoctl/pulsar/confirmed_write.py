@@ -1,6 +1,7 @@
 """A write that survives the broker: sent once, sent again only after reading showed that it did not happen.
 
-A DELETE is the one write that what came meanwhile makes worse: it is sent by `delete` alone, which looks before every try.
+A DELETE is the one write that what came meanwhile makes worse: it is sent by `delete` alone, which looks before every
+try.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ def write(  # noqa: PLR0913  # a request has these parts
 ) -> Reply | None:
     """Sends one write and makes sure of it. Returns the last reply, None when the effect was seen without one.
 
-    `done` reads back whether the effect is there; it is asked after a lost reply or a transient one, before anything is sent
-    again. Statuses in `final` are answers that trying again would not change; one to a request that was sent again may be
-    about what the first of them did, which a broker may show late. Tries for as long as `admin.waits` allows. Raises
-    WriteFailedError.
+    `done` reads back whether the effect is there; it is asked after a lost reply or a transient one, before anything
+    is sent again. Statuses in `final` are answers that trying again would not change; one to a request that was sent
+    again may be about what the first of them did, which a broker may show late. Tries for as long as `admin.waits`
+    allows. Raises WriteFailedError.
     """
     with admin.waits.during(f"{method} {path}: no answer yet") as wait:
         sent = 0
@@ -67,8 +68,8 @@ def write(  # noqa: PLR0913  # a request has these parts
 
 
 def limit_of(reply: Reply) -> float | None:
-    """For how many seconds a write is tried again that got this reply; None: for as long as any. Raises WriteFailedError for one
-    that stays.
+    """For how many seconds a write is tried again that got this reply; None: for as long as any. Raises
+    WriteFailedError for one that stays.
     """
     if reply.status == CONFLICT:
         return CONFLICT_S
@@ -84,12 +85,12 @@ def delete(
     *,
     final: frozenset[int] = frozenset(),
 ) -> Reply | None:
-    """Looks, then sends one DELETE, as often as a busy broker or a lost reply makes it necessary. Returns the last reply, None
-    when a look found it gone.
+    """Looks, then sends one DELETE, as often as a busy broker or a lost reply makes it necessary. Returns the last
+    reply, None when a look found it gone.
 
-    Seconds to minutes lie between two tries, and a broker that restarts is when clients and messages come back: what may be
-    deleted, and with which query, is asked anew each time, and nothing is sent where it cannot be asked. Statuses in `final`
-    are answers that trying again would not change. Raises WriteFailedError.
+    Seconds to minutes lie between two tries, and a broker that restarts is when clients and messages come back: what
+    may be deleted, and with which query, is asked anew each time, and nothing is sent where it cannot be asked.
+    Statuses in `final` are answers that trying again would not change. Raises WriteFailedError.
     """
     problem, limit, sent = "", cast("float | None", None), 0
     with admin.waits.during(f"DELETE {path}: no answer yet") as wait:

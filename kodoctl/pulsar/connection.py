@@ -1,8 +1,10 @@
-"""How to reach a cluster: flags, then environment, then a context of `kodoctl.toml`, in one place for every command.
+"""Connection settings of a cluster: flags, then environment, then a context of `kodoctl.toml`, in one place for every
+command.
 
-The environment is passed in: nothing below the command line reads it. Credentials go where their owner sent them: those of a
-context to its own addresses, unless it was asked for by name; those of the environment to addresses of the environment or of
-flags. The project's file comes with the folder one works in, whoever wrote that: it names clusters, and no secret elsewhere.
+The environment is passed in: nothing below the command line reads it. Credentials go where their owner sent them:
+those of a context to its own addresses, unless it was asked for by name; those of the environment to addresses of the
+environment or of flags. The file of a project comes with the working folder, whoever wrote it: it may name clusters,
+and no secret outside of its folder.
 """
 
 from __future__ import annotations
@@ -47,8 +49,8 @@ _CONTEXT_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """A named cluster of `kodoctl.toml`; `file` is where it stands. `access`: its keys about tokens, OAuth2 and TLS, files
-    with their folder.
+    """A named cluster of `kodoctl.toml`; `file` is where it stands.
+    `access`: its keys about tokens, OAuth2 and TLS, files with their folder.
     """
 
     name: str
@@ -62,8 +64,8 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything a client needs. Both URLs may be lists (kodoctl.pulsar.addresses), of brokers of one cluster. `broker_url`
-    None: no binary port, so no bulk reads and no lease.
+    """Everything a client needs. Both URLs may be lists (kodoctl.pulsar.addresses), of brokers of one cluster.
+    `broker_url` None: no binary port, so no bulk reads and no lease.
     """
 
     admin_url: str
@@ -83,7 +85,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What the command line said."""
+    """Values of the connection flags on the command line."""
 
     context: str | None = None
     admin_url: str | None = None
@@ -137,7 +139,9 @@ def read_contexts(environ: Mapping[str, str], folder: Path) -> Contexts:
 
 
 def _of_project(context: Context, own: Mapping[str, Context]) -> Iterator[Diagnostic]:
-    """What a project's file may not say: where a secret of yours is, or what a name means that you protect."""
+    """Errors for what a project file may not contain: the location of a secret outside of its folder, or the name of
+    a context that the user protects.
+    """
     where = Where(str(context.file))
     folder = context.file.parent.resolve()
     for key in sorted(SECRET_KEYS & context.access.keys()):
@@ -190,7 +194,7 @@ def in_file(file: Path, name: str) -> Context | None:
 
 
 def check_context(file: Path, name: str, values: Mapping[str, Any], environ: Mapping[str, str]) -> None:
-    """Whether a command could use these values from that file. Raises UsageError or KodoctlError."""
+    """Check that a command can use these values from that file. Raises UsageError or KodoctlError."""
     found, own = _context(file, name, values), user_config(environ)
     if file.absolute() != own.absolute():
         there = _read_config(own)[0] if own.is_file() else {}
@@ -301,7 +305,7 @@ def _broker_from(flags: Flags, environ: Mapping[str, str], context: Context | No
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What one place says."""
+    """Credentials and TLS files from one place."""
 
     token: Secret | None = None
     tls: Tls | None = None

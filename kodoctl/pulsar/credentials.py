@@ -1,6 +1,7 @@
-"""How a client shows who it is, and whom it trusts: a token, OAuth2 client credentials, TLS files. Read and checked, not used.
+"""Credentials and trust of a client: a token, OAuth2 client credentials, TLS files. Read and checked, not used.
 
-Three places say it, flags, environment and context; the first that says anything about one of them counts, whole.
+They come from three places: flags, environment and context. The first place that has anything of one of them counts
+for it, as a whole.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 
 
 class Secret:
-    """A text that never prints itself. `file`, or `variable` of the environment: where it was read. To another process it goes by
-    that name and is read there anew; as text only where it has none.
+    """A text that never prints itself. `file`, or `variable` of the environment: where it was read. To another
+    process it goes by that name and is read there anew; as text only where it has none.
     """
 
     __slots__ = ("_value", "file", "variable")
@@ -94,7 +95,9 @@ def token_of(values: Mapping[str, str], *, text: str = "", source: str = "") -> 
 
 
 def oauth2_of(values: Mapping[str, str], place: str, *, secret: Secret | None = None) -> OAuth2 | None:
-    """Client credentials of a place, which `place` names for messages; `secret` where no file holds it. Raises UsageError."""
+    """Client credentials of a place, which `place` names for messages;
+    `secret` where no file holds it. Raises UsageError.
+    """
     if not secret and not any(values.get(key) for key in OAUTH2_KEYS):
         return None
     missing = [key for key in OAUTH2_KEYS[:2] if not values.get(key)]
@@ -166,7 +169,9 @@ def read_secret(file: Path) -> Secret:
 
 
 def checked_secret(text: str, source: str, *, file: str | None = None, variable: str | None = None) -> Secret:
-    """A token travels in a header: one word of printable ASCII. What is wrong with another is not told, nor any of it."""
+    """A token travels in a header: one word of printable ASCII.
+    What is wrong with another is not told, nor any of it.
+    """
     if not text or not text.isascii() or any(not 33 <= ord(character) <= 126 for character in text):
         raise UsageError(
             error("K504", "cannot read token", f"{source}: it is not a token, which is one word on one line")
@@ -179,7 +184,9 @@ def _unusable(detail: str, file: Path | None = None) -> UsageError:
 
 
 def trust(tls: Tls | None) -> ssl.SSLContext:
-    """Whom to trust: the files' authority, else the system's and certifi's; host names are checked. And who we are."""
+    """TLS context with our certificate. It trusts the authority of the files, else those of the system and of
+    certifi, and checks host names.
+    """
     context = ssl.create_default_context(cafile=tls.ca if tls else None)
     if tls is None or tls.ca is None:
         context.load_verify_locations(certifi.where())

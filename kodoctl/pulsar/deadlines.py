@@ -1,7 +1,8 @@
 """Waits on the binary port that end in time: receipts, and calls into the client library, which may never return.
 
-The client library has time-outs of its own, and they do not fire in every state: a producer of a topic that cannot store waits
-for ever (pulsar-client 3.13, a dead bookie). So each limit is kept on our side; a call that does not return is left behind.
+The client library has time-outs of its own, and they do not fire in every state: a producer of a topic that cannot
+store waits for ever (pulsar-client 3.13, a dead bookie). So each limit is kept on our side; a call that does not
+return is left behind.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Patience:
         return self._clock() - since
 
     def call(self, work: Callable[[], T], what: str, limit: float, late: Callable[[T], object] = lambda _: None) -> T:
-        """What `work` returns or raises, in a thread of its own. Raises UnansweredError after `limit` seconds, and the call is left
-        behind: what it returns after that is given to `late`.
+        """What `work` returns or raises, in a thread of its own. Raises UnansweredError after `limit` seconds, and
+        the call is left behind: what it returns after that is given to `late`.
         """
         changed = threading.Condition()
         returned: list[T] = []
@@ -104,7 +105,7 @@ class Patience:
 
 
 def any_left_behind() -> bool:
-    """Whether a call that was left behind has not returned. An interpreter that ends ends such threads in the midst of the client
-    library, and that the process, by SIGABRT.
+    """Whether a call that was left behind has not returned. An interpreter that ends ends such threads in the midst
+    of the client library, and that the process, by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

@@ -1,8 +1,9 @@
-"""What Pulsar's client library throws away: a message that it cannot decompress it acknowledges by itself, and says so in its own log
-alone. That log is kept in memory here and read for those lines.
+"""Messages discarded by the client library of Pulsar: one that it cannot decompress it acknowledges by itself, and
+records this only in its own log. That log is kept in memory here and searched for those lines.
 
-Whoever may produce can send such messages. The library gives them to nobody, so they can be told of, not kept. Its log is one for
-the process, and the first client decides where it goes: where an application makes a client of its own before, nothing is told.
+Every client that may produce can send such messages. The library delivers them to nobody, so they can be reported,
+not kept. Its log is one for the process, and the first client decides its destination: if an application makes a
+client of its own before, nothing is reported.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class ThrownAway(NamedTuple):
 
 
 class ClientLog:
-    """The client library's log of errors. Thread-safe. `path`: for the library to append to; where the system has no files in
-    memory it goes nowhere, unread.
+    """The client library's log of errors. Thread-safe. `path`: for the library to append to; where the system has no
+    files in memory it goes nowhere, unread.
     """
 
     def __init__(self) -> None:
@@ -41,7 +42,9 @@ class ClientLog:
         self._count = 0
 
     def news(self, since: int) -> tuple[int, list[ThrownAway]]:
-        """What was thrown away since an earlier call answered this number, 0 at first; and the number for the next call."""
+        """Number for the next call, and the messages discarded since the earlier call that
+        returned `since`; 0 at first.
+        """
         with self._lock:
             self._look()
             missed = min(self._count - since, len(self._found))

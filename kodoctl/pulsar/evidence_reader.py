@@ -101,8 +101,8 @@ def _client(client: dict[str, Any], name: str) -> str:
 def _analyze(admin: Admin, topic: TopicName, index: int, name: str, backlog: int) -> tuple[int, bool]:
     """(messages, whether the broker stopped counting): the backlog counts batches, this reads what is in them.
 
-    Measured on 4.2.4: the broker begins with the last entry that *is* acknowledged, where there is one. It shows as an entry
-    more than the backlog has, and a second question begins behind it.
+    Measured on 4.2.4: the broker begins with the last entry that *is* acknowledged, where there is one. It shows as
+    an entry more than the backlog has, and a second question begins behind it.
     """
     path = f"{partition_path(topic, index)}/subscription/{path_part(name)}/analyzeBacklog"
     doing = f"counting the backlog of {name} on {topic}"

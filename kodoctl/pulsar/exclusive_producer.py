@@ -1,8 +1,9 @@
 """The exclusive producer of a lease topic: who has it holds the lease, and writes the journal.
 
-A receipt proves that it was still the one producer when the entry was stored, also after a fail-over: the producer connects again
-with the topic epoch that it was given, and the broker fences it where another exclusive producer had the topic in between
-(measured: a broker killed by SIGKILL, 49 s until the next receipt; with another in between ProducerFenced).
+A receipt proves that it was still the one producer when the entry was stored, also after a fail-over: the producer
+connects again with the topic epoch that it was given, and the broker fences it where another exclusive producer had
+the topic in between (measured: a broker killed by SIGKILL, 49 s until the next receipt; with another in between
+ProducerFenced).
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ class ExclusiveProducer:
     def _heard(self, number: int, result: Any, position: Any) -> None:
         """A receipt, on the client library's thread: an exception that escaped would end the process.
 
-        Ok without a ledger is what a broker says of an entry that it takes for a duplicate, also where it never stored one.
+        Ok without a ledger is what a broker says of an entry that it takes for a duplicate, also where it never
+        stored one.
         """
         import pulsar
 

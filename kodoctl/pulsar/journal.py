@@ -1,7 +1,8 @@
-"""What an apply did, written into Pulsar while it does it: one topic a namespace, the one that its lease holds.
+"""Journal of an apply, written into Pulsar during the apply: one topic per namespace, the one that its lease holds.
 
-An entry before and one after each write. The write is sent when the one before it is stored; the one after it is on its way
-while others begin, and is stored, like all of them, before the ledger says anything of it (`settle`). Entries keep their order.
+An entry before and one after each write. The write is sent when the entry before it is stored. The entry after it is
+in flight while other writes begin; like all entries it is stored before the ledger records anything of the write
+(`settle`). Entries keep their order.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ _READ_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """What the first entry of an apply says. `commit`: of the files' repository; `plan`: the digest of what they mean."""
+    """Content of the first entry of an apply. `commit`: of the repository of the files;
+    `plan`: the digest of what they mean.
+    """
 
     verb: str
     who: str
@@ -71,7 +74,7 @@ class Journal:
         self.lease.note(self._place(change), self._before(change, part))
 
     def after(self, change: Change, part: str, status: str, detail: str) -> None:
-        """How it ended; `settle` waits until that is stored."""
+        """Records the result of a write; `settle` waits until the entry is stored."""
         told = {**history.step_json(change, part), "status": status, "detail": detail[:2_000]}
         self.lease.note(self._place(change), {**self._entry("after"), **told})
 

@@ -1,9 +1,10 @@
 """One apply at a time: an exclusive producer on a namespace's lease topic (kodoctl.pulsar.exclusive_producer).
 
 Freed within 0.1 s of the holder's death; a frozen holder is fenced after 60 s and learns it at its next heartbeat
-(pulsar-measured §4). Nothing to forget, nothing to clean up. While a broker fails over the holder waits, and writes nothing,
-until the broker that comes after it says that the lease is still its own. Where the broker's binary port is not known a lock
-topic stands in (kodoctl.pulsar.topic_lock); each kind takes its own first and then looks for the other, so that never both are held.
+(pulsar-measured §4). Nothing to forget, nothing to clean up. While a broker fails over the holder waits, and writes
+nothing, until the broker that comes after it says that the lease is still its own. Where the broker's binary port is
+not known a lock topic stands in (kodoctl.pulsar.topic_lock); each kind takes its own first and then looks for the
+other, so that never both are held.
 """
 
 from __future__ import annotations
@@ -72,9 +73,9 @@ class Lease:
         self.ever_lost = False  # for whoever reports
 
     def check(self) -> None:
-        """Returns where every lease was ours at most HEARTBEAT_S seconds ago, as the broker said; asks it where that is longer
-        ago, and waits for its answer while it fails over. Raises LockedError also where there is no answer, or only old ones: not
-        to know it is to have lost it, for all that check after that.
+        """Returns where every lease was ours at most HEARTBEAT_S seconds ago, as the broker said; asks it where that
+        is longer ago, and waits for its answer while it fails over. Raises LockedError also where there is no answer,
+        or only old ones: not to know it is to have lost it, for all that check after that.
         """
         with self._lock, self._noticing():
             self._raise_lost()
@@ -150,8 +151,8 @@ def hold(
 ) -> Iterator[Lease]:
     """Holds the lease of each namespace, taken in sorted order so that two commands never wait for each other.
 
-    `timeout` in seconds, 0 = refuse at once. `stop`: set when the user interrupts, waits then end soon. Raises LockedError naming the
-    holder, StoppedError, ClusterError where it cannot be taken.
+    `timeout` in seconds, 0 = refuse at once. `stop`: set when the user interrupts, waits then end soon. Raises
+    LockedError naming the holder, StoppedError, ClusterError where it cannot be taken.
     """
     holds: dict[NamespaceName, Hold] = {}
     since = _now()

@@ -1,8 +1,8 @@
 """The live side of a plan: everything a command needs to know of its namespaces, within a request budget.
 
-Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers), two topic
-lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each partition, clients,
-backlog, last publish).
+Per command: clusters, version, configuration. Per namespace: one GET of the namespace (policies, grants, ledgers),
+two topic lists, one bulk read of topic policies. Per topic: one GET (partitions, marker, subscriptions of each
+partition, clients, backlog, last publish).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _NUL: Final = "\0"  # in a path: a broker's HTTP server answers 400 to whatever 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """What to read: namespaces whole, and topics whose schema matters. `names`: topologies whose objects are ours;
-    `everything`: also the topics that other topologies own (import). `only`: of the topics of `namespaces` just these, what is
-    to be known before a plan is carried out.
+    `everything`: also the topics that other topologies own (import). `only`: of the topics of `namespaces` just
+    these, what is to be known before a plan is carried out.
     """
 
     namespaces: tuple[NamespaceName, ...]
@@ -252,9 +252,9 @@ def _owned_by_others(entries: dict[str, Ledger], scope: Scope) -> set[Address]:
 
 
 def list_topics(admin: Admin, namespace: NamespaceName) -> tuple[list[TopicName], list[TopicName]]:
-    """(partitioned, plain) topics of a namespace in order, without system topics; plain ones that a partitioned topic of the
-    same name hides are left out, and partitioned ones that nobody can be asked about count as plain: their name is all there
-    is to know. Raises ClusterError.
+    """(partitioned, plain) topics of a namespace in order, without system topics; plain ones that a partitioned topic
+    of the same name hides are left out, and partitioned ones that nobody can be asked about count as plain: their
+    name is all there is to know. Raises ClusterError.
     """
     doing = f"listing topics of {namespace}"
     names = must(admin.call("GET", f"persistent/{namespace}/partitioned"), doing)

@@ -1,9 +1,9 @@
-"""What a message of the client library's holds, as values of ours: one function for every place that reads messages.
+"""Decoder of messages of the client library into plain values: one function for every place that reads messages.
 
-Whoever may produce chooses every byte of a message's metadata. Clients in other languages send bytes that are no text, and
-payloads encrypted for somebody else: no such message may end whoever reads it, nor those behind it. Asking for either raises
-in the client library, and by default it keeps encrypted messages to itself, neither delivered nor acknowledged: whoever
-subscribes or makes a reader passes `as_they_are()`.
+A producer chooses every byte of the metadata of a message. Clients in other languages send bytes that are not text,
+and payloads encrypted for others: no such message may end its reader, or keep it from the messages behind. Access to
+either raises in the client library, and by default the library keeps encrypted messages to itself, neither delivered
+nor acknowledged: every subscription and every reader is made with `as_they_are()`.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ written again, only carried. A plain tuple: this is made for every message there
 
 
 def schema_version(message: Any) -> int:
-    """The version of the schema it was written with; below 0: none that there can be. As text the client fails from 128 on."""
+    """The version of the schema it was written with; below 0: none that there can be.
+    As text the client fails from 128 on.
+    """
     version: int = message._message.int_schema_version()  # noqa: SLF001  # it has no other way to ask
     return version
 
 
 def unreturned(message: Any) -> int:
-    """Of what the broker counted as sent with it, how many messages the client library never counts as received: it takes an
-    encrypted batch for one message, and the broker for as many as its producer says. The broker sends a consumer nothing more
-    once these are as many as its queue holds, until there is a new consumer.
+    """Of what the broker counted as sent with it, how many messages the client library never counts as received: it
+    takes an encrypted batch for one message, and the broker for as many as its producer says. The broker sends a
+    consumer nothing more once these are as many as its queue holds, until there is a new consumer.
     """
     try:
         context = message.encryption_context()
@@ -51,8 +53,8 @@ def as_they_are() -> dict[str, Any]:
 
 
 def content(message: Any, *, alone: bool = True) -> Content:
-    """Never raises for what a producer chose. `alone`: not one of a batch that the client took apart, which only it can be
-    that is encrypted.
+    """Never raises for what a producer chose.
+    `alone`: not one of a batch that the client took apart, which only it can be that is encrypted.
     """
     payload = message.data()
     try:
@@ -88,7 +90,9 @@ def _field_by_field(message: Any, payload: bytes, *, alone: bool) -> Content:
 
 
 def _encryption(context: Any, lost: list[str]) -> str:
-    """Wrapped keys with their names, the cipher's parameter, algorithm, compression and sizes, as JSON. Bytes are base64."""
+    """Wrapped keys with their names, the cipher's parameter, algorithm, compression and
+    sizes, as JSON. Bytes are base64.
+    """
     names = "encryption"
     told = {
         "keys": [

@@ -1,4 +1,7 @@
-"""How large a message a topic takes. More than that, and the broker cuts the connection, and the client sends again, for ever."""
+"""Maximum message size of a topic.
+
+If a message is larger, the broker closes the connection and the client sends the message again, for ever.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from kodoctl.topology.names import TopicName, whole_topic
 
 
 def largest_message(admin: Admin, topic: str) -> int | None:
-    """Bytes by the topic's own limit, local or for all clusters; 0: it has none; None: this role may not ask. Of a partition,
-    its topic's.
+    """Bytes by the topic's own limit, local or for all clusters; 0: it has none; None: this role may not ask.
+    Of a partition, its topic's.
     """
     path = f"{topic_path(TopicName.parse(whole_topic(topic)))}/maxMessageSize"
     found = 0

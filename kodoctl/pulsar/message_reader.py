@@ -32,8 +32,9 @@ Place = tuple[int, int]
 
 
 class Stored(NamedTuple):
-    """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms since the epoch, 0 = none; `batch` -1: alone
-    in its entry; `payload` None: a tombstone; `broken`: what of it cannot be read (kodoctl.pulsar.message_decoding).
+    """A message copied out of the client. `token` acknowledges it, None where it was only looked at; times are ms
+    since the epoch, 0 = none; `batch` -1: alone in its entry; `payload` None: a tombstone; `broken`: what of it
+    cannot be read (kodoctl.pulsar.message_decoding).
     """
 
     token: Any
@@ -52,8 +53,8 @@ class Stored(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PartitionFacts:
-    """One partition as the broker has it. `first` and `last`: what is stored; `deduplicates`: what is sent twice is dropped; `ledgers`: all
-    entries.
+    """One partition as the broker has it. `first` and `last`: what is stored; `deduplicates`: what is sent twice is
+    dropped; `ledgers`: all entries.
     """
 
     topic: str
@@ -141,8 +142,8 @@ def cursor_of(data: Mapping[str, Any]) -> Cursor:
 
 
 class Unread:
-    """Entries that readers came past without a message of them, by partition: to be told, never silently fewer. `sure`: what is
-    not proved to have no message is a failure.
+    """Entries that readers came past without a message of them, by partition: to be told, never silently fewer.
+    `sure`: what is not proved to have no message is a failure.
     """
 
     def __init__(self, admin: Admin, client: BrokerClient, *, sure: bool = False) -> None:
@@ -184,8 +185,9 @@ class Unread:
 def read_all(
     client: BrokerClient, facts: PartitionFacts, unread: Unread, *, after: Place | None = None, since: int | None = None
 ) -> Iterator[Stored]:
-    """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a publish time
-    (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where the caller stops.
+    """Messages of one partition in their order, up to the last entry of `facts`; beginning after an entry, or at a
+    publish time (`since`, ms since the epoch). Entries of which no message comes go to `unread`, at the end or where
+    the caller stops.
     """
     runs = without_end(facts.behind(after), unread.runs.get(facts.topic, ()))
     if not runs:
@@ -207,8 +209,8 @@ def read_stored(
     after: Place | None = None,
     only: Container[tuple[int, int, int, int]] | None = None,
 ) -> Iterator[Stored]:
-    """Messages of one partition in their order, up to the entry `until`, of which there is a message; beginning after an entry;
-    `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
+    """Messages of one partition in their order, up to the entry `until`, of which there is a message; beginning after
+    an entry; `only` these, (partition, ledger, entry, batch). What other subscriptions have is not touched.
     """
     return _read(client, part, until, after=after, only=only)
 

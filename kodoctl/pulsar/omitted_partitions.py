@@ -1,11 +1,13 @@
-"""Partitions that an answer about a whole topic leaves out: each is asked for itself, and is absent only where two sources say so.
+"""Partitions that an answer about a whole topic leaves out: each is asked for itself, and is absent only where two
+sources say so.
 
-The broker that is asked for a whole topic asks each partition's owner, and answers 200 without those that gave no answer.
-Measured on 3 brokers, Pulsar 4.2.4: from a broker's death until its ZooKeeper session ends (0 to 30 s) `partitioned-stats` lacks
-all partitions that it owned, and in an unload, a split or a move those on their way: 372 of 1,880 answers. A partition itself
-is then answered with 412 or 500, or redirected to the dead broker. Never seen there in 20,000 answers: a 404 of a partition that
-exists; a subscription or a backlog that lacks in what is told of a partition; a namespace's topic lists, partition counts
-and policies without some of it (they are read from metadata by whichever broker is asked).
+The broker that is asked for a whole topic asks each partition's owner, and answers 200 without those that gave no
+answer. Measured on 3 brokers, Pulsar 4.2.4: from a broker's death until its ZooKeeper session ends (0 to 30 s)
+`partitioned-stats` lacks all partitions that it owned, and in an unload, a split or a move those on their way: 372 of
+1,880 answers. A partition itself is then answered with 412 or 500, or redirected to the dead broker. Never seen there
+in 20,000 answers: a 404 of a partition that exists; a subscription or a backlog that lacks in what is told of a
+partition; a namespace's topic lists, partition counts and policies without some of it (they are read from metadata by
+whichever broker is asked).
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class UnknownPartitionsError(ClusterError):
 
 
 def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, **query: str) -> dict[int, Any]:
-    """The answers of these partitions to `GET …-partition-N/<what>`; one that is absent has none. Raises UnknownPartitionsError
-    for the first that neither answers nor is absent, AdminError where the role may not ask.
+    """The answers of these partitions to `GET …-partition-N/<what>`; one that is absent has none. Raises
+    UnknownPartitionsError for the first that neither answers nor is absent, AdminError where the role may not ask.
     """
     asked, found = tuple(numbers), dict[int, Any]()
     for place, number in enumerate(asked):
@@ -53,8 +55,9 @@ def ask_each(admin: Admin, topic: TopicName, numbers: Iterable[int], what: str, 
 
 
 def _ask(admin: Admin, topic: TopicName, number: int, what: str, query: dict[str, str]) -> Reply:
-    """The answer of one partition. A 404 is of its owner and must agree with the namespace's list, which is read from metadata:
-    where they contradict each other, both are asked once more, for it may have been made or deleted in between.
+    """The answer of one partition. A 404 is of its owner and must agree with the namespace's list, which is read from
+    metadata: where they contradict each other, both are asked once more, for it may have been made or deleted in
+    between.
     """
     for _ in range(2):
         reply = admin.call("GET", f"{partition_path(topic, number)}/{what}", query=query or None)

@@ -1,7 +1,7 @@
-"""What is on the other side of an address: which protocol answers there, and whether over TLS.
+"""Protocol probe of an address: which protocol answers there, and whether over TLS.
 
-Asked by one message of Pulsar's binary protocol, `PING`, which a broker or proxy answers before anybody has said who he is;
-a web server answers it as well, in its own words. Nothing is logged or counted for it there.
+The probe is one message of the binary protocol of Pulsar, `PING`, which a broker or proxy answers before
+authentication; a web server answers it as well, in HTTP. Nothing is logged or counted for it on the other side.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FRAME: Final = bytes.fromhex(
 
 
 class Protocol(Enum):
-    """What answers, in words for an error."""
+    """Protocol of an answer, in words for an error."""
 
     PULSAR = "Pulsar's binary protocol"
     HTTP = "HTTP"
@@ -31,18 +31,18 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Who answers at an address."""
+    """Service that answers at an address."""
 
     protocol: Protocol
     tls: bool
 
 
 def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float = WITHIN_S) -> Peer:
-    """Who answers there within so many seconds: first as expected, over TLS where `trust` says whom to believe, then the
-    other way.
+    """Peer that answers there within so many seconds: first as expected, over TLS if `trust` gives the trusted
+    authorities, then the other way.
 
-    Raises SSLCertVerificationError for a certificate that `trust` does not take, TimeoutError where nobody says anything,
-    OSError where nobody listens.
+    Raises SSLCertVerificationError for a certificate that `trust` does not accept, TimeoutError if the other side is
+    silent, OSError if no service listens.
     """
     deadline = time.monotonic() + within
     expected = _asked(host, port, trust, deadline)
@@ -56,7 +56,7 @@ def peer_at(host: str, port: int, trust: ssl.SSLContext | None, *, within: float
 
 
 def _asked(host: str, port: int, trust: ssl.SSLContext | None, deadline: float) -> Peer | None:
-    """Who answers one message; None where what was said is not understood there."""
+    """Peer that answers one message; None if the message is not understood there."""
     with socket.create_connection((host, port), timeout=_left(deadline)) as plain:
         plain.settimeout(_left(deadline))
         if trust is None:

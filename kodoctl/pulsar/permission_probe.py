@@ -1,7 +1,7 @@
-"""What a role may do in a namespace, tried with reads alone: Pulsar has no call that tells.
+"""Permission probe of a role in a namespace, with reads alone: Pulsar has no call that reports permissions.
 
-Which read needs which right was measured on 4.2.4 and 4.0.7: a tenant's namespaces are for its admins, topic lists for
-whoever may consume or produce in the namespace.
+The right that each read needs was measured on 4.2.4 and 4.0.7: the namespaces of a Pulsar tenant are for its admins,
+topic lists for every role that may consume or produce in the namespace.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _DENIED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One kind of work. `missing`: the right that it lacks, "" if it lacks none; `unknown`: why that cannot be told."""
+    """One kind of work. `missing`: the right that it lacks, "" if it lacks none;
+    `unknown`: why that cannot be told.
+    """
 
     work: str
     missing: str = ""

@@ -1,7 +1,7 @@
 """The JSON shapes of policies on Pulsar, both ways: a function that writes one and a function that reads it.
 
-Every body is complete, because Pulsar fills what is left out with 0. A reader answers None for unset, and Foreign for what
-the file format cannot say. Facts: facts/pulsar-measured.md §1 (4.2.4 and 4.0.7).
+Every body is complete, because Pulsar fills what is left out with 0. A reader answers None for unset, and Foreign for
+what the file format cannot say. Facts: facts/pulsar-measured.md §1 (4.2.4 and 4.0.7).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""How each policy travels: paths and verbs of Pulsar's admin API, and the names of bulk reads and namespace dumps.
+"""Admin requests of policies: paths and verbs of the admin API of Pulsar, and the names of bulk reads and namespace
+dumps.
 
 The JSON shapes themselves are in kodoctl.pulsar.policy_json. Facts: facts/pulsar-measured.md §1 (4.2.4 and 4.0.7).
 """
@@ -179,7 +180,7 @@ def _quota_writes(path: str, value: PolicyValue | None, before: PolicyValue | No
 
 
 def rest_of_quota(now: PolicyValue | None, before: PolicyValue | None) -> bool:
-    """Whether `now` is what is left of a quota when some of its parts are unset, each by a request of its own."""
+    """True if `now` is the rest of a quota after some of its parts are unset, each by a request of its own."""
     if isinstance(now, BacklogQuota) and isinstance(before, BacklogQuota):
         return bool(shapes.QUOTA.encode(now).items() <= shapes.QUOTA.encode(before).items())
     return now is None and isinstance(before, BacklogQuota | Foreign)

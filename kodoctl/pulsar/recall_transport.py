@@ -53,10 +53,10 @@ class NeverTakenError(Exception):
 class Holder:
     """Holds the subscription that keeps dead letters: exclusively, so that one recall at a time works on them.
 
-    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a message id
-    that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader marks it in the
-    set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no limit of
-    unacknowledged messages.
+    Letters are read through it, because a message must be acknowledged by the consumer that received it: with a
+    message id that a *reader* received, Pulsar's client acknowledges the first message of its batch as well (a reader
+    marks it in the set of bits that they share: measured with 3.13, batches of 7). And an exclusive consumer has no
+    limit of unacknowledged messages.
     """
 
     def __init__(self, client: BrokerClient, part: str, subscription: str) -> None:
@@ -65,9 +65,9 @@ class Holder:
         self._tokens: dict[Where, Any] | None = None
 
     def held(self, until: Place, only: Collection[Where]) -> Collection[Where]:
-        """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is received
-        tells which messages of a batch were acknowledged: the admin API knows whole entries. To be called once; it keeps a
-        token of each, and `letters` then reads beside the subscription, as everything comes once.
+        """Those of `only` that the subscription still has, up to the entry `until`, which it must have. Only what is
+        received tells which messages of a batch were acknowledged: the admin API knows whole entries. To be called
+        once; it keeps a token of each, and `letters` then reads beside the subscription, as everything comes once.
         """
         self._tokens = {}
         for _, token, where in self._received(until):
@@ -159,11 +159,12 @@ def _locked(client: BrokerClient, part: str, subscription: str) -> Any:
 
 
 class LaneSender:
-    """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no time-out,
-    because a message whose fate is unknown would be a number whose fate is unknown.
+    """A producer of a fixed name on one partition. Its broker drops numbers it has stored: so unbatched, and no
+    time-out, because a message whose fate is unknown would be a number whose fate is unknown.
 
-    `largest`: bytes that the topic takes, 0 where it has no limit of its own. The broker answers a larger one by cutting the
-    connection, the client sends it again for ever, and what is behind it waits, or is stored and takes its number's turn.
+    `largest`: bytes that the topic takes, 0 where it has no limit of its own. The broker answers a larger one by
+    cutting the connection, the client sends it again for ever, and what is behind it waits, or is stored and takes
+    its number's turn.
     """
 
     def __init__(self, client: BrokerClient, part: str, name: str, largest: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Where the messages of a topology sit right now: one row a lane. Works with the right to consume alone."""
+"""Status reader of a topology: where its messages are now, one row per lane. Needs only the right to consume."""
 
 from __future__ import annotations
 

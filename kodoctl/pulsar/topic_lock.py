@@ -1,7 +1,8 @@
-"""The lease where the broker's binary port cannot be reached: a topic that only one can create, its holder in the properties.
+"""The lease where the broker's binary port cannot be reached: a topic that only one can create, its holder in the
+properties.
 
-Two things are worse than with an exclusive producer (kodoctl.pulsar.lease): nobody frees it when its holder dies, somebody has
-to break it by hand; and there is no journal, whose entries are messages.
+Two things are worse than with an exclusive producer (kodoctl.pulsar.lease): nobody frees it when its holder dies,
+somebody has to break it by hand; and there is no journal, whose entries are messages.
 """
 
 from __future__ import annotations

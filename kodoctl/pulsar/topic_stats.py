@@ -1,8 +1,9 @@
 """One GET a topic: partitions, marker, subscriptions of each partition, clients, backlog, last publish.
 
-`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union and
-hides a subscription that some partitions lack (more-measured). It leaves out partitions whose owner cannot be asked: those are
-asked one by one (kodoctl.pulsar.omitted_partitions), so that what is read here is complete, or refused.
+`partitioned-stats?perPartition=true` answers all of it, as fast as the bare list of subscriptions, which is a union
+and hides a subscription that some partitions lack (more-measured). It leaves out partitions whose owner cannot be
+asked: those are asked one by one (kodoctl.pulsar.omitted_partitions), so that what is read here is complete, or
+refused.
 """
 
 from __future__ import annotations
@@ -54,8 +55,9 @@ def read_topic(admin: Admin, topic: TopicName) -> TopicReading | None:
 
 
 def read_stats(admin: Admin, topic: TopicName, **query: str) -> Stats | None:
-    """The raw answer, complete; None: no such partitioned topic. `query` adds to the question. Raises UnknownPartitionsError where
-    a partition that the metadata counts neither answers nor is absent: its messages, subscriptions and clients are unknown.
+    """The raw answer, complete; None: no such partitioned topic. `query` adds to the question. Raises
+    UnknownPartitionsError where a partition that the metadata counts neither answers nor is absent: its messages,
+    subscriptions and clients are unknown.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitioned-stats", query={"perPartition": "true", **query})
     if reply.missing:

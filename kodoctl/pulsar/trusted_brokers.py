@@ -1,8 +1,9 @@
-"""The hosts that a client's token may be sent to: the addresses that were configured, and brokers that one of these names.
+"""The hosts that a client's token may be sent to: the addresses that were configured, and brokers that one of these
+names.
 
-A redirect alone is no reason to trust a host: what is in it depends on the request, and so on names that others choose. Two
-answers name brokers of the cluster as they registered themselves in its metadata: the list of brokers, for super-users, and the
-lookup of a topic, for every role that may use the topic.
+A redirect alone is no reason to trust a host: what is in it depends on the request, and so on names that others
+choose. Two answers name brokers of the cluster as they registered themselves in its metadata: the list of brokers,
+for super-users, and the lookup of a topic, for every role that may use the topic.
 """
 
 from __future__ import annotations
@@ -78,8 +79,9 @@ class Brokers:
             self._first = self._addresses.index(self.after(address))
 
     def course(self, here: str, location: str, topics: Sequence[str], ask: Ask) -> Course:
-        """What to do about a redirect from `here`, a trusted URL. `topics`: `persistent/tenant/namespace/topic`, of which one
-        may be why the request was redirected. Raises ClusterError (K513) for a host that no trusted broker names, NotNowError.
+        """What to do about a redirect from `here`, a trusted URL. `topics`: `persistent/tenant/namespace/topic`, of
+        which one may be why the request was redirected. Raises ClusterError (K513) for a host that no trusted broker
+        names, NotNowError.
         """
         source, target = urlsplit(here), urlsplit(location)
         if target.scheme != source.scheme:
@@ -121,8 +123,9 @@ class Brokers:
     def _looked_up(self, origin: str, topic: str, ask: Ask) -> tuple[set[str], bool]:
         """The topic's owner; and whether it got one by this question.
 
-        A topic without an owner is what a broker redirects a lookup for as well, to where it would be assigned, and names
-        nobody. Then the broker that is asked takes the topic over, as it does when the leader sends a client there.
+        A topic without an owner is what a broker redirects a lookup for as well, to where it would be assigned, and
+        names nobody. Then the broker that is asked takes the topic over, as it does when the leader sends a client
+        there.
         """
         url = f"{origin}/lookup/v2/topic/{topic}"
         for _ in range(_LOOKUPS):

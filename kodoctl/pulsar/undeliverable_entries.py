@@ -82,8 +82,9 @@ class Expected:
 def without_message(
     client: BrokerClient, part: str, number: int, run: Run, ledgers: Iterable[Run], timeout: int = QUIET_MS
 ) -> bool | None:
-    """Whether the client library gives out nothing of a run: a reader that begins before it gets what lies before or behind it,
-    and nothing of it. None: nothing comes at all, which proves nothing. That it is stored, the caller has to look up later.
+    """Whether the client library gives out nothing of a run: a reader that begins before it gets what lies before or
+    behind it, and nothing of it. None: nothing comes at all, which proves nothing. That it is stored, the caller has
+    to look up later.
     """
     import pulsar
 

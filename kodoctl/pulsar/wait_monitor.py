@@ -1,7 +1,8 @@
-"""Waits for a cluster that is busy, fails over or does not answer: limits, pauses between tries, and reports of waits that are long.
+"""Waits for a cluster that is busy, fails over or does not answer: limits, pauses between tries, and reports of waits
+that are long.
 
-One WaitMonitor belongs to a session. Whoever may wait says so: `with monitor.during(what, limit) as wait`. A wait of more than
-REPORT_AFTER_S seconds is reported, also while a call blocks: a command that stands still says why.
+One WaitMonitor belongs to a session. Whoever may wait says so: `with monitor.during(what, limit) as wait`. A wait of
+more than REPORT_AFTER_S seconds is reported, also while a call blocks: a command that stands still says why.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class Wait:
         return max(self._clock() - self._since, self._paused)  # the pauses alone where a test does not wait
 
     def again(self, what: str, limit: float | None = None) -> bool:
-        """Whether there is time for another try; if so, after a pause that grows and differs from thread to thread. `what`: why
-        the last one failed. `limit`: of this reason, where it is another one. One try that took longer than the limit is
-        repeated once, for a broker that hangs answers nothing until its bundles have moved. No second try where the limit is 0.
+        """Whether there is time for another try; if so, after a pause that grows and differs from thread to thread.
+        `what`: why the last one failed. `limit`: of this reason, where it is another one. One try that took longer
+        than the limit is repeated once, for a broker that hangs answers nothing until its bundles have moved. No
+        second try where the limit is 0.
         """
         self.what, self.limit_now = what, self.limit if limit is None else min(limit, self.limit)
         left = self.limit_now - self.seconds
@@ -60,8 +62,8 @@ class Wait:
 
 
 class WaitMonitor:
-    """The waits under way in a session. Safe to use from several threads. Without `on_wait` nothing is reported. `limit`: seconds,
-    of waits that say none of their own.
+    """The waits under way in a session. Safe to use from several threads. Without `on_wait` nothing is reported.
+    `limit`: seconds, of waits that say none of their own.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ from kodoctl.topology.units import LATEST
 
 
 class Keeper(Protocol):
-    """Where a carrier gets its letters from: a Holder, or an Onlooker beside it."""
+    """Source of dead letters for a Carrier: a Holder, or an Onlooker beside it."""
 
     def letters(self, until: Place, only: Container[Position]) -> Iterator[Stored]:
         """See Holder.letters. Others than `only` these may come as well."""
@@ -40,8 +40,8 @@ class Keeper(Protocol):
 
 
 class Onlooker:
-    """Reads the letters of entries that a subscription still has, where another process holds it: of a batch all of them, even
-    those that were acknowledged. Acknowledges nothing.
+    """Reads the letters of entries that a subscription still has, where another process holds it: of a batch all of
+    them, even those that were acknowledged. Acknowledges nothing.
     """
 
     def __init__(self, cluster: Cluster, part: str, subscription: str) -> None:
@@ -72,7 +72,7 @@ class Cluster:
 
     @property
     def waits(self) -> WaitMonitor:
-        """Where long waits are reported."""
+        """Monitor for long waits."""
         return self._session.waits
 
     def identity(self, tenant: str) -> str | None:
@@ -104,7 +104,7 @@ class Cluster:
         return Onlooker(self, part, subscription)
 
     def partitions(self, topic: str) -> int:
-        """How many a topic has."""
+        """Number of partitions of a topic."""
         return len(partitions_of(self._session.admin, TopicName.parse(topic)))
 
     def lane(self, part: str, name: str) -> LaneSender:
@@ -117,7 +117,9 @@ class Cluster:
 
 
 def letter_of(stored: Stored, topic: str, fair_by: str | None) -> Letter:
-    """A stored message as conditions see it; `topic` without partition. A publish time beyond LATEST is that, as in tables."""
+    """A stored message as conditions see it; `topic` without partition. A publish time beyond LATEST is that, as in
+    tables.
+    """
     return Letter(
         topic,
         Position(stored.partition, stored.ledger, stored.entry, stored.batch),

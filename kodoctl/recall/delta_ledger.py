@@ -20,8 +20,8 @@ _STORE: Final = {"AWS_ALLOW_HTTP": "true"}  # the environment names the endpoint
 
 
 class DeltaLedger:
-    """kodoctl.recall.recall_ledger.Ledger in a folder or an object store. Made by the first append. Raises UsageError without the
-    libraries, KodoctlError for a table that cannot be read or written.
+    """kodoctl.recall.recall_ledger.Ledger in a folder or an object store. Made by the first append. Raises UsageError
+    without the libraries, KodoctlError for a table that cannot be read or written.
     """
 
     def __init__(self, path: str) -> None:
@@ -46,7 +46,7 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def exists(self) -> bool:
-        """Whether anything was ever booked here."""
+        """True if there is a ledger at the path."""
         import deltalake
 
         try:
@@ -55,7 +55,9 @@ class DeltaLedger:
             raise KodoctlError(error("K557", "the ledger cannot be used", f"{self.path}: {problem}")) from None
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """See Ledger: one commit, numbered as an application's transaction, so that one whose answer was lost is known again."""
+        """See Ledger: one commit, numbered as an application's transaction, so that one whose answer was lost is
+        known again.
+        """
         import deltalake
         import pyarrow as pa
 

@@ -1,4 +1,6 @@
-"""Where dead letters of a subscription may go: lanes of its own ground, and no other topic, ever."""
+"""Destinations of a recall: the lanes to which dead letters of a subscription may be sent. Only lanes of its own
+ground topic are allowed, never another topic. Names, and levels, that the file does not have raise UsageError.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What a recall has to know of one subscription: its dead letters, their holder, and the lanes they may go to."""
+    """Facts about one subscription for a recall: its dead letters, their holder, and the lanes to which they may be
+    sent.
+    """
 
     name: str
     ground: str
@@ -43,7 +47,9 @@ class Family:
         return f"{TopicName.parse(self.dead_topic).namespace}/{self.ground}:{self.subscription}"
 
     def lane_of(self, died_in: str | None, to: Level | None) -> Lane | None:
-        """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is none."""
+        """RETRYING of the level a letter died in, of L1 where that is gone; the ready lane of `to`. None: there is
+        none.
+        """
         if to is not None:
             return self.ready.get(to)
         return self.retrying.get(_level(died_in)) or self.retrying.get(Level.L1)
@@ -118,7 +124,9 @@ def _listed(names: Mapping[str, object]) -> str:
 
 
 def fits(family: Family, name: str, dead_topic: str, holder: str, lanes: Iterable[tuple[str, bool, int]]) -> list[str]:
-    """What a plan names and the file no longer stands for, in words. `lanes`: topic, whether ready, partitions."""
+    """Differences between a plan and the file, in words: what the plan names and the file no longer has. `lanes`:
+    topic, whether ready, partitions.
+    """
     problems = []
     if (family.name, family.dead_topic, family.holder) != (name, dead_topic, holder):
         problems.append(f"{dead_topic} of {name} is not where the file keeps these dead letters: {family.dead_topic}")

@@ -1,4 +1,6 @@
-"""What the workers' store remembers as done, asked through a process of the consumer's: this package knows nothing of consumers."""
+"""Client of the idempotency store of the workers: finds the messages that are done. Queries run in a process of the
+consumer, because this package does not know the consumer. Raises KodoctlError (K740, K741).
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,9 @@ _COMMAND: Final = (
 
 
 class Remembered:
-    """One store and subscription, asked for as long as the block lasts. `store`: the workers' setting, which may hold a
-    password: it goes to the process as its input, so that no list of processes shows it. `subscription`: named in full,
-    `kodo/trade/orders:billing`.
+    """One store and subscription, asked for as long as the block lasts. `store`: the workers' setting, which may hold
+    a password: it goes to the process as its input, so that no list of processes shows it. `subscription`: named in
+    full, `kodo/trade/orders:billing`.
     """
 
     def __init__(self, store: Secret, subscription: str) -> None:

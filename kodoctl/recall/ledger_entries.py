@@ -1,4 +1,6 @@
-"""Lines for the ledger: of a letter on its way, of one that is let go unsent, and of one whose doubt is decided. Pure."""
+"""Lines for the ledger: of a letter on its way, of one that is let go unsent, and of one whose doubt is decided.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _DECIDED: Final = {
 
 
 def line(plan: RecallPlan, parcel: Parcel, event: Event, orders: Orders, begins: str) -> Entry:
-    """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read back."""
+    """`begins`: the end of its lane when the attempt began, noted with what is meant: from there on a lane is read
+    back.
+    """
     one, intent = parcel.chosen, event is Event.INTENT
     return Entry(
         run=plan.run,
@@ -37,8 +41,8 @@ def line(plan: RecallPlan, parcel: Parcel, event: Event, orders: Orders, begins:
 
 
 def unsent(plan: RecallPlan, further: Further, sent: Standing, orders: Orders) -> Entry:
-    """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it, where one is
-    known.
+    """Of a letter that need not be sent, by its own place. `sent`: what is said of the message that was sent for it,
+    where one is known.
     """
     position, published = further.letter
     copy = further.first
@@ -59,7 +63,9 @@ def unsent(plan: RecallPlan, further: Further, sent: Standing, orders: Orders) -
 
 
 def decided(plan: RecallPlan, letter: str, doubt: Standing, verdict: Verdict, now: int, place: str) -> Entry:
-    """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for Verdict.SEND."""
+    """Of a doubt about the recall id `letter`. `place`: where it was read back, "": nowhere. Raises KeyError for
+    Verdict.SEND.
+    """
     event, note = _DECIDED[verdict]
     return Entry(
         run=doubt.run,

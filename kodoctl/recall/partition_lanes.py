@@ -1,4 +1,6 @@
-"""How an attempt begins: lanes opened and looked at, letters in doubt decided before anything else is sent."""
+"""Target lanes of a recall, one partition each, at the start of an attempt: lanes are opened and checked, and dead
+letters in doubt are decided before anything else is sent. Raises RefusedError for a lane that cannot be used.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from kodoctl.recall.recovery import ReadBack, Verdict, judge
 
 
 def check_identity(plan: RecallPlan, cluster: Cluster, tenant: str) -> None:
-    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests anyway."""
+    """Raises RefusedError for a plan of another cluster, where both are known. Letters are held against their digests
+    anyway.
+    """
     found = cluster.identity(tenant)
     if plan.cluster is not None and found is not None and plan.cluster != found:
         raise RefusedError(error("K534", "plan for another cluster", f"planned on {plan.cluster}, this is {found}"))
@@ -37,8 +41,8 @@ def open_lanes(
 
 
 def check_lanes(plan: RecallPlan, cluster: Cluster, needed: Collection[int]) -> dict[int, PartitionFacts]:
-    """By the lane's index. Raises RefusedError, naming every lane that does not deduplicate, or has grown: what was planned for
-    a partition would no longer be where its key is.
+    """By the lane's index. Raises RefusedError, naming every lane that does not deduplicate, or has grown: what was
+    planned for a partition would no longer be where its key is.
     """
     topics = {plan.lanes[index].topic: plan.lanes[index].partitions for index in sorted(needed)}
     grown = {topic: now for topic, planned in topics.items() if (now := cluster.partitions(topic)) != planned}
@@ -62,8 +66,8 @@ def check_deduplication(without: Collection[str]) -> None:
 def settle_doubts(
     plan: RecallPlan, cluster: Cluster, known: Mapping[str, Standing], lanes: Mapping[int, LaneSender], now: int
 ) -> list[Entry]:
-    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their number was passed
-    without them, UNCLEAR where nobody can tell. Those not named are to be sent again.
+    """Entries for letters that an earlier attempt may have sent: SENT where that is proved, REFUSED where their
+    number was passed without them, UNCLEAR where nobody can tell. Those not named are to be sent again.
     """
     booked = highest_booked(known, plan.run)
     found: list[Entry] = []

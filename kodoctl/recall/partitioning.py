@@ -1,4 +1,6 @@
-"""A plan's lanes dealt out to those who work side by side: a lane has one sender, a sender may have several lanes. Pure."""
+"""A plan's lanes dealt out to those who work side by side: a lane has one sender, a sender may have several lanes.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from kodoctl.recall.stored_message import Position
 def crews(
     plan: RecallPlan, lanes: Collection[int], most: int, without: Container[Position] = frozenset()
 ) -> list[RecallPlan]:
-    """At most so many plans, each with all letters of some of the `lanes` but for those `without`, about as many letters each;
-    acknowledging is left to who holds the dead letters.
+    """At most so many plans, each with all letters of some of the `lanes` but for those `without`, about as many
+    letters each; acknowledging is left to who holds the dead letters.
     """
     wanted = set(lanes)
     letters = [one for one in plan.letters if one.lane in wanted and one.position not in without]

@@ -1,4 +1,6 @@
-"""Patched payloads: a JSON merge patch (RFC 7396) over each letter's payload. The old payload goes into the ledger."""
+"""Patched payloads: a JSON merge patch (RFC 7396) over each letter's payload. The old
+payload goes into the ledger.
+"""
 
 from __future__ import annotations
 

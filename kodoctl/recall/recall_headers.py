@@ -1,4 +1,6 @@
-"""What a recalled letter looks like: as it was, but for the marks of its way into death."""
+"""Headers of a recalled message: those of the dead letter, except those that its way to the dead letter topic left on
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ def believed(letter: Letter, signer: Signer | None) -> Letter:
 def recalled_properties(
     letter: Letter, recall_id: str, subscription: str, *, ready: bool, again: bool = False
 ) -> Mapping[str, str]:
-    """Everything else travels unchanged, identity and origin above all. On a `ready` topic, which every subscription reads,
-    the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop would. `again`: whoever remembers it as done is to
-    handle it once more for this recall.
+    """Everything else travels unchanged, identity and origin above all. On a `ready` topic, which every subscription
+    reads, the letter names the one it is for. A letter that no worker moved gets its origin here, as a first hop
+    would. `again`: whoever remembers it as done is to handle it once more for this recall.
     """
     kept = {name: value for name, value in letter.properties.items() if name not in RESET}
     if properties.ORIGIN_ID not in kept:

@@ -1,7 +1,7 @@
 """The book of recalls: what was meant, what was stored, what was acknowledged. Append-only; the last word counts.
 
-A recall is booked before it is sent and again when its receipt is there, so that after a crash everything in between is
-known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
+A recall is booked before it is sent and again when its receipt is there, so that after a crash everything in between
+is known to be in doubt. Shared by recalls with and without Spark: one table, one meaning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from typing import NamedTuple, Protocol
 
 
 class Event(StrEnum):
-    """In the order of a letter's life. `UNCLEAR`: nobody can tell whether it was stored, and it was not sent again."""
+    """In the order of a letter's life. `UNCLEAR`: nobody can tell whether it was stored,
+    and it was not sent again.
+    """
 
     INTENT = "intent"
     REFUSED = "refused"
@@ -29,8 +31,9 @@ SETTLED = frozenset({Event.SENT, Event.DISCARDED})
 
 
 class Entry(NamedTuple):
-    """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the broker
-    had it already, and nobody read where; `published`: the letter's own publish time, ms; `payload`: the old one of an edited letter.
+    """One line. `at` is ms since the epoch; `lane` a partition's full name; `receipt` where it was stored, "" = the
+    broker had it already, and nobody read where; `published`: the letter's own publish time, ms; `payload`: the old
+    one of an edited letter.
     """
 
     run: str
@@ -49,7 +52,7 @@ class Entry(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What the book says of one recall id."""
+    """State of one recall id according to the recall ledger."""
 
     run: str
     event: Event
@@ -78,8 +81,8 @@ class Ledger(Protocol):
 
 
 def standings(entries: Iterable[Entry]) -> dict[str, Standing]:
-    """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first: from there
-    on a lane is read back.
+    """Recall id -> the furthest it came, in the run that came furthest. Of what was meant several times the first:
+    from there on a lane is read back.
     """
     runs: dict[tuple[str, str], Standing] = {}
     for entry in entries:

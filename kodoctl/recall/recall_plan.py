@@ -1,7 +1,8 @@
-"""A frozen choice of dead letters: what is sent where under which number, or discarded. Carried out exactly, or not at all.
+"""A frozen choice of dead letters: what is sent where under which number, or discarded. Carried out exactly, or not
+at all.
 
-Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane (a partition)
-and its number there. Shared with the pipeline: nothing here knows a broker or Spark.
+Everything that could differ between two attempts is fixed here: the letters, their recall ids, each one's lane (a
+partition) and its number there. Shared with the pipeline: nothing here knows a broker or Spark.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ RECALL_ID: Final = 32  # hexadecimal digits
 
 
 class Action(StrEnum):
-    """What becomes of the chosen letters."""
+    """Action on the chosen dead letters."""
 
     SEND = "send"
     DISCARD = "discard"
@@ -65,8 +66,9 @@ class Dated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's lanes and
-    `number` its place there, from 1 (both 0 in a discard); `repeats` are further copies of it, acknowledged with it.
+    """One letter. `published`: its publish time in ms; `digest` is its payload's; `lane` an index into the plan's
+    lanes and `number` its place there, from 1 (both 0 in a discard); `repeats` are further copies of it, acknowledged
+    with it.
     """
 
     position: Position
@@ -80,8 +82,8 @@ class Chosen:
 
 @dataclass(frozen=True)
 class RecallPlan:
-    """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier recall
-    sent or discarded, which the holder still has.
+    """`now` and `made_at` in ms since the epoch; `edit` is a JSON merge patch; `settle`: letters that an earlier
+    recall sent or discarded, which the holder still has.
     """
 
     action: Action
@@ -127,14 +129,17 @@ class RecallPlan:
 
 
 def recall_id(dead_topic: str, position: Position, published: int, run: str = "") -> str:
-    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`. Places are counted
-    anew by every cluster and by one that was set up again: so the letter's publish time (ms) is part of the name.
+    """The name of one letter's recall: the same from every plan; with `run` a new one, for who recalls `again`.
+    Places are counted anew by every cluster and by one that was set up again: so the letter's publish time (ms) is
+    part of the name.
     """
     return hashlib.sha256(f"{dead_topic}|{position}|{published}|{run}".encode()).hexdigest()[:RECALL_ID]
 
 
 def partition_of(origin_partition: int | None, key: str, partitions: int) -> int:
-    """Where a letter goes: to the partition it came from, so that its key stays there; else by its key."""
+    """Target partition of a dead letter: the partition it came from, so that its key stays there; else one by its
+    key.
+    """
     if origin_partition is not None and 0 <= origin_partition < partitions:
         return origin_partition
     return int(hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:8], 16) % partitions

@@ -1,4 +1,6 @@
-"""The recall plan's JSON form: format, schema and seal. Public API: `format_version` changes with every incompatible change."""
+"""The recall plan's JSON form: format, schema and seal. Public API: `format_version` changes with every incompatible
+change.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +116,7 @@ def seal_of(document: Json) -> str:
 
 
 def hash_of(document: Json) -> str:
-    """What people compare and type."""
+    """Short hash of a plan, for users to compare and type."""
     return str(document["seal"])[:HASH]
 
 

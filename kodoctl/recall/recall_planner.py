@@ -20,8 +20,8 @@ from kodoctl.topology.names import Level, TopicName
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What somebody asked for. `path` and `environment` say how the family was found, for apply to find it again; `done`: see
-    kodoctl.recall.selection.
+    """Request for a recall plan. `path` and `environment`: how the family was found, for apply to find it again;
+    `done`: see kodoctl.recall.selection.
     """
 
     action: Action
@@ -43,8 +43,8 @@ Fill = Callable[[Asked, Selection], None]
 
 
 def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | None = None) -> RecallPlan:
-    """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to go,
-    RefusedError for lanes without deduplication.
+    """The plan; `fill` reads the letters, unless they are read here. Raises UsageError where letters have nowhere to
+    go, RefusedError for lanes without deduplication.
     """
     family = request.family
     if not 1 <= request.limit <= MAX_LETTERS:
@@ -103,7 +103,9 @@ def prepare(request: Request, cluster: Cluster, ledger: Ledger, fill: Fill | Non
 
 
 def held_letters(family: Family, cluster: Cluster) -> Iterator[Letter]:
-    """Dead letters that the holder has not let go, oldest first in each partition; entries without a message go to `unread`."""
+    """Dead letters that the holder has not let go, oldest first in each partition; entries without a message go to
+    `unread`.
+    """
     for number in range(family.dead_partitions):
         part = f"{family.dead_topic}-partition-{number}"
         facts = cluster.facts(part)

@@ -1,13 +1,14 @@
 """After a crash: which letters that were meant to be sent are stored? A pure decision from what can be known.
 
 The broker remembers, by producer name and partition, the highest number it took (its watermark). While that memory is
-sound, sending a number again is harmless: the broker drops what it has; what is found in the lane is not even sent again. It
-is not sound when it is lower than what the
-ledger booked, and cannot be judged when both are empty: brokers forget names after hours without them. Then only reading
-the lane back tells, and only if nothing of it was trimmed since the run began.
+sound, sending a number again is harmless: the broker drops what it has; what is found in the lane is not even sent
+again. It is not sound when it is lower than what the ledger booked, and cannot be judged when both are empty: brokers
+forget names after hours without them. Then only reading the lane back tells, and only if nothing of it was trimmed
+since the run began.
 
-And a number may be passed without its letter: the broker refuses one (too large for the topic, say) and stores what was sent
-behind it. To send it again would be answered with "had it already": what the whole lane does not have is MISSED.
+And a number may be passed without its letter: the broker refuses one (too large for the topic, say) and stores what
+was sent behind it. To send it again would be answered with "had it already": what the whole lane does not have is
+MISSED.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ SOUND_FOR: Final = 3_600_000  # ms: brokers keep a silent producer's number for 
 
 
 class Verdict(Enum):
-    """What to do with a letter in doubt."""
+    """Decision about a dead letter in doubt."""
 
     SEND = auto()
     STORED = auto()
@@ -31,8 +32,8 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """Recall id -> where it was found (`ledger:entry`) on a lane since the run began there; `whole`: nothing in between was
-    trimmed away. As it is made: the lane may not be read.
+    """Recall id -> where it was found (`ledger:entry`) on a lane since the run began there; `whole`: nothing in
+    between was trimmed away. As it is made: the lane may not be read.
     """
 
     found: Mapping[str, str] = field(default_factory=dict)
@@ -40,7 +41,9 @@ class ReadBack:
 
 
 def needs_reading(watermark: int, booked: int) -> bool:
-    """Whether the broker's memory does not decide what reading the lane back leaves open. `watermark` -1: none; `booked` 0: nothing."""
+    """True if the memory of the broker does not decide what reading the lane back leaves open. `watermark` -1: none;
+    `booked` 0: nothing.
+    """
     return watermark < max(booked, 1)
 
 

@@ -32,8 +32,8 @@ Done = Callable[[Sequence[str]], Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a plan is made from. `known`: recall id -> what the ledger says; `run` is the new plan's; `done` asks the workers' store,
-    None: nobody can.
+    """Input of a selection. `known`: recall id -> its state according to the recall ledger; `run` is that of the new
+    plan; `done` queries the idempotency store of the workers, None: there is no way to query it.
     """
 
     action: Action
@@ -85,8 +85,8 @@ class Selection:
         self.consider(letter, chosen=letter.whole and self._asked.condition.chooses(letter))
 
     def consider(self, letter: Letter, *, chosen: bool) -> None:
-        """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no recall's mark
-        and are not in the ledger need not be told.
+        """A letter that was counted and held against the condition elsewhere. Those that are not chosen, carry no
+        recall's mark and are not in the ledger need not be told.
         """
         if mark := letter.properties.get(properties.RECALL):
             self._seen_recalls.add(mark)

@@ -1,4 +1,6 @@
-"""What is on its way in an attempt at a recall, and its receipts, which come on threads of the client."""
+"""Receipts of the messages in flight in an attempt at a recall. Thread-safe: receipts come
+on threads of the client.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +52,9 @@ class Receipts:
             self._changed.notify_all()
 
     def wait(self, bundle: Bundle) -> None:
-        """Until every parcel has its own. Only as long as any come, for SILENCE seconds, and for PATIENCE once somebody said stop: a
-        connection that is gone may never come back. Parcels without one keep no outcome, the bundle is `left`, and nothing
-        more is to be sent, which `stop` says.
+        """Until every parcel has its own. Only as long as any come, for SILENCE seconds, and for PATIENCE once
+        somebody said stop: a connection that is gone may never come back. Parcels without one keep no outcome, the
+        bundle is `left`, and nothing more is to be sent, which `stop` says.
         """
         with self._waits.during("receipts of the letters that were sent", SILENCE), self._changed:
             self._silent_since = None

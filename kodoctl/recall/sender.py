@@ -1,28 +1,28 @@
-"""Carries a recall plan out: every letter arrives exactly once by its recall id, however often this is killed and begun again.
+"""Sender of a recall plan: every letter arrives exactly once by its recall id, however often it is killed and restarted.
 
 Why it is exact:
 
-1. The plan fixes each letter's recall id, lane (one partition) and number; numbers of a lane rise from 1. A lane is one
-   producer with the plan's own name, unbatched, without time-out, on a topic that deduplicates: the broker takes each
-   number once and answers a repeated one with "had it already".
-2. A letter is booked in the ledger as INTENT before it is sent, as SENT after its receipt, and acknowledged on the holder
-   only after that. So a crash leaves each letter either untouched (not booked: send), stored (SENT: only acknowledge), or
-   in doubt (INTENT; two bundles of them, as one is begun before the receipts of the last are awaited). A letter in doubt is
-   sent again under its old number, and the broker decides. Where the broker may have forgotten the name,
-   kodoctl.recall.recovery decides from reading the lane back, or the letter is left as UNCLEAR: told, neither sent nor
-   acknowledged, never guessed.
-3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side, on
-   this machine or another. What another run settled is not sent again, because the recall id is made from the place and
-   the publish time of the letter, which are the same in every plan.
-4. An acknowledgement that is lost (the client gathers them; those of a part of a batch do not survive an unload) leaves
-   the letter with the holder, SENT in the ledger: it is acknowledged again, not sent again.
+1. The plan fixes each letter's recall id, lane (one partition) and number; numbers of a lane rise from 1. A lane is
+   one producer with the plan's own name, unbatched, without time-out, on a topic that deduplicates: the broker takes
+   each number once and answers a repeated one with "had it already".
+2. A letter is booked in the ledger as INTENT before it is sent, as SENT after its receipt, and acknowledged on the
+   holder only after that. So a crash leaves each letter either untouched (not booked: send), stored (SENT: only
+   acknowledge), or in doubt (INTENT; two bundles of them, as one is begun before the receipts of the last are
+   awaited). A letter in doubt is sent again under its old number, and the broker decides. Where the broker may have
+   forgotten the name, kodoctl.recall.recovery decides from reading the lane back, or the letter is left as UNCLEAR:
+   told, neither sent nor acknowledged, never guessed.
+3. The holder subscription is held exclusively meanwhile: two recalls of the same dead letters never run side by side,
+   on this machine or another. What another run settled is not sent again, because the recall id is made from the
+   place and the publish time of the letter, which are the same in every plan.
+4. An acknowledgement that is lost (the client gathers them; those of a part of a batch do not survive an unload)
+   leaves the letter with the holder, SENT in the ledger: it is acknowledged again, not sent again.
 
-Exact for everybody who shares the ledger; kill -9 of this process is covered, a disk that forgets what was written is not.
+Exact for everybody who shares the ledger; kill -9 of this process is covered, a disk that loses writes is not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Final
@@ -39,19 +39,13 @@ from kodoctl.recall.recall_headers import believed, recalled_properties
 from kodoctl.recall.recall_ledger import Entry, Event, Ledger, Standing, highest_booked, standings
 from kodoctl.recall.recall_plan import Action, Chosen, RecallPlan
 from kodoctl.recall.send_receipts import Receipts
-from kodoctl.recall.sends_in_flight import Bundle, Further, Orders, Parcel, Report
+from kodoctl.recall.sends_in_flight import Bundle, Further, Helpers, Orders, Parcel, Report
 from kodoctl.recall.stored_message import Letter, Position
 
-MOST_AT_ONCE: Final = (
-    1_000  # letters booked together, unless the orders say otherwise: a crash leaves twice as many in doubt
-)
+MOST_AT_ONCE: Final = 1_000  # letters booked together by default: a crash leaves twice as many in doubt
 _MOST_BYTES: Final = 32 * 1024 * 1024  # of payloads in a bundle; two are held at once
 _LOOKS: Final = 10  # at the holder's cursor, after the last acknowledgement
 _WAIT: Final = 0.5  # seconds between two of them
-
-Helpers = Callable[[Collection[int], Container[Position]], Report]
-"""Send the letters of these lanes, but for those at some positions, and book what they did; what they leave, whoever called
-them does."""
 
 
 class Carrier:
@@ -103,7 +97,9 @@ class Carrier:
         self._known = standings(self._ledger.entries(self._plan.dead_topic))
 
     def _let_go(self, holders: Mapping[int, Keeper]) -> set[Position]:
-        """Letters to be sent that the holder has no more, although it has others of their batch: helpers do not see that."""
+        """Letters to be sent that the holder has no more, although it has others of their batch: helpers do not see
+        that.
+        """
         found: set[Position] = set()
         for number, holder in holders.items():
             wanted = self._wanted(number)
@@ -127,7 +123,9 @@ class Carrier:
         self.report.before -= self.report.sent + self.report.had_already  # they will be met as settled
 
     def _count_unmet(self) -> None:
-        """Letters that the holder has no more: the book says which of them a recall moved; of the others nobody knows."""
+        """Letters that the holder has no more: the book says which of them a recall moved; of the others nobody
+        knows.
+        """
         for position, one in self._chosen.items():
             if position not in self._met:
                 if self._settled(one):
@@ -136,7 +134,9 @@ class Carrier:
                     self.report.gone += 1
 
     def _still_held(self) -> int:
-        """Letters that the holder has although they were acknowledged; single ones only, a batch tells nothing of its parts."""
+        """Letters that the holder has although they were acknowledged; single ones only, a batch tells nothing of its
+        parts.
+        """
         told = {position for position in self._told if position.batch < 0}
         for _ in range(_LOOKS):
             for number in {position.partition for position in told}:
@@ -212,7 +212,7 @@ class Carrier:
         self.report.interrupted = self.report.interrupted or self._orders.stop.is_set()
 
     def _is_planned(self, further: Further, letter: Letter) -> bool:
-        """Whether the letter that was planned stands there."""
+        """True if the dead letter that was planned is stored there."""
         found = letter.publish_time == further.letter.published
         found = found and (further.first is None or letter.digest == further.first.digest)
         if not found:
@@ -238,7 +238,9 @@ class Carrier:
             self._acknowledge(holder, position, token)
 
     def _stored(self, number: int, holder: Keeper) -> Iterator[tuple[Position, Stored]]:
-        """What the holder still has, up to the last letter of the plan that it has; no further than needed."""
+        """Dead letters that the holder still has, up to the last one of the plan that it
+        has; no further than needed.
+        """
         if not (wanted := self._wanted(number)):
             return
         last = max(wanted)
@@ -256,7 +258,9 @@ class Carrier:
         return {p for p in everything if p.partition == number and not (cursor and cursor.has((p.ledger, p.entry)))}
 
     def _parcel(self, chosen: Chosen, stored: Stored, holder: Keeper) -> Parcel | None:
-        """A letter to be worked on; None when there is nothing left to do but telling the holder, or nothing at all."""
+        """A letter to be worked on; None when there is nothing left to do but telling the
+        holder, or nothing at all.
+        """
         letter = letter_of(stored, self._plan.dead_topic, None)
         if (letter.publish_time, letter.digest) != (chosen.published, chosen.digest):
             self.report.elsewhere.append(f"{chosen.position}: it is not the letter that was planned")

@@ -1,9 +1,11 @@
-"""What is on its way in an attempt at a recall, how it is to go, and what became of it all."""
+"""Messages in flight in an attempt at a recall, the settings of the attempt, and its result. Sizes are bytes, times
+are ms since the epoch.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Container
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -11,14 +13,14 @@ from kodoctl.protocol.signing import Signer
 from kodoctl.recall.rate_limit import Pace
 from kodoctl.recall.recall_ledger import Event
 from kodoctl.recall.recall_plan import Chosen, Dated
-from kodoctl.recall.stored_message import Letter
+from kodoctl.recall.stored_message import Letter, Position
 
 
 @dataclass
 class Report:
-    """What became of a plan's letters. `before`: settled by an earlier attempt, or by another run; `already`: those of them
-    that an attempt at this very plan settled. `gone`: acknowledged by nobody this ledger knows. `in_doubt`: sent, and stopped
-    before a receipt came: the next attempt finds out.
+    """Result for the dead letters of a plan. `before`: settled by an earlier attempt, or by another run; `already`:
+    those of them that an attempt at this very plan settled. `gone`: acknowledged without an entry in this ledger.
+    `in_doubt`: sent, and stopped before a receipt came; the next attempt finds out.
     """
 
     sent: int = 0
@@ -43,9 +45,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """How to carry out. `clock` in ms since the epoch; `tell` gets (letters done, letters in all);
-    `signer` None: control properties are not signed; `at_once`: letters booked together, None: as many as usual; `holds` False: the
-    dead letters are held by another process, which acknowledges them, too.
+    """Settings of an attempt. `clock` in ms since the epoch; `tell` gets (dead letters done, dead letters in all);
+    `signer` None: headers are not signed; `at_once`: dead letters entered into the ledger together, None: as many as
+    usual; `holds` False: the dead letters are held by another process, which acknowledges them, too.
     """
 
     pace: Pace
@@ -59,8 +61,8 @@ class Orders:
 
 
 class Further(NamedTuple):
-    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent; None: it was
-    sent, or discarded, before this plan.
+    """A letter that is acknowledged and not sent. `first`: the chosen letter of which it is a copy, which is sent;
+    None: it was sent, or discarded, before this plan.
     """
 
     letter: Dated
@@ -82,8 +84,8 @@ class Parcel:
 
 @dataclass(slots=True)
 class Bundle:
-    """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt; `left`:
-    those are not awaited any longer.
+    """Parcels that are booked together. `size`: bytes of their payloads; `on_their_way`: sent and without a receipt;
+    `left`: those are not awaited any longer.
     """
 
     parcels: list[Parcel] = field(default_factory=list)
@@ -95,3 +97,9 @@ class Bundle:
         """One more."""
         self.parcels.append(parcel)
         self.size += parcel.letter.size
+
+
+Helpers = Callable[[Collection[int], Container[Position]], Report]
+"""Send the letters of these lanes, but for those at some positions, and book what they did; what they leave, their caller
+sends.
+"""

@@ -24,8 +24,8 @@ class NotJsonError(ValueError):
 
 
 class Position(NamedTuple):
-    """Where a message is stored, in the order of storing. `batch` -1: the message is alone in its entry. A tuple: a recall
-    makes and looks up several for each letter.
+    """Position of a stored message, in the order of storing. `batch` -1: the message is alone in its entry. A tuple,
+    because a recall makes and looks up several for each dead letter.
     """
 
     partition: int
@@ -64,12 +64,14 @@ class Letter:
 
     @property
     def whole(self) -> bool:
-        """Whether it can be carried on unchanged: nothing of key and properties is lost, even if the payload is encrypted."""
+        """True if it can be passed on unchanged: nothing of key and properties is lost, even if the payload is
+        encrypted.
+        """
         return self.broken in ("", control.ENCRYPTED)
 
     @property
     def identity(self) -> str:
-        """What names the message over all its hops, as the consumer's store of repeats knows it."""
+        """Identity of the message over all its hops, as the idempotency store of the consumer knows it."""
         return control.identity(
             self.properties.get(control.ID), self.properties.get(control.ORIGIN_ID), str(self.position)
         )

@@ -1,7 +1,7 @@
-"""What the pictures of all commands share: colours, sizes, scales, and how a chart becomes SVG (light, dark) or PNG.
+"""Chart style of all commands: colours, sizes, scales, and the conversion of a chart to SVG (light, dark) or PNG.
 
-Colours are Okabe and Ito's, which colour-blind people tell apart; nothing is told by colour alone: bars are named, marks have
-shapes, lines have dashes. Needs matplotlib (extras `spark` and `draw`).
+Colours are those of Okabe and Ito, which colour-blind people can distinguish. No fact is shown by colour alone: bars
+are named, marks have shapes, lines have dashes. Needs matplotlib (extras `spark` and `draw`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TICKS: Final = (1, 10, 100, 1_000, 10_000, 60_000, 600_000, 3_600_000, 36_000_0
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """What a chart is drawn for: colours of text, of states, of marks; and how wide."""
+    """Style of a chart: colours of text, of states, of marks; and its width."""
 
     ink: str
     quiet: str
@@ -59,8 +59,8 @@ Paint = Callable[[Json, Style], "Figure | None"]
 
 
 def svg(paint: Paint, document: Json, style: Style) -> str | None:
-    """One chart as an SVG document with selectable text; None where there is nothing to draw. The same document gives the same
-    text.
+    """One chart as an SVG document with selectable text; None where there is nothing to draw. The same document gives
+    the same text.
     """
     import matplotlib as mpl
 
@@ -137,5 +137,5 @@ def scale_times(axes: Axes) -> None:
 
 
 def seen(ms: float) -> float:
-    """What took less than a millisecond stands at half of one: a logarithm has no zero."""
+    """Time as it is drawn: less than half a millisecond is drawn at half of one, because a logarithm has no zero."""
     return max(ms, 0.5)

@@ -1,4 +1,4 @@
-"""What a topology file becomes, as a tree and as a table: both are drawn from the JSON form, never beside it."""
+"""Expansion of a topology file, as a tree and as a table. Both are rendered from the JSON form alone."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tree(document: Json, width: int = WIDTH) -> str:
 
 
 def totals(document: Json) -> str:
-    """How many of each kind, in one line."""
+    """Number of objects of each kind, in one line."""
     entries = list(document["resources"].values())
     parts = []
     for kind in ("tenant", "namespace", "topic", "subscription", "grant", "schema"):

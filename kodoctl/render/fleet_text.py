@@ -1,4 +1,6 @@
-"""A plan over several clusters: what is the same in some of them is shown once, and where they differ object by object."""
+"""A plan over several clusters: what is the same in some of them is shown once, and where they differ object by
+object.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ def _differences(document: Json) -> Iterator[Line]:
 
 
 def _doing(changes: list[Json]) -> str:
-    """What one cluster does with an object, on one line."""
+    """Changes that one cluster makes to an object, on one line."""
     return "; ".join(_did(change) for change in changes) or "as it is"
 
 

@@ -1,4 +1,6 @@
-"""Workflow commands that become annotations on the lines of a pull request (GitHub, and forges that read the same)."""
+"""Workflow commands that become annotations on the lines of a pull request (GitHub, and
+forges that read the same).
+"""
 
 from __future__ import annotations
 

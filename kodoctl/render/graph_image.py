@@ -32,7 +32,9 @@ _HEADERS: Final = {State.DEAD: "dead letters"}
 
 
 def draw(graph: nx.MultiDiGraph[Lane], kind: str) -> bytes:
-    """The picture as `svg` or `png` bytes; the same graph gives the same bytes. Raises UsageError without matplotlib."""
+    """The picture as `svg` or `png` bytes; the same graph gives the same bytes. Raises
+    UsageError without matplotlib.
+    """
     try:
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg

@@ -1,4 +1,4 @@
-"""Where everything stands in a picture of lanes: rows and columns as wide as their names, tracks and labels need."""
+"""Layout of the lane graph: rows and columns as wide as their names, tracks and labels need."""
 
 from __future__ import annotations
 

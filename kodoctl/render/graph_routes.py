@@ -83,7 +83,9 @@ class _Route:
 
 
 class Router:
-    """Chooses a way for every line, then (when rows and columns are placed) gives it corners and a place for its label."""
+    """Chooses a way for every line, then (when rows and columns are placed) gives it corners and a place for its
+    label.
+    """
 
     def __init__(self, boxes: list[Box], lines: list[Line], columns: int, rows: int) -> None:
         self.boxes, self.columns = boxes, columns
@@ -256,7 +258,7 @@ class Router:
 
 
 def _span(line: Line) -> int:
-    """How many rows a line crosses."""
+    """Number of rows that a line crosses."""
     return abs(line.target.rows[0] - line.source.rows[0])
 
 

@@ -1,4 +1,4 @@
-"""What was applied in a namespace, from its JSON form."""
+"""History of the applies in a namespace, as text from its JSON form."""
 
 from __future__ import annotations
 

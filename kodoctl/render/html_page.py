@@ -1,5 +1,5 @@
-"""Pages that need nothing from elsewhere: a template of this package, its style and script inside, and a policy that forbids
-every request.
+"""Pages that need nothing from elsewhere: a template of this package, its style and script inside, and a policy that
+forbids every request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 
 def page(template: str, *more: str, **values: Any) -> str:
-    """A template of kodoctl/render/templates with its values, every one of them escaped. `more`: styles beside the common one."""
+    """A template of kodoctl/render/templates with its values, every one of them escaped. `more`: styles beside the
+    common one.
+    """
     loaded = _environment()
     read = [loaded.loader.get_source(loaded, name)[0] for name in ("page.js", "page.css", *more)]  # type: ignore[union-attr]
     script, style = read[0], "".join(read[1:])

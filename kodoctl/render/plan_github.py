@@ -1,4 +1,6 @@
-"""A plan as annotations: what is at stake, on the lines of the file it comes from. The whole plan is in the other views."""
+"""A plan as annotations: what is at stake, on the lines of the file it comes from. The whole plan is in the other
+views.
+"""
 
 from __future__ import annotations
 

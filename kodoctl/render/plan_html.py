@@ -20,7 +20,7 @@ def plan_html(document: Json, target: str) -> str:
 
 
 def plan_parts(document: Json, target: str) -> Json:
-    """What a page shows of one plan."""
+    """Contents of a page about one plan."""
     sections = [
         (one_line(title), [_group(members) for members in grouped(changes)])
         for title, changes in words.by_origin(document)

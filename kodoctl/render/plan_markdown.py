@@ -17,7 +17,9 @@ _DETAIL: Final = 2_000
 
 
 def plan_markdown(document: Json, target: str, *, limit: int = LIMIT) -> str:
-    """Head, destructive changes, findings, then details folded by namespace: as much as fits, what is cut is counted."""
+    """Head, destructive changes, findings, then details folded by namespace: as much as
+    fits, what is cut is counted.
+    """
     page = _Page(limit - _ROOM)
     page.add(_head(document, target))
     _destructive(page, document)

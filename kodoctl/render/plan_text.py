@@ -18,14 +18,16 @@ _LONGEST = 4_000  # characters of a line; a change's fields take a line each
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of text; the style is used on terminals only. Folded, it goes on at column `hang` (None: where it begins)."""
+    """One line of text; the style is used on terminals only. Folded, it goes on at column `hang` (None: where it
+    begins).
+    """
 
     text: str = ""
     style: str = ""
     hang: int | None = None
 
     def __post_init__(self) -> None:
-        """Whatever got in, a line is one line that somebody can read, and no terminal obeys it."""
+        """Escaping of the text: for any input one readable line that no terminal takes for a command."""
         object.__setattr__(self, "text", one_line(self.text, _LONGEST))
 
 
@@ -58,7 +60,9 @@ def body_lines(document: Json) -> Iterator[Line]:
 
 
 def grouped(changes: list[Json]) -> list[list[Json]]:
-    """Each topic with what hangs on it, and alone what frames the topics; first of all where something is at stake."""
+    """Each topic with what hangs on it, and alone what frames the topics; first of all
+    where something is at stake.
+    """
     groups: dict[str, list[Json]] = {}
     for change in changes:
         groups.setdefault(words.topic_of(change["address"]), []).append(change)
@@ -78,7 +82,8 @@ def _place_in_group(change: Json) -> tuple[bool, str, bool]:
 
 
 def _group(changes: list[Json]) -> Iterator[Line]:
-    """A topic's own changes in full; where it is created or deleted, what hangs on it on one short line each, right below it.
+    """A topic's own changes in full; where it is created or deleted, what hangs on it on one short line each, right
+    below it.
 
     What is told in full for its danger stands after them: a short line hangs on the line above that is further out.
     """
@@ -94,7 +99,7 @@ def _group(changes: list[Json]) -> Iterator[Line]:
 
 
 def _hangs(change: Json, own: list[Json]) -> bool:
-    """Whether a change only follows from its topic's coming or going."""
+    """True if a change only follows from the creation, adoption or deletion of its topic."""
     whole = bool(own) and own[0]["action"] in ("create", "delete", "adopt")
     return whole and change not in own and change["action"] == own[0]["action"] and not change["dangers"]
 
@@ -186,7 +191,7 @@ def _order(document: Json) -> Iterator[Line]:
 
 
 def _verdict(document: Json) -> Iterator[Line]:
-    """What counts, last: there it is seen."""
+    """Summary of the plan, placed last, where readers see it."""
     number = document["summary"]["unchanged"]
     as_said = f"{words.many(number, 'object')} {'is' if number == 1 else 'are'} as the files say." if number else ""
     if document["changes"]:

@@ -25,7 +25,7 @@ def symbol(change: Json) -> str:
 
 
 def cluster_line(document: Json, target: str) -> str:
-    """Which cluster, for the head of every plan and apply."""
+    """Name of the cluster, for the head of every plan and apply."""
     uuids = sorted({uuid for uuid in document["cluster"]["uuids"].values() if uuid})
     none = ", first apply" if document["complete"] else ""
     identity = f", {', '.join(uuid[:8] for uuid in uuids)}" if uuids else none
@@ -44,12 +44,12 @@ def summary_line(document: Json) -> str:
 
 
 def left_out(document: Json) -> int:
-    """How many objects a part of a plan says nothing of; 0 in a whole plan."""
+    """Number of objects that a part of a plan leaves out; 0 for a whole plan."""
     return sum(document["part"]["left_out"].values()) if document["part"] else 0
 
 
 def part_line(document: Json) -> str:
-    """What the flags left of the plan, for its head; "" for a whole plan."""
+    """Flags that chose a part of the plan, for its head; "" for a whole plan."""
     part = document["part"]
     if part is None:
         return ""
@@ -72,7 +72,7 @@ def part_lists(document: Json) -> list[tuple[str, list[str]]]:
 
 
 def not_compared(document: Json) -> str:
-    """What a part of a plan does not speak of; "" for a whole plan."""
+    """Objects that a part of a plan does not compare; "" for a whole plan."""
     if document["part"] is None:
         return ""
     kinds = ", ".join(many(count, kind) for kind, count in document["part"]["left_out"].items())
@@ -82,7 +82,9 @@ def not_compared(document: Json) -> str:
 
 
 def by_origin(document: Json) -> list[tuple[str, list[Json]]]:
-    """(heading, changes): what was edited apart from what drifted, where the plan knows; else all of it without a word."""
+    """(heading, changes): what was edited apart from what drifted, where the plan knows; else all of it without a
+    word.
+    """
     changes, against = document["changes"], document["against"]
     if against is None:
         return [("", changes)] if changes else []
@@ -169,7 +171,7 @@ def topic_of(address: str) -> str:
 
 
 def short(change: Json) -> str:
-    """What hangs on a topic, without the topic's name: `subscription billing, from earliest`."""
+    """Object that belongs to a topic, without the name of the topic: `subscription billing, from earliest`."""
     kind, _, name = change["address"].partition(".")
     rest = name.removeprefix(topic_of(change["address"])).removeprefix("/")
     text = created_text(change["after"]) if change["after"] else ""
@@ -177,7 +179,7 @@ def short(change: Json) -> str:
 
 
 def created_text(resource: Json) -> str:
-    """What a new object will have, on one line."""
+    """Settings of a new object, on one line."""
     match resource["kind"]:
         case "topic":
             parts = [many(resource["partitions"], "partition")]
@@ -217,7 +219,9 @@ def elsewhere_line(document: Json) -> str:
 
 
 def deploy_order(document: Json) -> list[str]:
-    """When consumers of the new file are to be deployed: nobody may read a topic that is not there yet, or no longer."""
+    """Deployment order for consumers of the new file: none may read a topic that does not exist yet, or no longer
+    exists.
+    """
     topics = {change["action"] for change in document["changes"] if change["address"].startswith("topic.")}
     told = []
     if "delete" in topics and not document["destroying"]:
@@ -228,7 +232,9 @@ def deploy_order(document: Json) -> list[str]:
 
 
 def ways_out(document: Json) -> list[tuple[str, list[str]]]:
-    """What stands in the way of a plan and can be allowed: a sentence, and the flags ready to be pasted."""
+    """Remedies for a refused plan: a sentence for each obstacle that can be allowed, and the flags ready to be
+    pasted.
+    """
     stopped = [
         change["address"]
         for change in document["changes"]
@@ -246,6 +252,6 @@ def ways_out(document: Json) -> list[tuple[str, list[str]]]:
 
 
 def stakes(danger: Json, address: str) -> list[str]:
-    """What is at stake, below the address it is about; how to allow it stands once, at the plan's end."""
+    """Data loss of a change, below the address it is about; the remedy stands once, at the end of the plan."""
     lines = danger["detail"].split("\n") if danger["severity"] == "error" else [danger["detail"]]
     return [one_line(line.removeprefix(f"{address}: "), 2000) for line in lines if not line.startswith(ALLOWING)]

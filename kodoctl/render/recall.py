@@ -1,4 +1,6 @@
-"""Recall plans, reports and looked-at messages for people, drawn from their JSON forms. Texts of messages are escaped."""
+"""Recall plans, reports and looked-at messages for people, drawn from their JSON forms. Texts of messages are
+escaped.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +109,7 @@ def _plan_verdict(document: Json) -> Iterator[Line]:
 
 
 def recall_report_lines(document: Json) -> Iterator[Line]:
-    """What an attempt did."""
+    """Result of an attempt."""
     for word, title in (
         ("refused", "never taken, still among the dead letters"),
         ("unclear", "nobody can tell whether it was stored; neither sent again nor acknowledged"),

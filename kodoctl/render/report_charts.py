@@ -40,7 +40,7 @@ def _bars(axes: Axes, rows: Sequence[tuple[str, float, str, str]], style: Style)
 
 
 def waiting(document: Json, style: Style, title: str = "") -> Figure | None:
-    """How many messages wait in each lane, and since when."""
+    """Messages that wait in each lane, and the age of the oldest."""
     rows = [
         (
             words.lane(document, one),
@@ -58,7 +58,7 @@ def waiting(document: Json, style: Style, title: str = "") -> Figure | None:
 
 
 def failures(document: Json, style: Style, title: str = "") -> Figure | None:
-    """How many runs of a handler failed for which reason."""
+    """Failed runs of a handler, by reason."""
     found = words.reasons(document)
     total = sum(number for _, number in found)
     rows = [
@@ -78,7 +78,7 @@ def failures(document: Json, style: Style, title: str = "") -> Figure | None:
 
 
 def latency(document: Json, style: Style, title: str = "") -> Figure | None:
-    """How long messages took until they were done, lane by lane, on a scale where each line is ten times the one before."""
+    """Time until messages were done, lane by lane, on a logarithmic scale: each line is ten times the one before."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return None
@@ -120,7 +120,7 @@ def _ranges(axes: Axes, rows: Sequence[tuple[str, Json]], style: Style, *, named
 
 
 def tenants(document: Json, style: Style, title: str = "") -> Figure | None:
-    """Who sent how much, and how long each waited."""
+    """Messages sent by each tenant, and the time that each waited."""
     rows = document["tenants"][:_TENANTS]
     if not rows:
         return None
@@ -144,7 +144,7 @@ def tenants(document: Json, style: Style, title: str = "") -> Figure | None:
 
 
 def traffic(document: Json, style: Style, title: str = "") -> Figure | None:
-    """What arrived, was done and failed, over time."""
+    """Messages that arrived, were done, failed, or were over a limit, over time."""
     points, width = document["over_time"]["points"], document["over_time"]["width_ms"]
     if len(points) < 3:
         return None
@@ -197,7 +197,9 @@ CHARTS: Final[dict[str, Callable[..., Figure | None]]] = {
 
 
 def for_chat(document: Json) -> Iterator[tuple[str, bytes]]:
-    """(name of the file, PNG) of the verdict and of every chart that has something to show, each with its headline."""
+    """(name of the file, PNG) of the verdict and of every chart that has something to show,
+    each with its headline.
+    """
     titles = {"waiting": words.waiting, "latency": words.slow, "failures": words.failing, "tenants": words.noisy}
     yield "verdict.png", png(_card, document) or b""
     for name, paint in CHARTS.items():

@@ -58,7 +58,7 @@ def _coverage(audit: Json) -> str:
 
 
 def waiting(document: Json) -> str:
-    """Where messages wait."""
+    """Headline on waiting messages and their lanes."""
     rows = document["waiting"]
     alive = [one for one in rows if one["state"] != "dead"]
     total = sum(one["messages"] for one in alive)
@@ -74,7 +74,7 @@ def waiting(document: Json) -> str:
 
 
 def slow(document: Json) -> str:
-    """Who is slow."""
+    """Headline on slow lanes."""
     rows = [one for one in document["latency"] if one["done"]]
     if not rows:
         return "No record says how long anything took"
@@ -87,7 +87,7 @@ def slow(document: Json) -> str:
 
 
 def failing(document: Json) -> str:
-    """What fails."""
+    """Headline on failures."""
     found = reasons(document)
     total = sum(number for _, number in found)
     if not total:
@@ -108,7 +108,7 @@ def reasons(document: Json) -> list[tuple[str, int]]:
 
 
 def noisy(document: Json) -> str:
-    """Who is noisy, and whether others pay for it."""
+    """Headline on noisy tenants, and on the delay of others."""
     told = [sentence for one in document["fairness"] if (sentence := _noise(one))]
     if told:
         return "; ".join(told)
@@ -153,7 +153,7 @@ def cause(row: Json) -> str:
 
 
 def outcome(row: Json) -> str:
-    """What came of a failure."""
+    """Result of a failure."""
     return RULES.get(row["rule"], shown(row["rule"]))
 
 

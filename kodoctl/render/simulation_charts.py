@@ -21,8 +21,8 @@ _APART: Final = 0.19  # of a row, between its middle and each of its two lines
 
 
 def pairs(trial: Mapping[str, Any]) -> list[Pair]:
-    """(tenant, its figures today, its figures then) of a trial of kodoctl.pipeline.simulate.comparison.document, in today's order; who only one of
-    them tells apart is left out.
+    """(tenant, its figures today, its figures then) of a trial of kodoctl.pipeline.simulate.comparison.document, in
+    today's order; who only one of them tells apart is left out.
     """
     then = {one["tenant"]: one for one in trial["candidate"]["tenants"]}
     return [
@@ -33,7 +33,9 @@ def pairs(trial: Mapping[str, Any]) -> list[Pair]:
 
 
 def waits(trial: Json, style: Style, title: str = "") -> Figure | None:
-    """Two lines for each tenant, from how long half of its messages waited until a handler starts to how long 95 of 100 did."""
+    """Two lines for each tenant, from how long half of its messages waited until a handler starts to how long 95 of
+    100 did.
+    """
     found = pairs(trial)
     if not any(one["wait_ms"] for _, *both in found for one in both):
         return None

@@ -70,7 +70,7 @@ def _table(lanes: list[Json], now: int) -> Iterator[Line]:
 
 
 def _notes(lanes: list[Json], now: int) -> Iterator[Line]:
-    """What a number does not tell: consumers held back, and live orders."""
+    """Facts that a number does not show: consumers held back, and overrides in force."""
     for lane in lanes:
         if lane["blocked"]:
             held_back = (

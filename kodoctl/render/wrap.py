@@ -1,4 +1,6 @@
-"""Long lines folded for a screen: at spaces, never inside an address, and inside a value or a command only when it must be."""
+"""Long lines folded for a screen: at spaces, never inside an address, and inside a value or a command only when it
+must be.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ _SHORT: Final = 44  # characters of a quoted command that stays on one line
 
 
 def fold(text: str, width: int, hang: int | None = None) -> list[str]:
-    """One line as the lines a screen shows; those after the first begin at column `hang` (None: where the text begins).
+    """One line as the lines a screen shows; those after the first begin at column `hang` (None: where the text
+    begins).
 
     A word longer than a line stands alone on one: addresses are there to be copied.
     """
@@ -32,7 +35,7 @@ def fold(text: str, width: int, hang: int | None = None) -> list[str]:
 
 
 def _pieces(text: str, room: int) -> Iterator[str]:
-    """What stays together: words, `name {values: in braces}` and quoted commands that fit on a line."""
+    """Pieces that stay together: words, `name {values: in braces}` and quoted commands that fit on a line."""
     piece: list[str] = []
     words = text.split(" ")
     for word, after in zip(words, [*words[1:], ""], strict=True):

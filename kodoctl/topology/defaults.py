@@ -1,4 +1,4 @@
-"""What a file means where it says nothing: levels, states, waits, weights, budgets, horizons of one subscription.
+"""Defaults of a topology file: levels, states, waits, weights, budgets, horizons of one subscription.
 
 Used by expand, lint, the consumer and the drawings, so that a default exists once.
 """
@@ -103,7 +103,7 @@ def partitions(topology: Topology, ground: GroundTopic) -> int:
 
 
 def number_of_topics(topology: Topology) -> int:
-    """How many topics the file stands for, without expanding it."""
+    """Number of topics of the file, without expanding it."""
     total = 0
     for ground in topology.topics.values():
         levels = read_levels(ground)
@@ -136,7 +136,7 @@ def audit(subscription: Subscription) -> Audit | None:
 
 
 def isolation(ground: GroundTopic, subscription: Subscription) -> Isolate | None:
-    """How a tenant is moved aside, None where it never is (no fair_by, off, or nowhere to go)."""
+    """Isolation of a tenant, None if it is never isolated (no fair_by, off, or no lane to move to)."""
     if ground.fair_by is None or isinstance(subscription.isolate, str):
         return None
     target = isolation_target(ground, subscription, subscription.isolate)
@@ -203,7 +203,9 @@ def longest_life(ground: GroundTopic, subscription: Subscription) -> Duration:
 
 
 def unacked_budget(subscriptions: Collection[Subscription]) -> tuple[int, int]:
-    """(per consumer, per subscription) unacknowledged messages that these subscriptions' look-ahead needs on a topic."""
+    """(per consumer, per subscription) unacknowledged messages that these subscriptions'
+    look-ahead needs on a topic.
+    """
     consumer = max((s.lookahead.messages for s in subscriptions), default=0)
     together = max((s.lookahead.messages * 2 * s.expected_workers for s in subscriptions), default=0)
     return max(BROKER_UNACKED_PER_CONSUMER, consumer), max(BROKER_UNACKED_PER_SUBSCRIPTION, together)

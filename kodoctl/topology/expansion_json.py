@@ -1,4 +1,4 @@
-"""What files become, as one JSON document: every resource by address. The views of `kodoctl expand` are drawn from it."""
+"""Expansion of files as one JSON document: every resource by address. Source of the views of `kodoctl expand`."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _policies(policies: Policies) -> Json:
 
 
 def _role(expansion: Expansion, topic: FamilyTopic) -> Json:
-    """What a topic is for: its place in the family."""
+    """Role of a topic: its place in the family."""
     ground = expansion.topology.spec.topics[topic.ground]
     draining = topic.level in ground.draining
     if topic.subscription is not None:

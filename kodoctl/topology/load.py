@@ -159,7 +159,8 @@ def choose_environment(files: Sequence[SourceFile], asked: str | None) -> str | 
 def load_set(files: Sequence[SourceFile], environment: str | None, base: TopologySet | None = None) -> TopologySet:
     """The topologies of `files` in `environment`; a file that is wrong is left out and its findings are in the set.
 
-    `base`: the same files without environment, if they are at hand: what the overlay leaves alone is not validated again.
+    `base`: the same files without environment, if they are at hand: what the overlay leaves alone is not validated
+    again.
     """
     topologies: list[LoadedTopology] = []
     findings: list[Diagnostic] = []

@@ -1,7 +1,7 @@
-"""What may be read on behalf of a file: nothing outside of the repository that it lies in, links followed.
+"""Read guard of topology files: a file may name only paths inside the repository that it lies in, links followed.
 
-Else a pull request could have any file of the machine that plans it read, and told of in a finding. Files that lie in no
-repository may name what they like: whoever runs kodoctl there wrote them, or mounted them.
+Otherwise a pull request could read any file of the machine that plans it, and show it in a finding. Files outside of
+any repository may name any path: the user who runs kodoctl there wrote them, or mounted them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def leaves(folder: Path, path: Path) -> str | None:
-    """Why `path` is not to be read for a file in `folder`; None where it may be."""
+    """Reason not to read `path` for a file in `folder`; None if it may be read."""
     here = Path(normpath(Path.cwd() / folder))  # as it is named: a link to another place does not choose the repository
     top = next((one for one in (here, *here.parents) if (one / ".git").exists()), None)
     if top is None or Path(realpath(path)).is_relative_to(realpath(top)):

@@ -1,4 +1,4 @@
-"""What a monitoring system is given: the Grafana dashboard and the alert rules of this version."""
+"""Command `dashboards`: the Grafana dashboard and the alert rules of this version, for a monitoring system."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ dashboard_commands.register(app)
 
 
 def main() -> None:
-    """Entry point of the script. Where a thread was left behind the process ends as it is asked to, but without the interpreter's
-    own end, which that thread would turn into SIGABRT.
+    """Entry point of the script. Where a thread was left behind the process ends as it is asked to, but without the
+    interpreter's own end, which that thread would turn into SIGABRT.
     """
     try:
         run_application(app)

@@ -1,6 +1,7 @@
 """Ports: what a worker needs from a broker, and what a broker tells a worker. In our types only.
 
-The real adapter is kodo_consumer.adapters.pulsar, the one for tests kodo_consumer.testing; both pass the same contract tests.
+The real adapter is kodo_consumer.adapters.pulsar, the one for tests kodo_consumer.testing; both pass the same
+contract tests.
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ OnReceipts = Callable[[Sequence[tuple[int, Receipt]]], None]
 
 @dataclass(frozen=True, slots=True)
 class LaneRequest:
-    """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`: most
-    handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
+    """A topic to read. `queue`: messages the client may hold ready, over all partitions; `batch` and `batch_bytes`:
+    most handed over at once. `schemas`: what names the topic's schema versions; empty: nobody asks for them.
 
-    `most`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its consumers have,
-    0 when nobody knows. A lane that needs more is read by several of them.
+    `most`: messages of it that may be unacknowledged at a time; `limit`: how many the broker lets one of its
+    consumers have, 0 when nobody knows. A lane that needs more is read by several of them.
     """
 
     topic: str
@@ -109,8 +110,8 @@ class LaneReader(Protocol):
         """The broker holds the lane back, too much of it is unacknowledged: reads on where that is possible."""
 
     def reconnect(self, wait: float, away: float, partition: str | None = None) -> None:
-        """Leaves in `wait` seconds and is back `away` seconds later: everything unacknowledged comes again. Of one partition, or of
-        all.
+        """Leaves in `wait` seconds and is back `away` seconds later: everything unacknowledged comes again. Of one
+        partition, or of all.
         """
 
     def stop(self) -> None:
@@ -134,8 +135,8 @@ class Publisher(Protocol):
 
 
 class Broker(Protocol):
-    """A connection to a broker. `on_broken`: told when a thread of the adapter's has ended that should not. `on_alarm`: told what a
-    person should know of, on any thread.
+    """A connection to a broker. `on_broken`: told when a thread of the adapter's has ended that should not.
+    `on_alarm`: told what a person should know of, on any thread.
     """
 
     on_broken: Callable[[BaseException], object]
@@ -156,8 +157,8 @@ class Broker(Protocol):
     ) -> Publisher:
         """A publisher, ready for these topics; others are added when first sent to. Raises ClusterError.
 
-        `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is never taken.
-        `local`: messages stay in this cluster where a topic is replicated to others.
+        `largest`: bytes a message may have, by topic, where that is known: what is larger gets the receipt that it is
+        never taken. `local`: messages stay in this cluster where a topic is replicated to others.
         """
 
     def partitions(self, topic: str) -> Sequence[str]:
@@ -169,17 +170,18 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LaneStats:
-    """What the broker says of one subscription on one topic, over all partitions that could be asked; `whole`: all were. Where one
-    could not, sums and times are those of a part and say nothing of the topic; names and properties are the same on any partition.
+    """What the broker says of one subscription on one topic, over all partitions that could be asked; `whole`: all
+    were. Where one could not, sums and times are those of a part and say nothing of the topic; names and properties
+    are the same on any partition.
 
-    `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of several
-    that have one name: when all are).
-    `backlog` counts entries (batches), those not due yet (`delayed`, messages) among them. Rates are messages a second
-    over the broker's last minute. `oldest`: ms since the epoch when the oldest unacknowledged message was published.
-    `properties`: the subscription's own. `dispatched`: messages sent to consumers since a moment the broker chose; `permits`: how
-    many more they have room for. `partitions` of the topic. `readers`: names of connected consumers, by partition (its number as a
-    text) that could be asked. `told_at`: ms since the epoch when it said so by its own clock, cut to
-    whole seconds, within the `took` seconds that asking it took; None: it does not say.
+    `workers`: names of connected consumers; `blocked`: those it sends nothing because too much is unacknowledged (of
+    several that have one name: when all are). `backlog` counts entries (batches), those not due yet (`delayed`,
+    messages) among them. Rates are messages a second over the broker's last minute. `oldest`: ms since the epoch when
+    the oldest unacknowledged message was published. `properties`: the subscription's own. `dispatched`: messages sent
+    to consumers since a moment the broker chose; `permits`: how many more they have room for. `partitions` of the
+    topic. `readers`: names of connected consumers, by partition (its number as a text) that could be asked.
+    `told_at`: ms since the epoch when it said so by its own clock, cut to whole seconds, within the `took` seconds
+    that asking it took; None: it does not say.
     """
 
     workers: frozenset[str] = frozenset()

@@ -1,7 +1,7 @@
-"""What the broker allows of what the file declares: how long messages may wait with it, and how large they may be.
+"""Limits of the broker on what the file declares: how long messages may wait with it, and how large they may be.
 
-Whoever asks for more is cut off, and the client asks again, for ever: so a worker asks what is in force before it sends.
-No I/O but the questions to the cluster.
+The broker cuts off a client that asks for more, and the client asks again, for ever. So a worker reads the limits in
+force before it sends. No I/O but the requests to the cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Allowance:
 
 
 def allowance(policy: Policy, cluster: Cluster) -> Allowance:
-    """What is in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
+    """Limits in force now for the topics that a worker writes to. Raises ClusterError when nobody answers."""
     delays: dict[str, DelayedDelivery] = {}
     largest: dict[str, int] = {}
     for topic in _waiting(policy):
@@ -48,7 +48,7 @@ def within(policy: Policy, allowed: Allowance) -> Policy:
 
 
 def beyond(policy: Policy, allowed: Allowance) -> list[Diagnostic]:
-    """What is declared and not allowed, one finding for all topics of which the same is true."""
+    """Findings about settings that are declared and not allowed, one for all topics of which the same is true."""
     found: dict[Diagnostic, list[str]] = {}
     for topic, delays in allowed.delays.items():
         for finding in _delays(policy, delays):

@@ -1,5 +1,7 @@
-"""How much of the look-ahead the broker's limits on unacknowledged messages leave: beyond them it sends nothing, and what is
-fair within the look-ahead is first come, first served again. No I/O but the questions to the cluster.
+"""Broker window: the part of the look-ahead budget that the limits on unacknowledged messages leave.
+
+Beyond these limits the broker sends nothing, and messages that are served fairly within the look-ahead are first
+come, first served again. No I/O but the requests to the cluster.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ UNLIMITED: Final = 1 << 31  # of a consumer, where the broker has no limit
 
 
 def request_of(policy: Policy, lane: Lane, consumer_name: str, limit: int) -> LaneRequest:
-    """How a lane is to be read. `limit`: unacknowledged messages that one of its consumers may have, 0 when nobody knows."""
+    """Request to read a lane.
+    `limit`: unacknowledged messages that one of its consumers may have, 0 when nobody knows.
+    """
     return LaneRequest(
         topic=lane.topic,
         subscription=policy.subscription,
@@ -45,7 +49,7 @@ def unacked_limits(policy: Policy, cluster: Cluster) -> dict[int, UnackedLimits]
 
 
 def starved(policy: Policy, limits: Mapping[int, UnackedLimits]) -> list[Diagnostic]:
-    """What the look-ahead cannot reach, one finding for all lanes of which the same is true."""
+    """Findings about the look-ahead that cannot be reached, one for all lanes of which the same is true."""
     lanes: dict[str, list[str]] = {}
     for index, limit in limits.items():
         for problem in _problems(policy, policy.lanes[index], limit):

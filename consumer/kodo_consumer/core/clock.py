@@ -1,4 +1,6 @@
-"""Time as a port: a span is measured on the monotonic clock, a due time on the wall clock. Tests pass a clock of their own."""
+"""Time as a port: a span is measured on the monotonic clock, a due time on the wall clock. Tests pass a clock of
+their own.
+"""
 
 from __future__ import annotations
 

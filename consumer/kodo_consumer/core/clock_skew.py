@@ -1,5 +1,7 @@
-"""Whether this worker's clock is the broker's. A message that waits is sent with a moment by the worker's clock and delivered by the
-broker's: whatever lies between them is added to every delay, or taken from it.
+"""Clock skew detector: compares the clock of this worker with the clock of the broker.
+
+A message that waits is sent with a time by the clock of the worker and delivered by the clock of the broker. The
+difference is added to every delay, or taken from it.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ _SURE: Final = 2  # readings in a row
 
 
 class Skew:
-    """A listener of stats. `ahead`: seconds by which this clock is ahead of the broker's for certain; negative: behind, 0: they may
-    agree, None: the broker has not told.
+    """A listener of stats. `ahead`: seconds by which this clock is ahead of the broker's for certain; negative:
+    behind, 0: they may agree, None: the broker has not told.
     """
 
     def __init__(self, clock: Clock, alarm: Callable[[Alarm], None]) -> None:
@@ -28,7 +30,7 @@ class Skew:
         self._is_told = False
 
     def __call__(self, _lane: Lane, stats: LaneStats | None) -> None:
-        """What the broker says now; None: it could not be asked."""
+        """Takes the latest answer of the broker; None: it could not be asked."""
         if stats is None or stats.told_at is None:
             return
         most = (self._clock.wall() - stats.told_at) / 1000

@@ -1,4 +1,4 @@
-"""What a worker counts. Plain numbers from one lock; views are made elsewhere."""
+"""Counters of a worker: plain numbers, written under one lock; views are made elsewhere."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Counts:
-    """Since the start of the worker.
+    """Counts since the start of the worker.
 
     `finished`: acknowledged, by rule. `waited`: waits in memory, by rule. `failed`: handler runs, by reason.
     `isolated`: times a tenant was moved aside for filling the look-ahead. `paused`: times the circuit breaker opened.
-    `repeats`: deliveries dropped because their message was held or just finished with. `recorded`: audit records with a
-    receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control properties could not
-    be believed. `hurried`: messages started before the time they claim, because too many claimed one. `missing` and `doubled`: numbers of producers, where this worker is the only reader.
+    `repeats`: deliveries dropped because their message was in flight or just finished with. `recorded`: audit records
+    with a receipt; `unrecorded`: given up, where nobody waits for them. `unsigned`: deliveries whose control
+    properties could not be believed. `hurried`: messages started before the time they claim, because too many claimed
+    one. `missing` and `doubled`: numbers of producers, where this worker is the only reader.
     """
 
     received: int = 0

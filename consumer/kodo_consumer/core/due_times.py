@@ -1,4 +1,4 @@
-"""When messages this worker sent are due, to the second: what should have come by now. No I/O."""
+"""Due times of messages that this worker sent, in whole seconds: they show what should have come by now. No I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Dues:
                 seconds.add(message.deliver_at // 1000)
 
     def any_between(self, topic: str, begin: float, end: float) -> bool:
-        """Whether a message was due in this time (seconds since the epoch). Forgets what is long past."""
+        """True if a message was due in this time (seconds since the epoch). Forgets what is long past."""
         seconds = self._of.get(topic)
         if not seconds:
             return False

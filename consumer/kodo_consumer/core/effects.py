@@ -1,4 +1,4 @@
-"""What the engine wants done outside. Callers take it all and carry it out, in any order."""
+"""Effects: actions that the engine wants done outside. Callers take all of them and carry them out, in any order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kodo_consumer.message import Message
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to act; `good`: nobody,
-    something is over.
+    """Something a person should know of. `kind` is stable: for throttling and for rules. `severe`: somebody has to
+    act; `good`: nobody, something is over.
     """
 
     kind: str
@@ -22,8 +22,9 @@ class Alarm:
 
 @dataclass(slots=True)
 class Effects:
-    """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: partitions (lane, number as a text) that are to reconnect, so
-    that everything unacknowledged comes again. `overdue`: messages whose handler took too long.
+    """`publish`: tickets with their messages. `resume`: lanes that have room again. `anew`: partitions (lane, number
+    as a text) that are to reconnect, so that everything unacknowledged comes again. `overdue`: messages whose handler
+    took too long.
     """
 
     publish: list[tuple[int, Outgoing]] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What a message carries: the copy an adapter hands over, and the control properties in and out.
+"""Envelope of a message: the copy that an adapter hands over, and the headers (control properties) in and out.
 
 Level and state are never read from here: they are those of the topic a message was received from.
 """
@@ -30,11 +30,12 @@ _MAX_TIME: Final = 10**15  # ms since the epoch, far beyond any sane clock
 class Delivery(NamedTuple):
     """A message copied out of the client (a kept client object would pin its whole batch).
 
-    `entry` names what the broker stores as one, mostly a batch, and `batch_index` the place in it, -1 for a message alone:
-    together they are equal for two deliveries of the same stored message. A tuple is (ledger, entry, partition). `token` is what the adapter acknowledges by; it prints as
-    `(ledger,entry,partition,batch index)`. Times are ms since the epoch, 0 = none. `payload` None: a tombstone.
-    `broken`: why key and properties could not be read. `schema`: the version of the schema that the payload was written
-    with, such as `L1:3`, where that is asked for.
+    `entry` names what the broker stores as one, mostly a batch, and `batch_index` the place in it, -1 for a message
+    alone: together they are equal for two deliveries of the same stored message. A tuple is (ledger, entry,
+    partition). `token` is what the adapter acknowledges by; it prints as `(ledger,entry,partition,batch index)`.
+    Times are ms since the epoch, 0 = none. `payload` None: a tombstone. `broken`: why key and properties could not be
+    read. `schema`: the version of the schema that the payload was written with, such as `L1:3`, where that is asked
+    for.
     """
 
     entry: Hashable
@@ -123,8 +124,8 @@ class Control(NamedTuple):
 
     @property
     def unmoved(self) -> Control:
-        """What of it may be believed on a ready topic where no worker has moved the message: nothing makes it wait, and no
-        limit has counted it or set a moment aside.
+        """The part of it that may be believed on a ready topic where no worker has moved the message: nothing makes
+        it wait, and no limit has counted it or set a moment aside.
         """
         if self.hop or (self.due is None and self.reserved is None and not self.quota_taken):
             return self
@@ -202,7 +203,7 @@ def _number(properties: Mapping[str, str], name: str, most: int) -> int | None:
 
 
 class Envelope(NamedTuple):
-    """What a decision is made from: where the message was received, what it carries, what happened to it in memory.
+    """Input of a decision: where the message was received, its headers, and what happened to it in memory.
 
     `may_wait`: there is room in memory for an in-place wait. `ordered`: the lane keeps order within a key.
     """
@@ -233,7 +234,8 @@ class Outgoing(NamedTuple):
 def rewritten(delivery: Delivery, control: Control, received_from: str, to: str, due: int | None) -> Outgoing:
     """The message as it goes on to the topic `to`: everything unchanged but the control properties.
 
-    The first hop stamps where the message came from; it is delivered when it is `due`, whatever `control` says of that.
+    The first hop stamps where the message came from; it is delivered when it is `due`, whatever `control` says of
+    that.
     """
     properties = {name: value for name, value in delivery.properties.items() if name not in _REPLACED}
     control.print_into(properties)
@@ -259,9 +261,9 @@ def transferred(  # what it is made of
     changes: Mapping[str, str],
     key: str | None,
 ) -> Outgoing:
-    """A new message for another ground: the user's properties with `changes`, of the platform's own where it comes from and
-    an identity, the same whenever this subscription (named in full) transfers this message there: after a crash between
-    receipt and acknowledgement it does so once more.
+    """A new message for another ground: the user's properties with `changes`, of the platform's own where it comes
+    from and an identity, the same whenever this subscription (named in full) transfers this message there: after a
+    crash between receipt and acknowledgement it does so once more.
     """
     kept = {name: value for name, value in delivery.properties.items() if not name.startswith(names.PREFIX)}
     told = "\0".join((identity(delivery, control), subscription, to)).encode(errors="surrogatepass")
@@ -277,13 +279,13 @@ def transferred(  # what it is made of
 
 
 def identity(delivery: Delivery, control: Control) -> str:
-    """What names the message over all its hops: the producer's id, else where it was first stored."""
+    """Identity of the message over all its hops: the id from the producer, else where it was first stored."""
     return names.identity(delivery.properties.get(names.ID), control.origin_id, delivery.position)
 
 
 def effect(delivery: Delivery, control: Control) -> str:
-    """What repeats of a handling are told by: the identity, and where a recall sent the message again though it may be done,
-    that recall's id as well.
+    """Idempotency key of a handling, which repeats of it share: the identity, and where a recall sent the message
+    again though it may be done, the id of that recall as well.
     """
     named = identity(delivery, control)
     return f"{named} again:{control.recall}" if control.again and control.recall else named

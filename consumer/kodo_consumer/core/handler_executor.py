@@ -1,4 +1,6 @@
-"""Between the worker and what runs handlers: the desk where work is fetched and handed back, and the runner that comes to it."""
+"""Between the worker and what runs handlers: the desk where work is fetched and handed back, and the runner that
+comes to it.
+"""
 
 from __future__ import annotations
 

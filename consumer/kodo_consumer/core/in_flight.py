@@ -1,4 +1,4 @@
-"""What the worker holds unacknowledged: one record a message, its lane, and the look-ahead budget they share."""
+"""In-flight messages: one record for each unacknowledged message, its lane, and the look-ahead budget they share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MAX_COUNTED: Final = 60
 
 
 class Place(Enum):
-    """Where a held message is. Every unacknowledged id is in exactly one place, or it would be lost."""
+    """Stage of an in-flight message. Every unacknowledged id is in exactly one stage, or it would be lost."""
 
     QUEUED = auto()  # in its tenant's queue, may start when its turn comes
     CHAINED = auto()  # behind another message of its key, on an ordered lane
@@ -41,9 +41,10 @@ UNSTARTED: Final = frozenset({Place.QUEUED, Place.CHAINED, Place.GATED, Place.LE
 
 
 class Entry:
-    """What the broker stores as one, mostly a batch: which of its messages are held, and which are finished with.
+    """Unit that the broker stores as one, mostly a batch: its messages in flight, and those that are finished with.
 
-    A broken connection brings all of them again while one is unacknowledged, however long ago the others were finished.
+    A broken connection brings all of them again while one is unacknowledged, however long ago the others were
+    finished.
     """
 
     __slots__ = ("at", "done", "held", "key")
@@ -57,9 +58,10 @@ class Entry:
 
 @dataclass(slots=True)
 class Trials:
-    """What happened to a held message in memory; most messages never need one of their own.
+    """History of an in-flight message in memory; most messages never need one of their own.
 
-    `resting`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then. `wake`: number of the timer that may wake it. The rest counts waits by kind.
+    `resting`: it sits out an in-place wait. `early`: it came long before it is due, and waits until then. `wake`:
+    number of the timer that may wake it. The rest counts waits by kind.
     """
 
     resting: bool = False
@@ -108,7 +110,7 @@ class Held:
         self.size, self.tenant, self.control, self.gates, self.trials = 0, NOBODY, FRESH, None, _NONE
 
     def envelope(self, *, may_wait: bool) -> Envelope:
-        """What a decision is made from."""
+        """Input of a decision about the message."""
         lane = self.lane.lane
         trials = self.trials
         return Envelope(  # by position, as every move makes one
@@ -124,8 +126,9 @@ class Held:
 
 
 class LaneState:
-    """One lane at work. `held`: how many messages it holds. `chains`: on an ordered lane, the messages of each key in order, the first of which is at work.
-    `open`: entries with messages held; `recent` and `before`, the generation before it: entries without.
+    """One lane at work. `held`: how many messages it holds. `chains`: on an ordered lane, the messages of each key in
+    order, the first of which is at work. `open`: entries with messages held; `recent` and `before`, the generation
+    before it: entries without.
     """
 
     __slots__ = (
@@ -151,8 +154,8 @@ class LaneState:
         self.counted: Counter[tuple[str, str]] = Counter()  # (what, rule or reason): of what was not just done
 
     def count(self, what: str, name: str) -> None:
-        """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be anything
-        a handler raises: beyond so many they are counted as one.
+        """One more: `finished` and `waited` by rule, `failed` by reason, `over` by kind of limit. Reasons may be
+        anything a handler raises: beyond so many they are counted as one.
         """
         key = what, name
         if key not in self.counted and len(self.counted) >= _MAX_COUNTED:
@@ -160,8 +163,8 @@ class LaneState:
         self.counted[key] += 1
 
     def entry(self, key: Hashable, now: float) -> Entry:
-        """What is known of an entry of which a message comes: everything as long as one of its messages is held, and for a
-        minute (a rewound subscription is older).
+        """Record of an entry of which a message comes: everything as long as one of its messages is in flight, and
+        for a minute (a rewound subscription is older).
         """
         entry = self.open.get(key)
         if entry is None:
@@ -180,7 +183,9 @@ class LaneState:
                 self.recent = {}
 
     def chain(self, held: Held) -> bool:
-        """Whether the message may get on: the lane keeps no order, or it is the first of its key."""
+        """Adds the message to its key.
+        True: it may get on, as the lane keeps no order or it is the first of its key.
+        """
         if self.chains is None:
             return True
         chain = self.chains.setdefault(_order_key(held.delivery), deque())
@@ -210,25 +215,26 @@ class LaneState:
         return found
 
     def __iter__(self) -> Iterator[Held]:
-        """What is held, while nothing comes or goes."""
+        """In-flight messages of the lane; to be read while nothing comes or goes."""
         return (held for entry in self.open.values() for held in entry.held.values())
 
 
 class Stock:
-    """How much is held, against one budget for all lanes: a floor for each, the rest for whoever has work.
+    """Look-ahead budget: one for all lanes, with a floor for each and the rest for every lane that has work.
 
-    The law, for what every lane may bring after it asked for room (one batch, at most `batch` messages and `batch_bytes`, or
-    one larger message): messages held, batches on their way and full receiver queues together never exceed the look-ahead.
-    Bytes: those held and on their way stay below it. Receiver queues are counted in messages by the client, so their bytes
-    can only be estimated: by the average size of what is held, for lanes that hold anything, and as half of the budget at
-    most, for else large messages would leave nothing to work on.
+    The law, for what every lane may bring after it asked for room (one batch, at most `batch` messages and
+    `batch_bytes`, or one larger message): messages in flight, batches on their way and full receiver queues together
+    never exceed the look-ahead. Bytes: those in flight and on their way stay below it. Receiver queues are counted in
+    messages by the client, so their bytes can only be estimated: by the average size of in-flight messages, for lanes
+    that have any, and as half of the budget at most, for else large messages would leave nothing to work on.
 
-    Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until half is gone.
-    Lanes whose messages cannot be moved aside never take more than half of the budget together: what was moved aside comes back
-    on them, and would otherwise stop the reading that it left for.
+    Looking ahead is for tenants: where there is nobody to be fair to, a lane that has enough to start rests until
+    half is gone. Lanes whose messages cannot be moved aside never take more than half of the budget together: what
+    was moved aside comes back on them, and would otherwise stop the reading that it left for.
 
-    Parked messages are not among `messages` and `bytes`: each takes one from what may be lent, and nothing else. Floors stay,
-    so while everything is lent, messages may be more than the look-ahead by those that were parked since.
+    Parked messages are not among `messages` and `bytes`: each takes one from what may be lent, and nothing else.
+    Floors stay, so while everything is lent, messages may be more than the look-ahead by those that were parked
+    since.
     """
 
     __slots__ = (
@@ -287,7 +293,9 @@ class Stock:
 
     @property
     def overgrown(self) -> bool:
-        """Whether as many are parked as may be: each is unacknowledged, which the broker allows a consumer so often."""
+        """True if as many messages are parked as may be: each is unacknowledged, which the broker
+        allows a consumer so often.
+        """
         return self.parked >= self._most_parked
 
     def _give_back(self, held: Held) -> None:
@@ -304,13 +312,15 @@ class Stock:
         self.bytes -= held.size
 
     def part(self, messages: int, size: int) -> float:
-        """So many messages and bytes as a part of the budget that is left to lanes whose messages can be moved aside."""
+        """So many messages and bytes as a part of the budget that is left to lanes whose messages can
+        be moved aside.
+        """
         left = max(1, self._max_messages - self._staying)
         return max(messages / left, size / max(1, self._max_bytes - self._staying_bytes))
 
     @property
     def ample(self) -> bool:
-        """Whether less than half of the budget is used."""
+        """True while less than half of the budget is used."""
         return 2 * self.messages < self._max_messages and 2 * self._bytes < self._max_bytes
 
     @property
@@ -321,7 +331,9 @@ class Stock:
         return self.bytes + min(self._queue * self._busy * self.bytes / self.messages, self._max_bytes / 2)
 
     def room(self, lane: LaneState) -> int:
-        """How many more messages the lane may bring. Beyond the bytes, one at a time into an empty lane: it must get on."""
+        """Number of further messages that the lane may bring.
+        Beyond the bytes, one at a time into an empty lane: it must get on.
+        """
         if self._bytes >= self._max_bytes:
             return 0 if lane.held else 1
         if len(lane.ring) >= self._enough:
@@ -334,7 +346,9 @@ class Stock:
         return max(self._floor - lane.held, 0) + max(lent, 0)
 
     def worthwhile(self, lane: LaneState) -> bool:
-        """Whether a lane that waits should go on: room for a batch, or the lane is running dry. A few at a time cost much."""
+        """True if a lane that waits should go on: room for a batch, or the lane is running dry.
+        A few at a time cost much.
+        """
         room = self.room(lane)
         if 2 * len(lane.ring) > self._enough:
             return False
@@ -342,5 +356,5 @@ class Stock:
 
 
 def _order_key(delivery: Delivery) -> str:
-    """What order is kept within: the ordering key, the key, or the partition of messages without one."""
+    """Key within which order is kept: the ordering key, the key, or the partition of messages without one."""
     return delivery.ordering_key or delivery.key or f"\0{delivery.partition}"

@@ -43,11 +43,12 @@ class _Early:
 
 
 class Waits:
-    """Begins and ends waits. In-place waits (of messages that failed) are counted against a share of the look-ahead, and so
-    are messages that come long before they are due.
+    """Begins and ends waits. In-place waits (of messages that failed) are counted against a share of the look-ahead,
+    and so are messages that come long before they are due.
 
-    Only workers write to the topics of waiting states: where too much comes early there, such a lane is paused. A ready
-    topic's senders may claim any due time: what is beyond the share there is due at once, and no lane is ever paused for it.
+    Only workers write to the topics of waiting states: where too much comes early there, such a lane is paused. A
+    ready topic's senders may claim any due time: what is beyond the share there is due at once, and no lane is ever
+    paused for it.
     """
 
     def __init__(self, owner: Owner, set_timer: Callable[[float, Held], int], rng: Random) -> None:

@@ -1,4 +1,7 @@
-"""What may be sent to a topic: one answer for the producer, the outbox that stores rows and the relay that sends them."""
+"""Validation of outgoing messages: payload, properties and size that a topic takes.
+
+The producer, the outbox that stores rows and the relay that sends them get one answer. Errors are UsageError.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ from kodoctl.topology.names import whole_topic
 
 
 def check_of(outlet: Outlet) -> Check | None:
-    """What payloads of a topic are held against; None: nothing is declared."""
+    """Check for the payloads of a topic; None: nothing is declared."""
     return None if outlet.schema is None else Payloads(outlet.payload_type, outlet.schema)
 
 
 class Form:
-    """What may be sent to a topic: payloads that fit its schema, the properties it declares (any, where none is)."""
+    """Rules for messages to a topic: payloads fit its schema, properties are those it declares (any,
+    where none is).
+    """
 
     def __init__(
         self, check: Check | None = None, properties: Mapping[str, str] | None = None, largest: int = 0
@@ -31,7 +36,9 @@ class Form:
         self._check, self._declared, self._largest = check, properties or {}, largest
 
     def encoded(self, payload: Any) -> bytes | None:
-        """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone. Raises UsageError."""
+        """The payload's bytes: JSON, or on an Avro topic Avro, of what is no bytes; None is a tombstone.
+        Raises UsageError.
+        """
         try:
             if isinstance(self._check, Payloads) and self._check.kind == "avro":
                 return None if payload is None else self._check.encode(payload)
@@ -61,7 +68,7 @@ class Form:
         return {name: str(value) for name, value in properties.items()}
 
     def too_large(self, message: Outgoing) -> UsageError | None:
-        """What to raise for a message that the topic does not take; None: it may be sent."""
+        """Error to raise for a message that is too large for the topic; None: it may be sent."""
         if not self._largest or (size := size_on_the_way(message)) <= self._largest:
             return None
         detail = f"{whole_topic(message.topic)}: {size} bytes with its properties; the topic takes {self._largest}"

@@ -1,4 +1,4 @@
-"""Whoever wants to see what becomes of messages, without a say in it."""
+"""Observer of decisions: notified before a decision is carried out; cannot change it."""
 
 from __future__ import annotations
 

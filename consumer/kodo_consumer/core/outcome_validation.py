@@ -1,4 +1,4 @@
-"""Whether what a handler asks for can be: if not, its run has failed, and is counted so."""
+"""Validation of outcomes: if a request of a handler cannot be carried out, its run has failed, and is counted so."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from kodoctl.errors import UsageError
 
 
 class Verdicts:
-    """Judges moves and transfers by a policy. Transfers to topics of the same file are held against what it declares."""
+    """Judges moves and transfers by a policy.
+    Transfers to topics of the same file are held against what it declares.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
@@ -49,7 +51,7 @@ class Verdicts:
         return ""
 
     def _form(self, to: str) -> Form | None:
-        """What may be sent to a topic; None: nothing is known of it."""
+        """Rules for messages to a topic; None: nothing is known of it."""
         outlet = self._policy.outlets.get(to)
         if outlet is not None and to not in self._forms:
             self._forms[to] = Form(check_of(outlet), outlet.properties)

@@ -1,4 +1,4 @@
-"""What can come of a message: outcomes (frozen values, a closed union) and the exceptions by which a handler asks for them.
+"""Outcomes of a message (frozen values, a closed union), and the exceptions by which a handler asks for them.
 
 A handler that returns has done its work; any other exception, or a time-out, has failed.
 """
@@ -27,9 +27,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """Failed, to be tried again after `after` ms (None: as declared, for this `code` if the topology names it), not in
-    memory.
-    """
+    """Failed: tried again after `after` ms (None: as declared, for this `code` if the topology names it), not in memory."""
 
     after: int | None
     reason: str
@@ -67,7 +65,9 @@ class MoveAsked:
 
 @dataclass(frozen=True, slots=True)
 class TransferAsked:
-    """The handler asks for a new message on another ground. `payload` None: the same; `changes` go over the properties."""
+    """The handler asks for a new message on another ground.
+    `payload` None: the same; `changes` go over the properties.
+    """
 
     topic: str
     payload: bytes | None = None
@@ -186,8 +186,8 @@ def _text(said: object) -> str:
 
 
 def in_trouble(outcome: Outcome) -> bool:
-    """Whether a handler's end speaks for something being wrong with more than one message. PENDING and BLOCKING are the
-    message's own affair.
+    """True if the end of a handler suggests a fault that concerns more than one message.
+    PENDING and BLOCKING concern the message alone.
     """
     return isinstance(outcome, Failed | RetryAsked | DependencyDown)
 
@@ -202,7 +202,9 @@ class Verdict(Exception):  # noqa: N818  # not an error: how a handler says what
 
 
 def asked_by(verdict: Verdict) -> Outcome:
-    """What a verdict asks for. Raises whatever one of the user's own making raises; TypeError where it is no outcome."""
+    """Outcome that a verdict asks for.
+    Raises whatever a verdict from the user raises; TypeError where it is no outcome.
+    """
     found: object = verdict.outcome
     if isinstance(found, Outcome):
         return found
@@ -210,7 +212,7 @@ def asked_by(verdict: Verdict) -> Outcome:
 
 
 class HandlerFailedError(Verdict):
-    """Failed in a process: what hooks see there of an exception that is no verdict. Its text is the exception's class."""
+    """Failure in a pool's process, as hooks see it: its text is the class of the exception."""
 
     def __init__(self, reason: str, outcome: Outcome | None = None) -> None:
         super().__init__(reason)
@@ -274,7 +276,9 @@ class Dead(Verdict):
 
 
 class Repeat(Verdict):
-    """Was done before: acknowledged, and counted as a repeat. Let it pass through the transaction, which must roll back."""
+    """Was done before: acknowledged, and counted as a repeat.
+    Let it pass through the transaction, which must roll back.
+    """
 
     @property
     def outcome(self) -> Outcome:
@@ -361,7 +365,7 @@ class Unavailable(Verdict):
 
 
 def raised_for(outcome: Outcome) -> Verdict:
-    """What the handler raised, for those around it: its verdict as it was, any other exception by its name."""
+    """Exception of the handler, for the code around it: its verdict as it was, any other exception by its name."""
     match outcome:
         case RetryAsked(after, reason, code):
             return Retry(None if after is None else timedelta(milliseconds=after), reason, code=code)

@@ -87,7 +87,8 @@ def _changed(limit: Limit, order: Order) -> Limit:
 class Orders:
     """Follows the property: tells `adopt` whenever something else is in force. A listener of the stats reader.
 
-    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing. Thread-safe.
+    Orders end by the worker's clock, also while nothing can be read (`look`); what cannot be read changes nothing.
+    Thread-safe.
     """
 
     def __init__(self, policy: Callable[[], Policy], clock: Clock, adopt: Callable[[tuple[Order, ...]], None]) -> None:

@@ -18,9 +18,9 @@ class Owner(Protocol):
 
 
 class Parking:
-    """Parks messages. The broker has their payloads, so nothing is kept that others could use; the next of a key goes on, as
-    after a dead letter. Only their number is limited, as the broker limits what is unacknowledged: beyond it their lane is
-    no longer read.
+    """Parks messages. The broker has their payloads, so nothing is kept that others could use; the next of a key goes
+    on, as after a dead letter. Only their number is limited, as the broker limits what is unacknowledged: beyond it
+    their lane is no longer read.
     """
 
     def __init__(self, owner: Owner, stock: Stock, let_next: Callable[[Held, float], None]) -> None:

@@ -1,8 +1,8 @@
-"""Which message kills its worker, told from the marks that starts leave behind. Pure: where marks are kept is a port's matter.
+"""Poison message detection: finds the message that ends its worker, by the marks that starts leave behind.
 
-A mark is written before a handler starts and taken away when it ends. One that outlives its worker makes a suspect, which
-runs alone from then on: nothing else can then be blamed for its crashes, nor can it take a neighbour with it. Only crashes
-while alone count.
+Pure: a port keeps the marks. A mark is written before a handler starts and removed when it ends. One that outlives
+its worker makes a suspect, which runs alone from then on: nothing else can then be blamed for its crashes, and it
+cannot take a neighbour with it. Only crashes while alone count.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _MAX_COUNTED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A handler started and, as far as anybody knows, has not ended. `run`: the worker; `crashes`: earlier ones while alone."""
+    """A handler started and, as far as anybody knows, has not ended.
+    `run`: the worker; `crashes`: earlier ones while alone.
+    """
 
     run: str
     alone: bool = False
@@ -31,7 +33,7 @@ class Mark:
 
 
 class Standing(Enum):
-    """What a message's mark means for the worker that is about to start it."""
+    """Standing of a message by its mark, for the worker that is about to start it."""
 
     CLEAR = auto()  # may run beside others
     ELSEWHERE = auto()  # a worker that lives has it in hand
@@ -48,7 +50,7 @@ class Judgement:
 
 
 def judge(mark: Mark | None, lives: Callable[[str], bool]) -> Judgement:
-    """What a message may do whose mark was found. `lives`: whether a run still gives signs of life."""
+    """Judgement on a message by the mark that was found. `lives`: whether a run still gives signs of life."""
     if mark is None:
         return Judgement(Standing.CLEAR)
     if lives(mark.run):
@@ -80,7 +82,7 @@ class Crashes:
         return Judgement(Standing.POISON if crashes >= MAX_CRASHES else Standing.SUSPECT, crashes)
 
     def standing(self, identity: str) -> Standing:
-        """Whether the message must run alone."""
+        """SUSPECT if the message must run alone, else CLEAR."""
         return Standing.SUSPECT if identity in self._counts else Standing.CLEAR
 
     def ended(self, identity: str) -> None:
@@ -89,10 +91,10 @@ class Crashes:
 
 
 class Solitude:
-    """How many messages may be out at once: as many as there are slots, one as long as suspects are expected.
+    """Limit on messages that are out at once: as many as there are slots, one as long as suspects are expected.
 
-    A suspect that is met beside others is put off; from then on messages are taken one by one, so that it is alone when it
-    comes again. Times are seconds on a monotonic clock.
+    A suspect that is met beside others is put off; from then on messages are taken one by one, so that it is alone
+    when it comes again. Times are seconds on a monotonic clock.
     """
 
     def __init__(self, slots: int) -> None:
@@ -100,7 +102,7 @@ class Solitude:
         self._suspects: dict[str, float] = {}  # when last seen, oldest first
 
     def room(self, out: int, now: float) -> int:
-        """How many more may be taken while `out` are out."""
+        """Number of further messages that may be taken while `out` are out."""
         for identity in [identity for identity, at in self._suspects.items() if now - at > _GONE_AFTER]:
             del self._suspects[identity]  # another worker has it
         return max(0, (1 if self._suspects else self._slots) - out)
@@ -116,14 +118,18 @@ class Solitude:
 
 
 class SignsOfLife:
-    """Which runs live: those whose count of beats still grows, by this worker's own clock, so that clocks need not agree."""
+    """Liveness of runs: a run lives while its count of beats grows, by the clock of this worker, so that clocks need
+    not agree.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, float]] = {}  # run -> its count, and when that was new
         self._last = float("-inf")
 
     def observe(self, beats: Mapping[str, int], now: float) -> None:
-        """The counts of all runs that have not left. After a pause in observing, everybody counts as seen just now."""
+        """The counts of all runs that have not left.
+        After a pause in observing, everybody counts as seen just now.
+        """
         watching = now - self._last <= _WATCHING
         self._last = now
         old = self._seen
@@ -133,6 +139,6 @@ class SignsOfLife:
         }
 
     def lives(self, run: str) -> bool:
-        """Whether it gave a sign lately. One that was never observed, or has left, does not live."""
+        """True if it gave a sign lately. One that was never observed, or has left, does not live."""
         seen = self._seen.get(run)
         return seen is not None and self._last - seen[1] < DEAD_AFTER

@@ -1,6 +1,7 @@
-"""What one subscription's worker goes by, as data: lanes, waits, limits, routes. Made from a topology by kodo_consumer.policy_builder.
+"""Policy of one subscription: the settings of its worker as data, with lanes, waits, limits and routes.
 
-Durations and delays are whole milliseconds; a rate is a whole amount per period.
+kodo_consumer.policy_builder makes it from a topology. Durations and delays are whole milliseconds; a rate is a whole
+amount per period.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Target:
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One topic the worker reads. `share` is its exact part of the handler starts, for people; `weight` the same as a
-    whole number among the lanes. A draining lane is read and never written. `subscription`: named in full, as stores know
-    it: `kodo/trade/orders:billing`.
+    whole number among the lanes. A draining lane is read and never written. `subscription`: named in full, as stores
+    know it: `kodo/trade/orders:billing`.
     """
 
     index: int
@@ -125,7 +126,9 @@ class AuditTo:
 
 @dataclass(frozen=True, slots=True)
 class Isolate:
-    """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages, is moved aside."""
+    """A tenant that holds more than `share` (0 to 1) of the look-ahead, and at least `least` messages,
+    is moved aside.
+    """
 
     share: float
     least: int
@@ -134,7 +137,9 @@ class Isolate:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Messages whose properties match go to the ready lane of a level at their first receipt, unless it is draining."""
+    """Messages whose properties match go to the ready lane of a level at their first receipt, unless it
+    is draining.
+    """
 
     matches: Callable[[Mapping[str, str]], bool]
     to: Level
@@ -142,8 +147,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers share it
-    by key, so that batches must not mix keys.
+    """A ready topic as its producers see it. `ordered`: a reader keeps order within a key; `by_key`: and readers
+    share it by key, so that batches must not mix keys.
     """
 
     topic: str
@@ -200,7 +205,9 @@ class Policy:
         return sum(waits.attempts for waits in self.waits.values()) + HOP_RESERVE
 
     def target(self, level: Level, state: State) -> Target | None:
-        """Where a message of `level` goes for `state`; None: nowhere. A level on its way out uses L1's waiting states."""
+        """Topic to which a message of `level` goes for `state`; None: nowhere.
+        A draining level uses the waiting states of L1.
+        """
         found = self.targets.get((level, state))
         if found is None and state is not State.READY and self.is_draining(level):
             return self.targets.get((Level.L1, state))
@@ -213,13 +220,13 @@ class Policy:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether nothing can stand between a message without control properties and its tenant's queue."""
+        """True if nothing can stand between a message without control properties and the queue of its tenant."""
         special = self.routes or self.limits or self.signer or self.compat
         return not (special or any(lane.ordered for lane in self.lanes))
 
     def routed(self, lane: Lane, properties: Mapping[str, str]) -> Level | None:
-        """The level that the first matching route names, where it is another one that is not draining; None: the message
-        stays. Later routes do not count then: the first match has won.
+        """The level that the first matching route names, where it is another one that is not draining; None: the
+        message stays. Later routes do not count then: the first match has won.
         """
         if lane.state is not State.READY or lane.ordered:
             return None
@@ -227,15 +234,16 @@ class Policy:
         return None if to is lane.level or self.is_draining(to) else to
 
     def believable(self, due: int, lane: Lane, publish_time: int, received: int) -> int:
-        """When a message is due that claims `due`: never later than any wait that is declared, and at once on a ready lane
-        above B1, where no worker ever makes one wait. The publish time is the sender's as well, `received` is ours.
+        """Due time of a message that claims `due`: never later than any wait that is declared, and at once on a ready
+        lane above B1, where no worker ever makes one wait. The publish time is from the sender as well, `received`
+        from this worker.
         """
         if lane.state is State.READY and not lane.level.is_backup:
             return 0
         return min(due, self.latest(publish_time, received))
 
     def latest(self, publish_time: int, received: int) -> int:
-        """When the longest wait that is declared has ended for a message."""
+        """Time when the longest wait that is declared has ended for a message."""
         return min(publish_time, received) + self.horizon + JITTER + _SKEW
 
     @property
@@ -252,15 +260,17 @@ class Policy:
         return delays[min(attempt, len(delays)) - 1] if delays else None
 
     def holds_back(self, lane: Lane) -> bool:
-        """Whether the broker keeps a lane's messages until they are due. Where one reader gets all in order it does not."""
+        """True if the broker keeps the messages of a lane until they are due.
+        Where one reader gets all in order it does not.
+        """
         return lane.state is not State.READY or self.subscription_type in ("shared", "key_shared")
 
     def is_draining(self, level: Level) -> bool:
-        """Whether a level is read but no longer written."""
+        """True if a level is read but no longer written."""
         return (level, State.READY) not in self.targets
 
     def isolation_target(self, level: Level) -> Target | None:
-        """Where an isolated tenant's messages of a level's ready lane go; None: they stay."""
+        """Topic to which the messages of an isolated tenant go from the ready lane of a level; None: they stay."""
         return self._isolation_targets[level]
 
     @cached_property
@@ -296,14 +306,16 @@ class Policy:
 
     @property
     def max_held(self) -> int:
-        """Messages the worker itself may hold: the look-ahead without the receiver queues, and without a batch that each
-        lane may hand over when there is room for one more message.
+        """Messages the worker itself may hold: the look-ahead without the receiver queues, and without a batch that
+        each lane may hand over when there is room for one more message.
         """
         return max(1, self.lookahead_messages - (self.queue + self.batch) * len(self.lanes))
 
     @property
     def max_held_bytes(self) -> int:
-        """Bytes of payload the worker itself may hold: the look-ahead without a batch that each lane may hand over."""
+        """Bytes of payload the worker itself may hold: the look-ahead without a batch that each lane
+        may hand over.
+        """
         return max(1, self.lookahead_bytes - self.batch_bytes * len(self.lanes))
 
     @property
@@ -313,8 +325,8 @@ class Policy:
 
     @property
     def max_early(self) -> int:
-        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on ready
-        lanes and on those of waiting states.
+        """Messages that may wait in memory because they came long before they are due: 20 % of the look-ahead, on
+        ready lanes and on those of waiting states.
         """
         return max(1, self.lookahead_messages // 5)
 

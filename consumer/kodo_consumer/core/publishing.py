@@ -160,8 +160,9 @@ class Publications:
         return oldest.sent_at + self._patience if oldest else float("inf")
 
     def renew(self, now: float) -> None:
-        """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without enough bookies to
-        write, the next one comes later: each may leave a copy of a message with a broker that stores it in the end.
+        """Sends hang: everything that is out goes out again, by a new client. Where that helps nothing, as without
+        enough bookies to write, the next one comes later: each may leave a copy of a message with a broker that
+        stores it in the end.
         """
         effects = self._owner.effects
         self._patience = min(_MOST_PATIENCE, 2 * self._patience)

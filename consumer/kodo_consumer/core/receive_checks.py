@@ -1,4 +1,4 @@
-"""What is asked of a message before its handler, in order: is it for us, is it whole, is it due, does a route take it."""
+"""Receive checks: the checks of a message before its handler, in order: recipient, integrity, due time, route."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from kodo_consumer.core.signature_checks import believed
 
 
 def on_arrival(held: Held, policy: Policy, wall: int) -> Outcome | None:
-    """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready topic
-    broken ones mean a first delivery. `wall`: ms since the epoch.
+    """Reads its control properties, as far as they may be believed; what ends it here, if anything does. On a ready
+    topic broken ones mean a first delivery. `wall`: ms since the epoch.
     """
     broken = ""
     if policy.signer is not None:
@@ -31,8 +31,9 @@ def on_arrival(held: Held, policy: Policy, wall: int) -> Outcome | None:
 
 
 def _control(held: Held, policy: Policy, wall: int) -> Control:
-    """What the message says, as far as it may be believed: anybody who may send to a ready topic may write anything, so there
-    nothing counts that eases a limit or makes it wait unless a worker says that it moved it. Raises BrokenControlError.
+    """Control properties of the message, as far as they may be believed: anybody who may send to a ready topic may
+    write anything, so there nothing counts that eases a limit or makes it wait unless a worker states that it moved
+    it. Raises BrokenControlError.
     """
     delivery, lane = held.delivery, held.lane.lane
     softens = _is_softens(held, policy)
@@ -51,13 +52,15 @@ def _is_softens(held: Held, policy: Policy) -> bool:
 
 
 def _is_adopted(held: Held, policy: Policy) -> bool:
-    """Whether what the Go library left here goes to the same lane again, where the broker keeps it until it is due."""
+    """True if a message that the Go library left here goes to the same lane again, where the broker
+    keeps it until it is due.
+    """
     lane = held.lane.lane
     return _is_softens(held, policy) and not lane.ordered and (lane.level, lane.state) in policy.targets
 
 
 def before_its_turn(held: Held, policy: Policy, wall: int) -> Outcome | None:
-    """What keeps it from being queued, if anything does. `wall`: ms since the epoch."""
+    """Outcome that keeps the message from being queued; None: it may be queued. `wall`: ms since the epoch."""
     if held.delivery.broken:
         return Broken(held.delivery.broken)
     due = held.control.due

@@ -1,6 +1,7 @@
 """Messages that come again, here or to another worker: what has not started is let go, what runs is recognised.
 
-Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an ordered topic.
+Reasons: a connection was lost, the worker ends, or the broker named another active consumer for a partition of an
+ordered topic.
 """
 
 from __future__ import annotations
@@ -74,9 +75,9 @@ class HandOver:
         return unstarted
 
     def answered(self, lane: LaneState, named: Mapping[str, str] | None, asked: float) -> None:
-        """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since `asked`. None: it
-        could not be asked. An answer that is late says nothing either, and one that leaves out a partition (of a broker that is
-        away) nothing of that one: the others go on.
+        """The active consumer of each partition of a lane, "": nobody, as the broker said at some moment since
+        `asked`. None: it could not be asked. An answer that is late says nothing either, and one that leaves out a
+        partition (of a broker that is away) nothing of that one: the others go on.
         """
         active, now, topic = lane.active, self._clock.now(), lane.lane.topic
         assert active is not None

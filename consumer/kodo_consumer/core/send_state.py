@@ -1,4 +1,4 @@
-"""What any message on its way has: how often and when it was tried."""
+"""Send state of any message on its way: how often and when it was tried. Times are seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a message's control properties may be believed, where control properties are signed."""
+"""Signature checks: the control properties of a message that may be believed, where control properties are signed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ UNSIGNED = "control properties without a valid signature"
 def believed(delivery: Delivery, lane: Lane, signer: Signer) -> tuple[Delivery, str]:
     """The message as far as it may be believed, and why it must not go on at all ("" when it may).
 
-    On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only workers
-    write, and they sign: anything else is quarantined, without what it claims.
+    On a ready topic whatever is not signed is stripped: the message is a first delivery. On a state topic only
+    workers write, and they sign: anything else is quarantined, without what it claims.
     """
     ready = lane.state is State.READY
     properties = delivery.properties

@@ -1,8 +1,9 @@
 """Headers of the Go library soften, read where `compat: soften` is declared. Pure.
 
-Its topics are named as ours, so that workers may take over what it left in them. Level and state are those of the topic, as
-ever; what is read here is what has happened so far: attempts, when the message is due, why it was moved, where it came from.
-A message that a kodo worker has moved once carries control properties, and its old headers, untouched, count no more.
+Its topics are named as ours, so that workers may take over what it left in them. Level and state are those of the
+topic, as ever; what is read here is what has happened so far: attempts, when the message is due, why it was moved,
+where it came from. A message that a kodo worker has moved once carries control properties, and its old headers,
+untouched, count no more.
 """
 
 from __future__ import annotations
@@ -44,10 +45,11 @@ def speaks(properties: Mapping[str, str]) -> bool:
 
 
 def read(delivery: Delivery, lane: Lane) -> Control:
-    """What they say, as control properties would. Raises BrokenControlError for what the library would not have written.
+    """What they say, as control properties would. Raises BrokenControlError for what the library would not have
+    written.
 
-    Its origin id names a whole batch, so here the message is named by where it was found. Of a message in a waiting state
-    the move there is counted, which soften counts when the message is taken out again.
+    Its origin id names a whole batch, so here the message is named by where it was found. Of a message in a waiting
+    state the move there is counted, which soften counts when the message is taken out again.
     """
     properties = delivery.properties
     if NAMES.isdisjoint(properties):

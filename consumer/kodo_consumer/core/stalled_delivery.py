@@ -1,10 +1,11 @@
 """Delivery that stands still: messages are due, consumers have room, and the broker sends none.
 
-Measured causes: more than 50,000 waiting messages with equal delays make the broker pause the whole topic until they are due,
-also for messages that are due before; a topic policy with a tick of its own stops delivery for good; so does, on a shared
-subscription, a part of a chunked message whose first part is gone or was never sent. All end, the last one for about a hundred
-messages, when for a moment the subscription has no consumer: the broker then forgets what it thought was delayed, and reads the
-topic anew. So all workers leave at the same moment, agreed on without a word: the next full ten seconds of the clock.
+Measured causes: more than 50,000 waiting messages with equal delays make the broker pause the whole topic until they
+are due, also for messages that are due before; a topic policy with a tick of its own stops delivery for good; so
+does, on a shared subscription, a part of a chunked message whose first part is gone or was never sent. All end, the
+last one for about a hundred messages, when for a moment the subscription has no consumer: the broker then forgets
+what it thought was delayed, and reads the topic anew. So all workers leave at the same moment, agreed on without a
+word: the next full ten seconds of the clock.
 """
 
 from __future__ import annotations

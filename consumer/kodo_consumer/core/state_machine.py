@@ -321,10 +321,11 @@ def _move(
     limited: bool = False,
     **changes: Any,
 ) -> Decision:
-    """A move with its hop counted and its control changed, in one copy; one hop too many is a message running in circles.
+    """A move with its hop counted and its control changed, in one copy; one hop too many is a message running in
+    circles.
 
-    On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a limiter's
-    reservation outlives the move.
+    On a ready topic every subscription would take it for its own: there it names the one it is meant for. Only a
+    limiter's reservation outlives the move.
     """
     hop = control.hop + 1
     if hop > policy.max_hops:

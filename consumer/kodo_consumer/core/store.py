@@ -1,4 +1,5 @@
-"""The port of stores. One store serves one worker of one subscription; what others wrote for that subscription it sees, too.
+"""The port of stores. One store serves one worker of one subscription; what others wrote for that subscription it
+sees, too.
 
 Identities are names as `name_of` makes them. Every implementation passes the same contract tests.
 """

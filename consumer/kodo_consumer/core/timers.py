@@ -1,4 +1,4 @@
-"""What sleeps, and until when."""
+"""Timers: a heap of sleepers by their waking times, in seconds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Timers(Generic[S]):
         return self._count
 
     def due(self, now: float) -> Iterator[tuple[int, S]]:
-        """What is due, taken out one by one; timers set meanwhile are seen too."""
+        """Timers that are due, taken out one by one; timers set meanwhile are seen too."""
         while self._heap and self._heap[0][0] <= now:
             _, number, sleeper = heapq.heappop(self._heap)
             self.first = self._heap[0][0] if self._heap else float("inf")

@@ -1,6 +1,7 @@
-"""What one worker's messages took, counted where it happens. There only when somebody wants to see: see kodo_consumer.adapters.metrics.
+"""Latency metrics of one worker, counted where its messages end. They exist only while somebody wants to read them.
 
-Called by the engine under the worker's lock. Readers need no lock: they copy, and may be a message behind.
+The reader is kodo_consumer.adapters.metrics. Called by the engine under the lock of the worker. Readers need no lock:
+they copy, and may be a message behind.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _STATES: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING)
 
 
 class Timings:
-    """How long messages of one state took, in seconds, and how many attempts; scaled up where sampled."""
+    """Histograms of messages of one state: durations in seconds, and attempts; scaled up where sampled."""
 
     __slots__ = ("attempts", "done", "handler", "late", "since_origin", "waited")
 
@@ -81,7 +82,9 @@ class Meter:
             timings.attempts.add(1 + control.retrying + control.backup, weight)
 
     def _pace(self, now: float) -> None:
-        """So many samples a second, however many messages: drawn by chance, lest they fall in step with tenants or batches."""
+        """So many samples a second, however many messages: drawn by chance, lest they fall in step with
+        tenants or batches.
+        """
         self._samples += 1
         passed = now - self._counted_from
         if passed >= 1.0:

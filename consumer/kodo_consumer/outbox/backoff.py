@@ -1,4 +1,4 @@
-"""When a row is tried again, and which topics rest: decisions without a clock, a database or a broker."""
+"""Backoff of outbox rows: the next try of a row, and rests of topics. No clock, no database and no broker."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ class Backoff:
     attempts: int = 10
 
     def delay(self, biz_code: str, tries: int, rng: Random) -> int:
-        """Ms until the next try after `tries` (from 1 on) without a receipt, up to a quarter longer: rows spread out."""
+        """Ms until the next try after `tries` (from 1 on) without a receipt, up to a quarter longer:
+        rows spread out.
+        """
         delays = self.delays.get(biz_code) or self.delays.get(DEFAULT) or DELAYS[DEFAULT]
         return round(delays[min(tries, len(delays)) - 1] * rng.uniform(1.0, 1.25))
 
     def is_late(self, tries: int) -> bool:
-        """Whether a person should know: the row goes on, with the longest delay."""
+        """True if a person should know: the row goes on, with the longest delay."""
         return tries >= self.attempts
 
 

@@ -1,7 +1,8 @@
-"""What the relay and the command line ask of the outbox's table. Every call is one short transaction.
+"""SQL store of the outbox: the calls of the relay and of the command line on its table.
 
-A claim is optimistic: a row changes hands only where its version is still the one that was read. A relay that died
-leaves rows `sending` until their claim ends; then they are as good as unsent.
+Every call is one short transaction, but for a claim of ordered topics, which may take three. A claim is optimistic: a
+row changes hands only where its version is still the one that was read. A relay that died leaves rows `sending` until
+their claim ends; then they are as good as unsent.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a claimed row. `at`: its next push, or when it was sent, ms since the epoch."""
+    """Result of a claimed row. `at`: its next push, or when it was sent, ms since the epoch."""
 
     row: Row
     status: Status
@@ -76,7 +77,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Which rows a relay sends: of one `app` (None: of all), for one environment or any."""
+    """Rows that a relay sends: of one `app` (None: of all), for one environment or any."""
 
     env: str = ""
     app: str | None = None
@@ -124,11 +125,11 @@ class Store:
         only: str | None = None,
         ordered: Collection[str] = (),
     ) -> list[Row]:
-        """Up to `limit` rows that are due, `sending` until `until` (ms since the epoch); none of `resting` topics, or of
-        `only` one.
+        """Up to `limit` rows that are due, `sending` until `until` (ms since the epoch); none of `resting` topics, or
+        of `only` one.
 
-        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: whoever has a
-        key's first row has the key.
+        Of `ordered` topics only the first unsent row of each key, and rows that follow it without a gap: whoever has
+        a key's first row has the key.
         """
         c = TABLE.c
         due = and_(_WAITING, c.next_push_at <= now, self._scope)
@@ -172,14 +173,14 @@ class Store:
             return len(parameters) - connection.execute(statement, parameters).rowcount
 
     def next_due(self) -> int | None:
-        """When the next unsent row may be pushed or its claim ends (ms since the epoch), None without any."""
+        """Time when the next unsent row may be pushed or its claim ends (ms since the epoch), None without any."""
         statement = select(func.min(TABLE.c.next_push_at)).where(_WAITING, TABLE.c.next_push_at < HELD, self._scope)
         with self._engine.connect() as connection:
             found: int | None = connection.execute(statement).scalar()
         return found
 
     def waiting(self) -> tuple[int, int | None]:
-        """How many rows are to be sent, without those that are held, and `next_due`."""
+        """Number of rows that are to be sent, without those that are held, and `next_due`."""
         statement = select(func.count(), func.min(TABLE.c.next_push_at)).where(
             _WAITING, TABLE.c.next_push_at < HELD, self._scope
         )
@@ -219,8 +220,8 @@ class Store:
             return [dict(row._mapping) for row in connection.execute(statement)]  # noqa: SLF001  # SQLAlchemy's own name
 
     def push(self, chosen: Choice, now: int, *, limit: int, spacing: float = 0.0) -> int:
-        """Makes unsent and failed rows due anew, with fresh counters, the first now and each `spacing` ms after the one
-        before. A row that a relay has claimed is left to it, a sent one is never sent again. Answers how many.
+        """Makes unsent and failed rows due anew, with fresh counters, the first now and each `spacing` ms after the
+        one before. A row that a relay has claimed is left to it, a sent one is never sent again. Answers how many.
         """
         ours = and_(_among(chosen), TABLE.c.status.in_([Status.TO_SEND, Status.FAILED]))
         return self._rewrite(ours, limit, lambda place: now + round(place * spacing), retry_count=0)
@@ -287,7 +288,9 @@ def _among(choice: Choice) -> ColumnElement[bool]:
 
 
 def _earlier(now: int) -> ColumnElement[bool]:
-    """An unsent row of the same key stands before this one. One that is held, or waits for its own first push, does not."""
+    """An unsent row of the same key stands before this one.
+    One that is held, or waits for its own first push, does not.
+    """
     c, e = TABLE.c, _EARLIER.c
     before = and_(_EARLIER_WAITING, e.topic == c.topic, e.key == c.key, e.id < c.id)
     stands = or_(e.status == Status.SENDING, e.next_push_at <= now, and_(e.retry_count > 0, e.next_push_at < HELD))

@@ -36,8 +36,9 @@ _MAX_ERROR: Final = 500  # characters of last_error
 
 @dataclass(frozen=True, slots=True)
 class RelayOptions:
-    """`window`: rows that are claimed and not settled, at most; `batch`: rows claimed at once; `claim`: ms that a claim
-    lasts: rows go out in its first half, and the second is as long as a receipt may take; `keep`: ms that sent rows are kept.
+    """`window`: rows that are claimed and not settled, at most; `batch`: rows claimed at once; `claim`: ms that a
+    claim lasts: rows go out in its first half, and the second is as long as a receipt may take; `keep`: ms that sent
+    rows are kept.
     """
 
     window: int = 2_000

@@ -1,4 +1,4 @@
-"""Which rows somebody means: statuses, and a choice among rows. Without the database, for a command line that starts quickly."""
+"""Row filter of the outbox: statuses, and a choice among rows. No database import: a command line starts quickly."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """Where a row is."""
+    """Status of a row."""
 
     TO_SEND = "to_send"
     SENDING = "sending"
@@ -28,5 +28,5 @@ class Choice:
 
     @property
     def is_everything(self) -> bool:
-        """Whether nothing was given."""
+        """True if nothing was given."""
         return self == Choice()

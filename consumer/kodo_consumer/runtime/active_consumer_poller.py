@@ -1,4 +1,6 @@
-"""Asking the broker, twice a second, who the active consumer of each partition is: see kodo_consumer.core.scheduling.failover_partitions."""
+"""Asking the broker, twice a second, who the active consumer of each partition is: see
+kodo_consumer.core.scheduling.failover_partitions.
+"""
 
 from __future__ import annotations
 

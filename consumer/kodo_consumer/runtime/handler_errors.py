@@ -1,4 +1,7 @@
-"""What a handler raised, as an outcome; and told of, once in a while."""
+"""Errors of handlers: makes an outcome of a raised exception, and logs a traceback every 10 s at most.
+
+The 10 s count for each kind of error. A verdict becomes its own outcome without a log entry.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ class Complaints:
         self._last: dict[type[BaseException], float] = {}
 
     def outcome(self, problem: BaseException) -> Outcome:
-        """What a raised exception stands for. The reason is its class: messages may hold secrets, and travel."""
+        """Outcome for a raised exception. The reason is its class: messages may hold secrets, and travel."""
         if isinstance(problem, Verdict):
             try:
                 return asked_by(problem)

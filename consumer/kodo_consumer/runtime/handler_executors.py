@@ -49,11 +49,13 @@ class _Slot:
 
 
 class ThreadRunner:
-    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes back.
+    """Slots are threads, made when first needed. A thread whose handler hangs is replaced, and ends when it comes
+    back.
 
-    A message that arrives wakes a thread, unless one is about to fetch work anyway. More are woken by a scout, while there is
-    work and all that are awake are held up in their handlers; it sends threads back that mostly wait for the worker. Handlers
-    that take microseconds are quickest on one thread: others would only fight it for the worker's lock and the interpreter.
+    A message that arrives wakes a thread, unless one is about to fetch work anyway. More are woken by a scout, while
+    there is work and all that are awake are held up in their handlers; it sends threads back that mostly wait for the
+    worker. Handlers that take microseconds are quickest on one thread: others would only fight it for the worker's
+    lock and the interpreter.
     """
 
     def __init__(self, handler: Callable[[Message], None], slots: int) -> None:

@@ -1,4 +1,4 @@
-"""What a handler or a hook returned: None is done, an exception counts as raised, and work that nobody awaits has failed.
+"""Results of handlers and hooks: None is done, an exception counts as raised, and work that nobody awaits has failed.
 
 A plain function around an async one returns a coroutine in which nothing has run: that must never count as done.
 """
@@ -85,8 +85,8 @@ def checked_later(function: Callable[[Any], Any], judge: Judge) -> Callable[[Any
 
 
 def refuse_unawaited(result: object, name: str) -> None:
-    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor's or a generator, and closes what can be:
-    Python would warn of it when nobody can tell any more whose it was.
+    """Raises NotAwaitedError for a coroutine, another awaitable, a future of an executor's or a generator, and closes
+    what can be: Python would warn of it when nobody can tell any more whose it was.
     """
     if _is_unfinished(result):
         close(result)
@@ -97,7 +97,9 @@ def refuse_unawaited(result: object, name: str) -> None:
 
 
 def close(result: object) -> None:
-    """Ends a coroutine or generator in which nothing runs; other awaitables are left alone: they may be somebody's task."""
+    """Ends a coroutine or generator in which nothing runs; other awaitables are left alone: they may be
+    somebody's task.
+    """
     if isinstance(result, Coroutine | Generator):
         with suppress(Exception):  # its own clean-up may fail, where it had begun
             result.close()

@@ -1,4 +1,7 @@
-"""What a user's function is run by: looked at when it is declared, so that what is wrong with it is told before anything runs."""
+"""Handler specification: the function of the user with its executor. It is checked when it is declared.
+
+So errors in it are reported before anything runs. They are KodoctlError, most of them UsageError.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ class Handling:
 
     @property
     def is_async(self) -> bool:
-        """Whether it is a coroutine function."""
+        """True if it is a coroutine function."""
         return is_coroutine(self.function)
 
     @property
@@ -50,7 +53,7 @@ class Handling:
 
     @cached_property
     def model(self) -> Any:
-        """What its annotation names. Raises TypeError, which `problems` tells as a finding."""
+        """Type that its annotation names. Raises TypeError, which `problems` reports as a finding."""
         return model_of(self.function)
 
     def problems(self) -> Iterator[Diagnostic]:
@@ -105,7 +108,7 @@ class Handling:
     # ---- how it is run
 
     def scheduled(self, policy: Policy, hooks: Hooks) -> Policy:
-        """What the worker goes by: how many messages are at work at a time, and who keeps time-outs."""
+        """Policy for the worker: how many messages are at work at a time, and who keeps time-outs."""
         if self.processes:
             timeout = _NO_TIMEOUT
             if hooks.any_around_handling:  # they may hang: longer than its runs can take no message is waited for
@@ -129,7 +132,9 @@ class Handling:
         return BatchRunner(inner, self.batching) if self.batching else inner
 
     def called(self, hooks: Hooks, traces: Runs | None = None) -> Callable[[Any], Any]:
-        """The function as runners call it: with messages, or with batches; with what the user put around it, and in spans."""
+        """The function as runners call it: with messages, or with batches; with what the user put
+        around it, and in spans.
+        """
         return self._surrounded(self.function, hooks, traces)
 
     def _surrounded(self, function: Callable[[Any], Any], hooks: Hooks, traces: Runs | None) -> Callable[[Any], Any]:
@@ -160,7 +165,7 @@ class Handling:
 
 
 def processes_of(process: bool | int, slots: int) -> int:  # noqa: FBT001  # what the decorator takes
-    """How many processes are meant: True is one a core, at most one a slot; False is none."""
+    """Number of processes: True is one a core, at most one a slot; False is none."""
     if process is True:
         from kodo_consumer.runtime.process_pool.pool import cores
 

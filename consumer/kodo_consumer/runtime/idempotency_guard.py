@@ -1,9 +1,10 @@
-"""Between a worker and its handlers where there is a store: what was done is not started again, what is started is marked.
+"""Between a worker and its handlers where there is a store: what was done is not started again, what is started is
+marked.
 
-Towards the worker it takes messages, towards the handlers it is the desk they take them from. In between, all that ended
-and all that is about to start goes to the store in one exchange, so that many slots share one round trip: a done message
-is acknowledged after the store knows of it, a message starts after the store knows of that. Nothing is marked that does not
-start at once.
+Towards the worker it takes messages, towards the handlers it is the desk they take them from. In between, all that
+ended and all that is about to start goes to the store in one exchange, so that many slots share one round trip: a
+done message is acknowledged after the store knows of it, a message starts after the store knows of that. Nothing is
+marked that does not start at once.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class Unsaved:
 class Guard:
     """The logic, without threads. `step` and `keep_house` are each called by one thread, the rest by any.
 
-    `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is remembered. A
-    repeat may come long after its first: as a copy of a move that waits for its turn as long as others of its topic do. `ring` asks for a step, `wake` tells the handlers that there is
-    something to take.
+    `go_on`: whether handlers go on while the store is down. `keep`: seconds for which the id of a done message is
+    remembered. A repeat may come long after its first: as a copy of a move that waits for its turn as long as others
+    of its topic do. `ring` asks for a step, `wake` tells the handlers that there is something to take.
     """
 
     def __init__(self, store: Store, policy: Policy, clock: Clock, *, go_on: bool, keep: float = KEEP_S) -> None:

@@ -1,7 +1,7 @@
-"""What a user puts around the work: hooks when a message is received, around its handling, and when its fate is decided.
+"""Middleware: hooks of the user when a message is received, around its handling, and when its fate is decided.
 
-A hook's own failure never loses a message: around the handling it counts as the handler's, elsewhere it is logged and the
-message goes its way.
+A failure of a hook never loses a message: around the handling it counts as the failure of the handler, elsewhere it
+is logged and the message goes its way.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class Hooks:
 
     @property
     def any_around_handling(self) -> bool:
-        """Whether the handler's calls are wrapped."""
+        """True if the calls of the handler are wrapped."""
         return bool(self._handle or self._decide)
 
     @property
     def any_receiving(self) -> bool:
-        """Whether received messages are shown to anybody."""
+        """True if received messages are shown to anybody."""
         return bool(self._receive)
 
     def check(self, *, is_async: bool) -> None:
@@ -138,13 +138,15 @@ class Hooks:
 
 
 def _verdict(hook: object, answer: Any, raised: BaseException | None) -> BaseException | None:
-    """What a hook made of it: an exception in its place, or (anything else) what it was. Raises NotAwaitedError."""
+    """Exception after a hook: the one that it returned, or (anything else) the one before. Raises NotAwaitedError."""
     refuse_unawaited(answer, _name(hook))
     return answer if isinstance(answer, BaseException) else raised
 
 
 class NotHandledError(RuntimeError):
-    """A middleware returned without calling the handler: that must not count as done. (To skip a message, raise Discard.)"""
+    """A middleware returned without calling the handler: that must not count as done. (To skip a
+    message, raise Discard.)
+    """
 
 
 def _inside(hook: Callable[..., Any], function: Callable[[Any], Any], judge: Judge) -> Callable[[Any], Any]:
@@ -179,7 +181,9 @@ class _Call:
         return self.result
 
     def checked(self, hook: object, result: Any, judge: Judge) -> Any:
-        """What came of it: of a hook that answers nothing what the handler did, or failures in a batch would count as done."""
+        """Result of the call: of a hook that answers nothing what the handler returned, or failures in a batch would
+        count as done.
+        """
         if result is not None:
             result = judge(result)
         if not self.called:
@@ -187,7 +191,7 @@ class _Call:
         return self.result if result is None else result
 
     def missing(self, hook: object) -> str:
-        """What is told of a hook that did not let the handler run."""
+        """Error text for a hook that did not let the handler run."""
         return f"{_name(hook)} did not call the handler: to skip a message, raise Discard"
 
 
@@ -218,7 +222,7 @@ class _CallLater(_Call):
 
 
 def is_coroutine(function: object) -> bool:
-    """Whether a call of it must be awaited; of an object, whether its `__call__` must."""
+    """True if a call of it must be awaited; of an object, if its `__call__` must."""
     call = getattr(type(function), "__call__", None)  # noqa: B004  # its own, to look at
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 

@@ -1,4 +1,7 @@
-"""What the cluster says of a worker's lanes, read at one place for all who need it: one request or a few every five seconds."""
+"""Stats poller: reads the topic stats of the lanes of a worker, at one place for all who need them.
+
+It sends one request or a few every five seconds.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,12 @@ Listener = Callable[[Lane, LaneStats | None], None]
 
 
 class StatsReader:
-    """The ground topic's lane at every look, the others in turn: reading them all would cost an idle worker a percent of a core.
+    """The ground topic's lane at every look, the others in turn: reading them all would cost an idle worker a percent
+    of a core.
 
-    `listeners` are told of every reading, on the thread that looks; None: it could not be read. `last` has by lane index
-    what was read last, and nothing of a lane that could not be read. What concerns the subscription as a whole (live
-    workers, its properties) is in the ground topic's reading.
+    `listeners` are told of every reading, on the thread that looks; None: it could not be read. `last` has by lane
+    index what was read last, and nothing of a lane that could not be read. What concerns the subscription as a whole
+    (live workers, its properties) is in the ground topic's reading.
     """
 
     def __init__(self, policy: Policy, cluster: Cluster) -> None:

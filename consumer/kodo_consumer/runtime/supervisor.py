@@ -198,8 +198,8 @@ class Service:
             reader.reconnect(wait, away)
 
     def _notice_unknown(self, lane: Lane, stats: LaneStats | None) -> None:
-        """The client library notices only after 30 to 60 s that a broker is silent; by then its partitions are another's. Where the
-        broker does not know of a consumer that has long been connected, it is connected anew.
+        """The client library notices only after 30 to 60 s that a broker is silent; by then its partitions are
+        another's. Where the broker does not know of a consumer that has long been connected, it is connected anew.
         """
         reader = self._worker.reader(lane.index)
         if stats is None or reader is None or self._over.is_set():

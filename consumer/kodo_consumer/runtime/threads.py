@@ -1,7 +1,7 @@
 """Threads: each one is begun here, so that none ends without somebody being told.
 
-A thread that raises, or returns before it should, leaves a worker that looks well and does nothing. Here whoever begins one
-says who is told: a worker ends then, its health says so, and whoever watches the process starts it anew.
+A thread that raises, or returns before it should, leaves a worker that looks well and does nothing. Here whoever
+begins one says who is told: a worker ends then, its health says so, and whoever watches the process starts it anew.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def leave(works: Mapping[str, Callable[[], object]], within: float) -> list[str]
 
 
 def any_left_behind() -> bool:
-    """Whether anything that `leave` did not wait for is still at work. An interpreter that ends then ends those threads in the midst
-    of the client library, and that the process, by SIGABRT.
+    """Whether anything that `leave` did not wait for is still at work. An interpreter that ends then ends those
+    threads in the midst of the client library, and that the process, by SIGABRT.
     """
     return any(thread.is_alive() for thread in _left_behind)

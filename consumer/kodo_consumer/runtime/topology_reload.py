@@ -1,4 +1,6 @@
-"""The topology file is watched: what may change while a worker runs takes effect, anything else is told and changes nothing."""
+"""The topology file is watched: what may change while a worker runs takes effect, anything else is told and changes
+nothing.
+"""
 
 from __future__ import annotations
 

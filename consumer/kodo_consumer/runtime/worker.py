@@ -1,6 +1,4 @@
-"""The worker: one engine behind one lock, its lanes and its publisher. It has no threads of its own: those of the broker
-adapter, the handlers and the timekeeper call in, and each carries out what its call brought about.
-"""
+"""Worker: one engine behind one lock, its lanes and its publisher. Threads of others call in and carry out the effects."""
 
 from __future__ import annotations
 
@@ -95,7 +93,8 @@ class Worker:
     def open(self, consumer_name: str, unacked: Mapping[int, int] | None = None) -> None:
         """Connects every lane and begins. Raises ClusterError; what was opened is closed again.
 
-        `unacked`: by lane index, how many unacknowledged messages the broker lets one of its consumers have, where known.
+        `unacked`: by lane index, how many unacknowledged messages the broker lets one of its consumers have, where
+        known.
         """
         policy = self.policy
         self._broker.on_broken, self._broker.on_alarm = self.broke, self.alarm

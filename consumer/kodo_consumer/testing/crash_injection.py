@@ -45,18 +45,19 @@ class Kill:
 def kills(
     consumer: Consumer, *payloads: Any, key: str = "", properties: Mapping[str, str] | None = None
 ) -> Iterator[Kill]:
-    """Sends the payloads (what is no bytes is sent as JSON), handles them, and kills the process: once at every line of the
-    handler's own file that it reaches, and at every step around it. Each time a new process takes over, with the same
-    broker, and everything comes to its end; then the test looks at what its handler left behind, and puts it back:
+    """Sends the payloads (what is no bytes is sent as JSON), handles them, and kills the process: once at every line
+    of the handler's own file that it reaches, and at every step around it. Each time a new process takes over, with
+    the same broker, and everything comes to its end; then the test looks at what its handler left behind, and puts it
+    back:
 
         for kill in kills(consumer, {"id": 1, "amount": 10}):
             assert ledger.total() == 10, kill
             ledger.clear()
 
-    Fails by itself when a message never comes to its end. The handler is killed by an
-    exception that comes again at every further line of that file, so that neither `except` nor `finally` there gets on.
-    What it opened itself is gone with it; what the module holds survives, which it would not in a real crash: a connection
-    kept there may still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
+    Fails by itself when a message never comes to its end. The handler is killed by an exception that comes again at
+    every further line of that file, so that neither `except` nor `finally` there gets on. What it opened itself is
+    gone with it; what the module holds survives, which it would not in a real crash: a connection kept there may
+    still have its transaction open. Debuggers and coverage see nothing of the handler meanwhile.
     """
     total = _Life(consumer, payloads, key, properties, fatal=None).play().steps
     for fatal in range(1, total + 1):

@@ -90,9 +90,9 @@ async def _awaited(result: Any) -> None:
 class Harness:
     """One consumer, its topics, and a clock.
 
-    `send`, `run` (everything that can happen now), `advance` (time passes, all that is due happens in order), then look:
-    `waiting` in a lane, `dead_letters`, `broker.messages(topic)`, `counts`. For several subscriptions give each a harness
-    on the same `broker` and `clock`. `around` is called with each message and what handles it.
+    `send`, `run` (everything that can happen now), `advance` (time passes, all that is due happens in order), then
+    look: `waiting` in a lane, `dead_letters`, `broker.messages(topic)`, `counts`. For several subscriptions give each
+    a harness on the same `broker` and `clock`. `around` is called with each message and what handles it.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""A broker in memory: topics, subscriptions, delayed delivery, redelivery, receipts. Nothing happens until `step` is called.
+"""A broker in memory: topics, subscriptions, delayed delivery, redelivery, receipts. Nothing happens until `step` is
+called.
 
 It passes the same contract tests as the real adapter. Faults are set by hand: refused and lost sends, held receipts,
 broken connections, early delivery. What a step costs depends on what it delivers, not on what the topics hold.

@@ -1,4 +1,4 @@
-"""What the broker in memory keeps: messages by topic, what each subscription still has to get, and who holds it."""
+"""Topics of the in-memory broker: messages by topic, what each subscription still has to get, and who holds it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from kodo_consumer.core.envelope import Delivery, Outgoing
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `batch` is the number of the
-    first message of the batch it was sent in, None when it was sent alone.
+    """A message in a topic. `number` counts from 0 in each topic; times are ms since the epoch. `batch` is the number
+    of the first message of the batch it was sent in, None when it was sent alone.
     """
 
     number: int
@@ -36,9 +36,10 @@ class StoredMessage:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """`ready` and `later` (with due times) are heaps of what has to be delivered, from `offered` on nothing was looked at.
-    `again`: acknowledged messages of a batch that comes again as a whole. `keys` of what is held and their `owners` (lanes,
-    with the number of messages they hold), where lanes share by key: a key stays with its lane while that holds any of it.
+    """`ready` and `later` (with due times) are heaps of what has to be delivered, from `offered` on nothing was
+    looked at. `again`: acknowledged messages of a batch that comes again as a whole. `keys` of what is held and their
+    `owners` (lanes, with the number of messages they hold), where lanes share by key: a key stays with its lane while
+    that holds any of it.
     """
 
     acknowledged: set[int] = field(default_factory=set)
@@ -86,13 +87,15 @@ class Subscription:
                 self.owners[key] = lane, count - 1
 
     def is_due(self, number: int) -> bool:
-        """Whether a message that comes up is to be delivered."""
+        """True if a message that comes up is to be delivered."""
         return number not in self.held and (number not in self.acknowledged or number in self.again)
 
 
 @dataclass(slots=True)
 class Topic:
-    """Messages in the order of their arrival. A partitioned topic keeps one order for all; each message names its partition."""
+    """Messages in the order of their arrival.
+    A partitioned topic keeps one order for all; each message names its partition.
+    """
 
     name: str
     ledger: int
@@ -112,7 +115,7 @@ class Topic:
         return stored
 
     def token(self, stored: StoredMessage) -> str:
-        """What a lane acknowledges the message by, and a receipt names."""
+        """Token by which a lane acknowledges the message, and which a receipt names."""
         index = -1 if stored.batch is None else stored.number - stored.batch
         return f"({self.ledger},{stored.number},{stored.partition},{index})"
 
@@ -141,7 +144,7 @@ class MemoryLane:
         return frozenset()
 
     def room(self) -> int:
-        """How many messages it may be given."""
+        """Number of messages that it may be given."""
         if self._stopped or self._full:
             return 0
         room = min(self.sink.room(), self.request.batch)
@@ -180,8 +183,8 @@ class MemoryLane:
 
 
 def hand_over(topic: Topic, subscription: Subscription, wall: float) -> bool:
-    """Everything due that nobody holds, to lanes with room; whether there was anything. As with the real one, messages are
-    delayed where a topic is shared; where one reader gets them in order they come at once.
+    """Everything due that nobody holds, to lanes with room; whether there was anything. As with the real one,
+    messages are delayed where a topic is shared; where one reader gets them in order they come at once.
     """
     if not subscription.lanes:
         return False
@@ -224,7 +227,7 @@ def hand_over(topic: Topic, subscription: Subscription, wall: float) -> bool:
 
 
 def _receiver(subscription: Subscription, stored: StoredMessage, room: Sequence[int]) -> int:
-    """Whose message it is: anybody's with room, the key's owner's, or the first one's."""
+    """Index of the lane that gets the message: any with room, the owner of the key, or the first one."""
     lanes = subscription.lanes
     match lanes[0].request.type:
         case "shared":

@@ -1,4 +1,6 @@
-"""What an audit goes by: the landing's tables as the last finished run left them, recalls that are booked, the cluster's ledgers."""
+"""Inputs of an audit: the tables of the landing with cursors up to the last finished run, the entries of the recall
+ledger, and the ledgers of the cluster. Raises KodoctlError if files of the landing are missing.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ def documented(judged: Judged, ledger: str) -> dict[str, Any]:
 def judged_landing(
     spark: SparkSession, landing: Landing, expansion: Expansion, admin: Admin, ledger: str, keys: Secret | None
 ) -> AbstractContextManager[Judged]:
-    """What became of everything that landed. Cursors count up to the last run that read everything behind them: a run that was
-    cut short has cursors whose messages it never read.
+    """Fates of all landed messages. Cursors count up to the last run that read everything behind them, because a run
+    that was cut short has cursors whose messages it never read.
     """
     manifests = landing.manifests()
     runs = finished(manifests)

@@ -1,4 +1,6 @@
-"""What became of every message for every subscription: first of each of its places, then of the message."""
+"""Classification for the audit: the fate of every message for every subscription. Transforms of Spark DataFrames:
+first each position of a message gets its fate, then the message gets the worst fate of its positions.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,8 @@ _LANE: Final = (
 
 
 def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(PLACE, family, identity, next, deeds, published, alone, followed) of every place: what it comes to if no next hop was
-    stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads it twice: persist it.
+    """(PLACE, family, identity, next, deeds, published, alone, followed) of every place: what it comes to if no next
+    hop was stored, and if one was, as `rank * _CAUSES + cause`. `judged` reads it twice: persist it.
     """
     known = places.join(F.broadcast(lanes.select(*_LANE)), "lane", how="inner").withColumn("gone", _gone())
     return known.select(
@@ -41,7 +43,8 @@ def outcomes(places: DataFrame, lanes: DataFrame) -> DataFrame:
 
 def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
     """(PLACE, family, identity, rank, cause, deeds, published) of every place that was read; `rank` is of
-    kodoctl.pipeline.audit.verdict.RANKS, `cause` of CAUSES, null where there is none. `hops`: kodoctl.pipeline.audit.positions.hops.
+    kodoctl.pipeline.audit.verdict.RANKS, `cause` of CAUSES, null where there is none. `hops`:
+    kodoctl.pipeline.audit.positions.hops.
     """
     doubtful = F.col("alone") != F.col("followed")
     decided = outcomes.where(~doubtful).withColumn("came", F.col("alone"))
@@ -68,8 +71,8 @@ def judged(outcomes: DataFrame, hops: DataFrame) -> DataFrame:
 
 
 def messages(judged: DataFrame) -> DataFrame:
-    """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times at one,
-    is done twice.
+    """(family, identity, rank): of a message's places the worst one counts. Done at several places, or several times
+    at one, is done twice.
     """
     twice = (F.col("deeds") > 1) & (F.col("worst") <= RANKS[Fate.DONE])
     return (
@@ -109,7 +112,7 @@ def _text(names: dict[int, str], column: str) -> Column:
 
 
 def _at_most(ledger: str, entry: str) -> Column:
-    """Whether the place is not behind a position; null where there is none."""
+    """True if the position of the row is at or before the given position; null if the given position is null."""
     place, limit = F.col("ledger"), F.col(ledger)
     return (place < limit) | ((place == limit) & (F.col("entry") <= F.col(entry)))
 
@@ -158,9 +161,9 @@ def _judgement(*, followed: bool) -> Column:
 
 
 def _of_absent() -> Column:
-    """Somebody says that a message is (or was) here, and none was read. Behind the end of what was read it is still to come.
-    What was there before the beginning is gone, and nothing but a record, or a recall that arrived, says that it was not lost
-    there.
+    """Somebody says that a message is (or was) here, and none was read. Behind the end of what was read it is still
+    to come. What was there before the beginning is gone, and nothing but a record, or a recall that arrived, says
+    that it was not lost there.
     """
     before = F.coalesce(_before("first_ledger", "first_entry"), F.lit(False))
     outside = before | ~F.coalesce(_at_most("last_ledger", "last_entry"), F.lit(False))

@@ -1,4 +1,6 @@
-"""What the numbers say: records that workers wrote and nobody has, messages that producers sent and nobody stored."""
+"""Completeness by sequence numbers: audit records that workers wrote and that are missing, and messages that
+producers sent and that are not stored. Transforms of Spark DataFrames; each function names the columns of its result.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ _IS_FIRST: Final = "state = 'ready' AND hop = 0 AND recall IS NULL"
 
 
 def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came repeatedly.
-    `runs`: some that have holes.
+    """(family, missing, repeats, runs) of subscriptions some of whose runs have holes, or numbers that came
+    repeatedly. `runs`: some that have holes.
     """
     families = lanes.select("topic", "subscription", "family").distinct()
     runs = transitions.select(F.col("worker_run").alias("run"), "number", "topic", "subscription")
@@ -44,7 +46,9 @@ def missing_records(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, contradictions): numbers of a run with two different records. A record that was stored twice is none."""
+    """(family, contradictions): numbers of a run with two different records. A record that
+    was stored twice is none.
+    """
     families = lanes.select("topic", "subscription", "family").distinct()
     return (
         transitions.select("worker_run", "number", F.xxhash64(*_SAID).alias("said"), "topic", "subscription")
@@ -59,13 +63,14 @@ def contradictions(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame:
-    """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or repeated numbers.
+    """(msg_topic, seq_partition, seq_run, missing, told, claimed, repeats): of each producer run with missing or
+    repeated numbers.
 
-    `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its last
-    mark when it has ended, else up to the mark before that. Several marks that tell one moment count as far as a later one shows
-    that all of them were read. `genuine`: whether a row of `events` is signed by whom it may be; of marks that are not, nothing
-    is believed but that numbers may be missing: `claimed` is `told` if they were believed. One that is stored again proves no
-    later moment. None: every mark is believed.
+    `told`: of the missing ones those that the producer would have given up by now, had it not stored them: up to its
+    last mark when it has ended, else up to the mark before that. Several marks that tell one moment count as far as a
+    later one shows that all of them were read. `genuine`: whether a row of `events` is signed by whom it may be; of
+    marks that are not, nothing is believed but that numbers may be missing: `claimed` is `told` if they were
+    believed. One that is stored again proves no later moment. None: every mark is believed.
     """
     first = events.where(_IS_FIRST).where(F.col("seq_run").isNotNull())
     marks = first.where(F.col("seq_high").isNotNull())
@@ -96,7 +101,9 @@ def producer_gaps(events: DataFrame, genuine: Column | None = None) -> DataFrame
 
 
 def overview(events: DataFrame) -> DataFrame:
-    """One row: (newest, unnumbered): publish time of the newest message in ms since the epoch; first hops without a number."""
+    """One row: (newest, unnumbered): publish time of the newest message in ms since the epoch; first hops without a
+    number.
+    """
     lone = F.expr(_IS_FIRST) & F.col("seq_run").isNull()
     return events.agg(F.max(F.unix_millis("publish_ts")).alias("newest"), F.count_if(lone).alias("unnumbered")).select(
         "newest", "unnumbered"
@@ -104,8 +111,8 @@ def overview(events: DataFrame) -> DataFrame:
 
 
 def strays(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does not have, by the
-    file. What workers moved for one is their business, which may be gone from the file since.
+    """(msg_topic, subscription, messages): first hops that are meant for a subscription which the topic does not
+    have, by the file. What workers moved for one is their business, which may be gone from the file since.
     """
     meant = events.where(_IS_FIRST).where(F.col("for_subscription") != NOBODY)
     named = meant.select("msg_topic", F.col("for_subscription").alias("subscription"))
@@ -137,8 +144,9 @@ def _up_to(until: str) -> Column:
 
 
 def _told(marks: DataFrame) -> DataFrame:
-    """(key, until). What is in flight when a mark is sent may still be given up by the next one. Where more is given up than a
-    mark holds, several with one `seq_high` tell it, and the last of them may be missing: only a mark that is alone has told all.
+    """(key, until). What is in flight when a mark is sent may still be given up by the next one. Where more is given
+    up than a mark holds, several with one `seq_high` tell it, and the last of them may be missing: only a mark that
+    is alone has told all.
     """
     order = Window.partitionBy(*_KEY).orderBy(F.desc("ledger"), F.desc("entry"), F.desc("batch_index"))
     later = order.rowsBetween(Window.unboundedPreceding, -1)

@@ -1,4 +1,4 @@
-"""Whether anything may have been between two readings of a partition, and deleted. Pure."""
+"""Continuity of two read ranges of a partition: the proof that nothing between them was stored and deleted. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ if TYPE_CHECKING:
 
 
 def continues(reading: Reading, one: Range, other: Range) -> bool:
-    """Whether nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the slowest
-    cursor: so nothing did go while the ledger of the first range is there, or while somebody has nothing behind it; nor where
-    nothing had come behind it, and no ledger was deleted since.
+    """True if nothing was stored between two ranges. Brokers delete from the oldest ledger on, and never beyond the
+    slowest cursor. So nothing was deleted if (a) the ledger of the first range still exists, (b) some cursor was
+    still at or before the end of the first range, or (c) the first range ended with the last stored entry and no
+    ledger was deleted since.
     """
     if other.first[0] == one.last[0]:
         return other.first[1] == one.last[1] + 1
@@ -25,14 +26,16 @@ def continues(reading: Reading, one: Range, other: Range) -> bool:
 
 
 def kept(reading: Reading, run: str, behind: Place) -> bool:
-    """Whether everything behind a place was still there when a run looked."""
+    """True if everything after a position was still stored when a run took its snapshot of the cursors."""
     marks = [mark for mark in reading.marks if mark.run == run]
     slowest = min((mark.mark for mark in marks if mark.subscription), default=None)
     return bool(marks) and (marks[0].first_ledger <= behind[0] or (slowest is not None and slowest <= behind))
 
 
 def _ended(reading: Reading, run: str, last: Place) -> bool:
-    """Whether nothing was stored behind a range when somebody looked, and no ledger was deleted from then until a run looked."""
+    """True if a range ended with the last stored entry at some snapshot, and no ledger was deleted from then until
+    the snapshot of a run.
+    """
     looks = sorted((one for one in reading.marks if not one.subscription), key=lambda one: one.taken)
     until = next((at for at, one in enumerate(looks) if one.run == run), -1)
     for at in range(until, -1, -1):

@@ -1,4 +1,6 @@
-"""Audit records that are stored twice: a worker sends a bundle again whose receipt was lost. Whoever counts takes each once."""
+"""Audit records that are stored twice: a worker sends a bundle again whose receipt was lost. Whoever counts takes
+each once.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ _WORD: Final = ("worker_run", "word")
 
 @contextmanager
 def once(transitions: DataFrame) -> Iterator[DataFrame]:
-    """The rows without copies: of those with one number of one run, the one that was stored first. Runs a query, over two columns.
+    """The rows without copies: of those with one number of one run, the one that was stored first. Runs a query, over
+    two columns.
 
-    A copy says of when it is what the first says, so that of a day both or none are there, whenever they landed. And few are
-    copied: records are shuffled only of neighbouring numbers that have more rows than they are.
+    A copy says of when it is what the first says, so that of a day both or none are there, whenever they landed. And
+    few are copied: records are shuffled only of neighbouring numbers that have more rows than they are.
     """
     words = worded(transitions, ["worker_run"], "number")
     crowded = words.where(F.col("rows") > F.bit_count("bits")).select(*_WORD).persist()

@@ -1,4 +1,7 @@
-"""Whether the place that a record or a receipt names was read, or was there to be read: one rule for both."""
+"""End positions of each lane: conditions on the position that a record or a receipt names, for having been read and
+for having been stored at the last snapshot. A condition is false if a position is unknown. Records and receipts share
+one rule.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 
 
 def ends(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
-    """(target, `topic`, `partition`, subscription, last_*, stored_*): how far each lane was read, and was stored at the last look."""
+    """(target, `topic`, `partition`, subscription, last_*, stored_*): how far each lane was read, and was stored at
+    the last look.
+    """
     return lanes.select(
         F.col("lane").alias("target"),
         F.col("msg_topic").alias(topic),
@@ -21,7 +26,9 @@ def ends(lanes: DataFrame, topic: str, partition: str) -> DataFrame:
 
 
 def was_read(ledger: str, entry: str) -> Column:
-    """Not behind what was read; false where either is not known. A ledger of -1 is no place: the broker had the message already."""
+    """Not behind what was read; false where either is not known. A ledger of -1 is no place: the broker had the
+    message already.
+    """
     return _reached(ledger, entry, "last")
 
 

@@ -1,4 +1,6 @@
-"""Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their counts."""
+"""Did anything get lost or doubled? Runs the transforms on the landing's tables and makes the verdict from their
+counts.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs. `landed_at`: when the
-    last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
+    """The landing's tables, as kodoctl.pipeline.ingest.tables has them; of the cursors only those of finished runs.
+    `landed_at`: when the last batch was landed, ms since the epoch by the clock of who landed it; 0: not known.
     """
 
     events: DataFrame
@@ -65,8 +67,9 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What became of every place, kept for several questions. `verdicts`: kodoctl.pipeline.audit.classify.judged; `lanes`:
-    kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a table. `keys`: those that producers sign with.
+    """Classified positions of an audit, kept for several queries. `verdicts`: result of
+    kodoctl.pipeline.audit.classify.judged; `lanes`: kodoctl.pipeline.audit.positions.LANES, the rows of `ground` as a
+    table; `keys`: the keys that producers sign with.
     """
 
     tables: Tables
@@ -92,9 +95,9 @@ def judging(
     stored_from: Mapping[Key, int] | None = None,
     keys: Secret | None = None,
 ) -> Iterator[Judged]:
-    """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue each
-    other for certain while it is not behind them. `keys`: signing keys of the platform; with them only signed marks of
-    producers are believed.
+    """`stored_from`: the first ledger each partition has now, where that was asked: ranges of different runs continue
+    each other for certain while it is not behind them. `keys`: signing keys of the platform; with them only signed
+    marks of producers are believed.
     """
     ground = _surveyed(tables, expansion, stored_from or {})
     lanes = small_table(spark, ground.lanes, LANES)
@@ -177,8 +180,8 @@ def _evidence(of: Judged) -> Evidence:
 
 
 def _unverified(events: DataFrame, gaps: Iterable[Row]) -> frozenset[str]:
-    """Topics whose producers sign, and whose marks would prove a loss: without keys nobody knows which of them are theirs. Asked
-    only then, as properties are much to read.
+    """Topics whose producers sign, and whose marks would prove a loss: without keys nobody knows which of them are
+    theirs. Asked only then, as properties are much to read.
     """
     topics = sorted({row["msg_topic"] for row in gaps if row["told"]})
     return frozenset(row["msg_topic"] for row in signing_topics(events, topics).collect()) if topics else frozenset()

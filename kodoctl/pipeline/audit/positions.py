@@ -1,9 +1,9 @@
 """Everything known of one place: a stored message, as one subscription has to do with it.
 
-A *place* is (lane, ledger, entry, batch index). A *lane* is one partition of a topic for one subscription that answers for
-its messages: every subscription of a ground for its ready topics, one for each waiting state and for its dead letters.
-Rows from messages, from workers' records and from the ledger of recalls are put under each other and grouped once by the
-place: no join of facts decides what became of a message.
+A *place* is (lane, ledger, entry, batch index). A *lane* is one partition of a topic for one subscription that
+answers for its messages: every subscription of a ground for its ready topics, one for each waiting state and for its
+dead letters. Rows from messages, from workers' records and from the ledger of recalls are put under each other and
+grouped once by the place: no join of facts decides what became of a message.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ LANES: Final = """
   first_ledger bigint, first_entry bigint, last_ledger bigint, last_entry bigint, stored_ledger bigint, stored_entry bigint,
   covered boolean, proved boolean, recorded boolean, horizon bigint, read_at bigint
 """
-"""A row for each lane. `family`: number of (ground topic, subscription). `mark_*` and `acknowledged`: as in the
-table of cursors; null: the subscription is not on the partition. `aged_*`: what was read longer ago than the horizon, null:
-nothing. `started_*`: what the subscription may have begun behind, or what is known of its records; else null. `first_*` (null: its creation) and `last_*`: what was
-read. `stored_*`: the last that was stored there at the last look, null: nobody looked. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has recorded; `proved`: and those
-records were all read. `horizon` in ms; `read_at`: when the cursor was read, ms since the epoch.
+"""A row for each lane. `family`: number of (ground topic, subscription). `mark_*` and `acknowledged`: as in the table
+of cursors; null: the subscription is not on the partition. `aged_*`: what was read longer ago than the horizon, null:
+nothing. `started_*`: what the subscription may have begun behind, or what is known of its records; else null.
+`first_*` (null: its creation) and `last_*`: what was read. `stored_*`: the last that was stored there at the last
+look, null: nobody looked. `covered`: all of that was seen. `recorded`: its worker acknowledges only what it has
+recorded; `proved`: and those records were all read. `horizon` in ms; `read_at`: when the cursor was read, ms since
+the epoch.
 """
 WEIGHTS: Final = {  # of a place's records the heaviest counts: a crash may leave several
     Event.MOVED: 1, Event.DEAD: 2, Event.SKIPPED: 3, Event.DISCARDED: 4, Event.REPEATED: 5, Event.DONE: 6,
@@ -46,14 +48,14 @@ _COLUMNS: Final = {"facts": "int", "published": "bigint", "identity": "bigint", 
 
 
 def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray, stranded, sent, claimed,
-    discarded).
+    """One row a place: (PLACE, stored, meant, published, identity, mixed, next, weight, deeds, named, astray,
+    stranded, sent, claimed, discarded).
 
-    `letters`: of kodoctl.pipeline.audit.recalled.weighed. `identity` and `next`
-    are hashes: of what names the message over all hops, and of the next place in its own chain of hops. `mixed`: those
-    who speak of the place do not mean one message. `weight`: of the
-    heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than once. `named`: a record, or a recall's receipt,
-    says that the next hop is here. `astray`: its own record names a next hop that cannot have been read; `stranded`: although that was there at the last look. `sent`, `claimed`,
+    `letters`: of kodoctl.pipeline.audit.recalled.weighed. `identity` and `next` are hashes: of what names the message
+    over all hops, and of the next place in its own chain of hops. `mixed`: those who speak of the place do not mean
+    one message. `weight`: of the heaviest record, see WEIGHTS; 0: none. `deeds`: how often it was done, 2 = more than
+    once. `named`: a record, or a recall's receipt, says that the next hop is here. `astray`: its own record names a
+    next hop that cannot have been read; `stranded`: although that was there at the last look. `sent`, `claimed`,
     `discarded`: of kodoctl.pipeline.audit.recalled.booked.
     """
     # What is put together for each place travels as bits of one number: facts of millions of places are shuffled here.
@@ -100,8 +102,8 @@ def places(events: DataFrame, transitions: DataFrame, letters: DataFrame, lanes:
 
 
 def hops(events: DataFrame, lanes: DataFrame) -> DataFrame:
-    """(family, next): the places of stored messages that were moved, as `places` has them: a message whose `next` is here was
-    moved, even where no record says so.
+    """(family, next): the places of stored messages that were moved, as `places` has them: a message whose `next` is
+    here was moved, even where no record says so.
     """
     readers = lanes.select("family", "msg_topic", "msg_partition", F.col("subscription").alias("reader"))
     return (
@@ -136,7 +138,9 @@ def _facts(*given: tuple[Column, int]) -> Column:
 
 
 def identity_of(kodo_id: str, mid: str) -> Column:
-    """What names a message over all its hops, as a worker's records have it: they keep the beginning of a long one."""
+    """Identity of a message over all its hops, as the records of a worker contain it: they keep the beginning of a
+    long one.
+    """
     given = F.when(F.length(kodo_id).between(1, MAX_ID), F.col(kodo_id))
     return F.substring(F.coalesce(given, F.col(mid)), 1, MAX_TEXT)
 
@@ -177,7 +181,9 @@ def _stored(events: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """A record counts where it says that the message was. It is `astray` when the next hop it names cannot have been read."""
+    """A record counts where it says that the message was. It is `astray` when the next hop it names cannot have been
+    read.
+    """
     own = lanes.select("lane", "msg_topic", F.col("msg_partition").alias("part"), "subscription")
     event = F.col("event")
     astray = event.isin(*_ONWARD) & ~was_read("target_ledger", "target_entry")
@@ -205,7 +211,9 @@ def _recorded(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Where records say that messages went. A transferred one is everybody's who reads there."""
+    """Positions that records name as the target of a message. A transferred message counts for every subscription
+    that reads the target.
+    """
     to = lanes.select(
         "lane", F.col("msg_topic").alias("target_topic"), F.col("msg_partition").alias("part"), "subscription"
     )
@@ -225,8 +233,8 @@ def _named(transitions: DataFrame, lanes: DataFrame) -> DataFrame:
 
 
 def _settled(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Dead letters at their places, and those that were sent where they were stored: told by no name, as signing keys may have
-    taken theirs.
+    """Dead letters at their places, and those that were sent where they were stored: told by no name, as signing keys
+    may have taken theirs.
     """
     letters = booked(letters, lanes)
     told = {"sent": _SENT, "claimed": _CLAIMED, "discarded": _DISCARDED}

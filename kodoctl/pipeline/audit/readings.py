@@ -1,5 +1,6 @@
-"""What was read of each partition, and which subscription answers for its messages. Pure: rows of the landing's tables and
-the topology go in, facts for the verdict and rows for the transforms come out.
+"""Readings of an audit: the coverage and the cursors of each partition, and the subscription that is responsible for
+its messages. Pure: the input is rows of the landed tables and the topology; the output is facts for the verdict and
+rows for the transforms.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Range(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`: ms since
-    the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
+    """A row of `cursors`, as far as it is needed here. `subscription` "": the mark is the last entry stored. `taken`:
+    ms since the epoch. `created`, `rewrites` None: unknown. `audit`: as there; an older landing does not tell.
     """
 
     subscription: str
@@ -62,8 +63,8 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`: something was
-    gone before its range was planned.
+    """Everything known of one partition. `stored_from`: the first ledger it has now, None: nobody asked. `holed`:
+    something was gone before its range was planned.
     """
 
     ranges: tuple[Range, ...] = ()
@@ -73,7 +74,7 @@ class Reading:
 
     @property
     def looks(self) -> list[int]:
-        """When it was looked at, in order."""
+        """Times of the cursor snapshots, ms since the epoch, ascending."""
         return sorted({mark.taken for mark in self.marks})
 
     def at(self, taken: int) -> dict[str, Mark]:
@@ -82,7 +83,7 @@ class Reading:
 
     @property
     def runs(self) -> dict[str, int]:
-        """When each run looked, in order."""
+        """Time of the cursor snapshot of each run, ms since the epoch, ascending."""
         return dict(sorted({(mark.run, mark.taken) for mark in self.marks}, key=lambda one: one[1]))
 
 
@@ -97,8 +98,9 @@ class Family:
 
 
 class Heard(NamedTuple):
-    """What is known of a subscription's records. `since`: kodoctl.pipeline.audit.start_positions.heard_since; `unheard`: runs of whose messages
-    the records may have been deleted unread.
+    """Facts about the audit records of a subscription. `since`: result of
+    kodoctl.pipeline.audit.start_positions.heard_since; `unheard`: runs for whose messages the records may have been
+    deleted unread.
     """
 
     since: int | None
@@ -107,7 +109,9 @@ class Heard(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the audit goes by. `lanes`: rows of kodoctl.pipeline.audit.positions.LANES."""
+    """Basis of an audit: subscriptions, partitions and lanes. `lanes`: rows of
+    kodoctl.pipeline.audit.positions.LANES.
+    """
 
     families: tuple[Family, ...]
     parts: tuple[Part, ...]
@@ -125,7 +129,7 @@ def read_tables(
     cursors: Iterable[Mapping[str, Any]],
     stored_from: Mapping[Key, int],
 ) -> dict[Key, Reading]:
-    """What the tables say of each partition. A range that was read repeatedly counts as it was read last."""
+    """Reading of each partition, from the tables. A range that was read repeatedly counts as it was read last."""
     ranges: dict[Key, dict[str, Range]] = defaultdict(dict)
     marks: dict[Key, list[Mark]] = defaultdict(list)
     holed: set[Key] = set()
@@ -205,7 +209,7 @@ def survey(expansion: Expansion, readings: Mapping[Key, Reading]) -> Ground:
 
 
 def mode_of(subscription: Subscription) -> Mode:
-    """What its records prove."""
+    """Audit mode of a subscription: how much its records prove."""
     audit = defaults.audit(subscription)
     if audit is None:
         return "none"
@@ -223,11 +227,12 @@ def _cursor_name(topic: FamilyTopic, subscription: str) -> str:
 
 
 def _part(expansion: Expansion, topic: FamilyTopic, number: int, reading: Reading, last: int) -> tuple[Part, bool]:
-    """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`: when the last
-    run looked. Each run looks at every partition that is there.
+    """The partition for the verdict, and whether whatever is said to be in its range must have been seen. `last`:
+    when the last run looked. Each run looks at every partition that is there.
 
-    Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be told:
-    whatever was moved there is named by a record, and not proved done where it was not read and no record says what became of it.
+    Of topics that no producer writes to, a beginning or ranges that are not known to continue each other need not be
+    told: whatever was moved there is named by a record, and not proved done where it was not read and no record says
+    what became of it.
     """
     short = tuple(
         f"entries {_told(one.first)} to {_told(one.last)}: {one.state}, {one.seen:,} of {one.planned:,} seen"
@@ -270,8 +275,8 @@ def _told(position: Place) -> str:
 
 
 def _whole(reading: Reading) -> bool:
-    """Whether it was read from its creation on: at the first look no ledger had ever been deleted, and the first range
-    continues that.
+    """True if the partition was read from its creation on: at the first snapshot no ledger had ever been deleted, and
+    the first range continues from there.
     """
     looks = sorted(
         {(one.taken, one.run, one.first_ledger, one.rewrites) for one in reading.marks}, key=lambda one: one[0]
@@ -296,8 +301,8 @@ def _whole(reading: Reading) -> bool:
 
 
 def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
-    """Whether something was acknowledged, or stored, behind the end of what was read: ends are fixed later than cursors are
-    asked, so part of what was read is missing here.
+    """True if something was acknowledged, or stored, after the end of what was read. Ends are fixed later than
+    cursors are read, so in this case a part of what was read is missing here.
     """
     end = reading.ranges[-1].last if reading.ranges else (-1, -1)
     return any(
@@ -308,8 +313,8 @@ def _lags(reading: Reading, marks: Iterable[Mark]) -> bool:
 
 
 def _unheard(reading: Reading) -> set[str]:
-    """Of an audit topic that is not known from its creation on: runs up to the one that read it first. Records of what they
-    read elsewhere may have been deleted unread.
+    """Of an audit topic that is not known from its creation on: runs up to the one that read it first. Records of
+    what they read elsewhere may have been deleted unread.
     """
     if _whole(reading):
         return set()
@@ -358,8 +363,8 @@ def _lane(  # what a row is made of
 
 
 def _aged(reading: Reading, horizon: int) -> Place | None:
-    """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a run read
-    was stored when the next one looked.
+    """The last place that had been read longer ago than the horizon, whatever the clock of its producer said: what a
+    run read was stored when the next one looked.
     """
     runs, looks = reading.runs, reading.looks
     following = {run: next((look for look in looks if look > taken), looks[-1]) for run, taken in runs.items()}
@@ -369,7 +374,9 @@ def _aged(reading: Reading, horizon: int) -> Place | None:
 
 
 def _started(topic: FamilyTopic, subscription: Subscription, name: str, reading: Reading) -> Place | None:
-    """What is behind a subscription that begins at the latest message may never have been its own."""
+    """First known cursor of a subscription that starts at the latest message of a ready topic on L1, else None.
+    Messages up to it may never have belonged to the subscription.
+    """
     if topic.state is not State.READY or topic.level is not Level.L1 or subscription.start != "latest":
         return None
     marks = sorted((mark for mark in reading.marks if mark.subscription == name), key=lambda mark: mark.taken)

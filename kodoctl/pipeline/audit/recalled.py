@@ -1,9 +1,10 @@
-"""What the ledger of recalls says of places, as far as the landing bears it out.
+"""Entries of the recall ledger about positions, as far as the landing confirms them.
 
-A ledger may have seen several clusters, each of which counts its places anew, and a letter that a recall sent may be removed
-before anybody reads its lane. So a booking is believed where its dead letter was read at its place, with its publish time;
-of a letter that was deleted before, where its recall was read in a lane. What was sent is judged where it was stored. These
-joins decide what is believed of a few letters; what became of a message is decided by its places (kodoctl.pipeline.audit.positions).
+A recall ledger may have entries of several clusters, each of which counts its positions anew, and a dead letter that
+a recall sent may be removed before its lane is read. So an entry is believed if its dead letter was read at its
+position, with its publish time; or, if the dead letter was deleted before, if its recall was read in a lane. A dead
+letter that was sent is judged where it was stored. These joins only decide which entries about a few dead letters are
+believed; the positions of a message decide its fate (kodoctl.pipeline.audit.positions).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ LETTERS: Final = """
   msg_topic string, msg_partition int, ledger bigint, entry bigint, batch_index int, published bigint, settled string,
   recall_id string, sending string, lane_topic string, lane_part int, receipt string
 """
-"""A dead letter of the ledger: its place, its publish time in ms, and `sent` or `discarded`. Of one that was sent, the lane's
-topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already. `sending` is the same for
-letters that were sent as one message, which has the recall id of one of them.
+"""A dead letter of the ledger: its place, its publish time in ms, and `sent` or `discarded`. Of one that was sent,
+the lane's topic and partition, and where it was stored there as `ledger:entry`; "": the broker had it already.
+`sending` is the same for letters that were sent as one message, which has the recall id of one of them.
 """
 WEIGHED: Final = f"{LETTERS}, landed boolean, arrived boolean"
 _PLACE: Final = ("msg_topic", "msg_partition", "ledger", "entry", "batch_index")
@@ -30,8 +31,8 @@ _ALONE: Final = -1  # recalls are not batched
 
 
 def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
-    """WEIGHED of LETTERS: `landed`: the letter was read at its place; `arrived`: its recall was read where its receipt says, or
-    anywhere without one. Left out are those in whose place another letter was read.
+    """WEIGHED of LETTERS: `landed`: the letter was read at its place; `arrived`: its recall was read where its
+    receipt says, or anywhere without one. Left out are those in whose place another letter was read.
     """
     there = events.select(*_PLACE, F.unix_millis("publish_ts").alias("at")).join(
         F.broadcast(letters.select(*_PLACE, "published")), list(_PLACE), how="inner"
@@ -62,10 +63,10 @@ def weighed(letters: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def booked(letters: DataFrame, lanes: DataFrame) -> DataFrame:
-    """`weighed` letters of `lanes`: (lane, ledger, entry, batch) of the dead letter; `sent`, `claimed` or `discarded`; and
-    (to_lane, to_ledger, to_entry, to_batch) where it was sent to, null where that is not known, or behind what was read.
-    `claimed`: it was sent, says the ledger, before the last look at the lane or nobody knows where, and nothing that was read
-    tells what became of it.
+    """`weighed` letters of `lanes`: (lane, ledger, entry, batch) of the dead letter; `sent`, `claimed` or
+    `discarded`; and (to_lane, to_ledger, to_entry, to_batch) where it was sent to, null where that is not known, or
+    behind what was read. `claimed`: it was sent, says the ledger, before the last look at the lane or nobody knows
+    where, and nothing that was read tells what became of it.
     """
     dead = lanes.where(F.col("state") == "dead").select("lane", "msg_topic", "msg_partition", "subscription")
     receipt = F.split(F.nullif(F.col("receipt"), F.lit(_NOWHERE)), ":")

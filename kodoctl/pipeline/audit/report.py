@@ -1,4 +1,4 @@
-"""What an audit has to say: one document, and the lines for people drawn from it. Pure."""
+"""Report of an audit: one JSON document, and the text lines that are rendered from it. Pure."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def _coverage(part: Part) -> dict[str, Any]:
 
 
 def sql(findings: Sequence[Finding]) -> Iterator[str]:
-    """Queries on the landing's tables that show the messages and the records behind the findings, a pair for each topic."""
+    """Queries on the landing's tables that show the messages and the records behind the findings, a pair for each
+    topic.
+    """
     topics: dict[str, list[str]] = {}
     for one in findings:
         topics.setdefault(one.msg_topic, []).append(one.id)

@@ -1,7 +1,7 @@
 """Holes in numbers that count up from 1 within a key, whatever order and however often they were seen.
 
-64 neighbouring numbers become one row with a bit for each, so that neither a sort nor a state of all numbers is needed:
-a million numbers without a hole are 16,000 rows before anything is compared with its neighbour.
+64 neighbouring numbers become one row with a bit for each, so that neither a sort nor a state of all numbers is
+needed: a million numbers without a hole are 16,000 rows before anything is compared with its neighbour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ WORD: Final = 64  # numbers in one row
 
 
 def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
-    """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left out."""
+    """(keys, first, last, rows): ranges of numbers that were seen, and in how many rows. Numbers below 1 are left
+    out.
+    """
     words = worded(numbers, keys, number)
     whole = words.where(F.bit_count("bits") == WORD).select(
         *keys,
@@ -28,9 +30,9 @@ def counted(numbers: DataFrame, keys: Sequence[str], number: str) -> DataFrame:
 
 
 def summed(words: DataFrame, keys: Sequence[str], greatest: str) -> DataFrame:
-    """(keys, missing, repeats, greatest): how many numbers from 1 up to the highest one no row has, how many rows have a number
-    that another one has, and the greatest value of the column of that name. `words`: as `worded` makes them, perhaps several
-    of one number.
+    """(keys, missing, repeats, greatest): how many numbers from 1 up to the highest one no row has, how many rows
+    have a number that another one has, and the greatest value of the column of that name. `words`: as `worded` makes
+    them, perhaps several of one number.
     """
     own = F.max(greatest).alias(greatest)
     distinct = F.sum(F.bit_count("bits"))
@@ -69,9 +71,9 @@ def _single(words: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def holes(ranges: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """The ranges, each with the hole before it, if there is one: `from` and `to` of the numbers from 1 up to its `first` that no
-    range has, else null. `ranges`: (keys, first, last, …), which may overlap; one with `last` below `first` only says that its
-    key is there.
+    """The ranges, each with the hole before it, if there is one: `from` and `to` of the numbers from 1 up to its
+    `first` that no range has, else null. `ranges`: (keys, first, last, …), which may overlap; one with `last` below
+    `first` only says that its key is there.
     """
     before = Window.partitionBy(*keys).orderBy("first", "last").rowsBetween(Window.unboundedPreceding, -1)
     hole = F.col("first") > F.col("known") + 1

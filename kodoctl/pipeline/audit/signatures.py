@@ -1,4 +1,6 @@
-"""Signatures of producers' marks, verified where the marks are read: the platform's keys as a condition on rows of `events`."""
+"""Signatures of producers' marks, verified where the marks are read: the platform's keys as a condition on rows of
+`events`.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def genuine(keys: Secret) -> Column:
-    """Whether a message without a payload was signed with one of the keys for the topic it is stored on. Rows with a payload
-    are never genuine: no mark has one, and the audit reads no payloads.
+    """Condition on rows of `events`: a message without a payload that was signed with one of the keys for the topic
+    it is stored on. Rows with a payload are never genuine: no mark has one, and the audit reads no payloads.
     """
     from pyspark.sql import functions as F  # noqa: N812 - what everybody calls them
 

@@ -1,5 +1,5 @@
-"""Since when a subscription's records prove anything, and how far it was then: what it acknowledged before, it may have
-acknowledged without a record, or never had. Pure.
+"""Audit start of a subscription: the time since which its records prove anything, and the position of its cursor at
+that time. Pure. The subscription may have acknowledged earlier messages without a record, or may never have had them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ WAITS: Final = "wait"  # a worker acknowledges only what it has recorded
 
 
 def heard_since(looks: Iterable[int], waited: Collection[int]) -> int | None:
-    """The look from which on all were `waited`: the subscription's audit topic was there, and the file said that workers wait for
-    their records. Looks are in ms since the epoch. None: the last one was not.
+    """The look from which on all were `waited`: the subscription's audit topic was there, and the file said that
+    workers wait for their records. Looks are in ms since the epoch. None: the last one was not.
     """
     without = max((look for look in looks if look not in waited), default=-1)
     return min((look for look in waited if look > without), default=None)
 
 
 def begun(reading: Reading, cursor: str, since: int | None) -> Place | None:
-    """Up to where nothing proves that the subscription had a message, or would have recorded it: the cursor at its first look
-    `since` then; all that was read, where that is None. None: a partition that was made later.
+    """Up to where nothing proves that the subscription had a message, or would have recorded it: the cursor at its
+    first look `since` then; all that was read, where that is None. None: a partition that was made later.
     """
     if since is None:
         return reading.ranges[-1].last if reading.ranges else None

@@ -1,7 +1,7 @@
 """From counts and coverage to the verdict: no loss, loss or inconclusive, with every reason. Pure.
 
-*No loss* is claimed only when everything needed for it was seen; *loss* only when nothing else can explain what was seen;
-all the rest is *inconclusive*, and says what is missing.
+*No loss* is claimed only when everything needed for it was seen; *loss* only when nothing else can explain what was
+seen; all the rest is *inconclusive*, and says what is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class Outcome(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of one message for one subscription. In the order of `RANKS`: of its places the worst one counts."""
+    """Fate of one message for one subscription. In the order of `RANKS`: of the positions of a message the worst one
+    counts.
+    """
 
     MOVING = "moving"  # moved, and the next place was stored after the cut
     NOT_FOR_ME = "not for me"  # meant for another subscription, or a producer's mark
@@ -67,9 +69,10 @@ class Cause(StrEnum):
 class Part:
     """One partition of one topic as far as it was read, over all runs. Times are ms.
 
-    `planned`, `seen`: entries. `problems`: what the reading says of itself, such as splits that ended early or ranges that
-    do not continue each other. `whole`: it was read from its creation on. `lags`: its end was fixed before the cursors were
-    read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the first), None: unknown.
+    `planned`, `seen`: entries. `problems`: what the reading says of itself, such as splits that ended early or ranges
+    that do not continue each other. `whole`: it was read from its creation on. `lags`: its end was fixed before the
+    cursors were read. `ttl` 0: none; `unread`: the longest time between two readings (or creation and the first),
+    None: unknown.
     """
 
     topic: str
@@ -93,7 +96,7 @@ class Part:
 
     @property
     def full(self) -> bool:
-        """Whether all of it was seen, as far as it was planned."""
+        """True if the partition was read without a problem and every planned entry was seen."""
         return self.read and not self.problems and self.planned == self.seen
 
 
@@ -130,9 +133,9 @@ class Tally:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them, those
-    that the producer had told were sent, and had the time to take back; `unsigned`: those that only a mark says so of whose
-    signature was not verified; of the others nobody knows.
+    """Numbers of one producer run on one partition that no message has and that were not given up. `told`: of them,
+    those that the producer had told were sent, and had the time to take back; `unsigned`: those that only a mark says
+    so of whose signature was not verified; of the others nobody knows.
     """
 
     topic: str
@@ -302,7 +305,9 @@ def _of_strays(strays: Iterable[Stray]) -> Iterator[Reason]:
 
 
 def _clocks(evidence: Evidence) -> Iterator[Reason]:
-    """Whether something is overdue is told by two clocks: only then they matter."""
+    """Doubt about the clocks of broker and pipeline. Overdue messages are detected with both, so a difference matters
+    only while messages are open.
+    """
     open_ones = sum(tally.count(fate) for tally in evidence.tallies for fate in (Fate.OPEN, Fate.WAITING))
     if evidence.skew > SKEW and open_ones:
         text = f"this clock is {Duration(evidence.skew)} behind the broker's: what is overdue cannot be told"

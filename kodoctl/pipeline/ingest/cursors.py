@@ -1,4 +1,6 @@
-"""How far subscriptions are, asked before anything is cut: what is acknowledged then must be found behind it later."""
+"""Snapshot of the cursors of declared subscriptions, taken before the end of any range is fixed. The order is
+necessary: whatever is acknowledged in the snapshot must be found later in what is read after it.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ Row = dict[str, Any]
 
 
 def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list[Row]:
-    """Rows of the table `cursors`: of every partition that is there what is stored, and declared subscriptions. Audit topics
-    last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
+    """Rows of the table `cursors`: of every partition that is there what is stored, and declared subscriptions. Audit
+    topics last: they hold the records of all that is acknowledged elsewhere. `now`: ms since the epoch.
     """
     rows: list[Row] = []
     for topic in sorted(expansion.topics, key=lambda one: one.state is None):
@@ -47,7 +49,7 @@ def read_cursors(admin: Admin, expansion: Expansion, run: str, now: int) -> list
 
 
 def last_looks(landing: Landing) -> dict[str, History]:
-    """What the last run that ended by itself saw before it read, by the partition's full name."""
+    """Histories of partitions, by full name, as the last run that ended by itself saw them before it read."""
     manifests = landing.manifests()
     at = read_at(manifests)
     looked = [one for one in manifests if one.batch is None and one.at == at and CURSORS.name in one.tables]
@@ -107,7 +109,9 @@ def _by_ledger(first: tuple[int, int], last: tuple[int, int], ledgers: Sequence[
 
 
 def _ttl(admin: Admin, topic: FamilyTopic) -> int | None:
-    """Milliseconds; None: none, or this role may not ask. Raises AdminError: without it what expired would count as lost."""
+    """Milliseconds; None: none, or this role may not ask. Raises AdminError: without it what expired would count as
+    lost.
+    """
     reply = admin.call("GET", f"{topic_path(topic.name)}/messageTTL", query={"applied": "true"})
     told = None if reply.forbidden or reply.missing else must(reply, f"reading the TTL of {topic.name}")
     return told * 1000 or None if isinstance(told, int) else None

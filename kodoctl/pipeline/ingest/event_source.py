@@ -1,6 +1,7 @@
-"""What `pipeline ingest` streams: our source with canonical events for rows, made where the messages are read.
+"""Spark data source of `pipeline ingest`: the Pulsar source with canonical events as rows, made where the messages
+are read.
 
-Spark gets them as Arrow batches and has nothing to do but write them.
+Spark gets them as Arrow batches and only has to write them.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ _OWN: Final = ("roles", "run", "looks")
 
 
 class EventSource(DataSource):
-    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.ingest.events.to_text), `run` and `looks` (asking.to_text)."""
+    """Options: those of the Pulsar source, `roles` (kodoctl.pipeline.ingest.events.to_text), `run` and `looks`
+    (kodoctl.pipeline.source.partition_stats.to_text).
+    """
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Name of the data source, for `format`."""
         return "kodoctl-events"
 
     def schema(self) -> StructType:

@@ -1,7 +1,8 @@
 """Messages of a topology's topics -> canonical events, Arrow to Arrow, column by column. Knows no Spark.
 
-Which topic belongs to which ground, level, state and subscription is the topology's to say: no name is parsed. What a split
-reads is of one topic, so that these columns are constants; a control property that no message of a batch has costs nothing.
+Which topic belongs to which ground, level, state and subscription is the topology's to say: no name is parsed. What a
+split reads is of one topic, so that these columns are constants; a control property that no message of a batch has
+costs nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _INT: Final = 2**31 - 1
 
 
 class Role(NamedTuple):
-    """What a topic is in its topology: columns of kodoctl.pipeline.ingest.tables.EVENTS, and who the tenant is."""
+    """Role of a topic in its topology: columns of kodoctl.pipeline.ingest.tables.EVENTS, and the property that names
+    the tenant.
+    """
 
     topic: str
     level: str | None
@@ -75,7 +78,9 @@ def of_text(text: str) -> dict[str, Role]:
 
 
 def events(batch: pa.RecordBatch, role: Role, run: str) -> pa.RecordBatch:
-    """The rows of a batch of kodoctl.pipeline.ingest.tables.MESSAGES, all of one topic, as kodoctl.pipeline.ingest.tables.EVENTS."""
+    """The rows of a batch of kodoctl.pipeline.ingest.tables.MESSAGES, all of one topic, as
+    kodoctl.pipeline.ingest.tables.EVENTS.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -125,7 +130,9 @@ class _Said:
         return len(self._properties)
 
     def naming(self, name: str) -> pa.Array:
-        """A text that may name a message, as kodoctl.protocol.properties.identity has it; null where it names nothing."""
+        """A text that may name a message, as kodoctl.protocol.properties.identity has it; null where it names
+        nothing.
+        """
         import pyarrow.compute as pc
 
         found = self.texts(name)

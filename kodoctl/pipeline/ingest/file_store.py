@@ -1,4 +1,6 @@
-"""Small files beside the tables (manifests, coverage) in a folder or an object store, through Arrow's file systems."""
+"""Small files beside the tables (manifests, coverage) in a folder or an object store,
+through Arrow's file systems.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _AT_ONCE: Final = 16  # documents fetched side by side: a store answers each in 
 
 
 class Storage:
-    """A folder. `uri` is what Spark takes: a path made absolute, or a URI. Raises KodoctlError for what the store refuses."""
+    """A folder. `uri` is what Spark takes: a path made absolute, or a URI. Raises KodoctlError for what the store
+    refuses.
+    """
 
     def __init__(self, uri: str) -> None:
         self.uri = uri.rstrip("/") if "://" in uri else str(Path(uri).expanduser().absolute())
@@ -96,7 +100,7 @@ class Storage:
             return sorted(info.base_name for info in _listed(system, base) if info.type == fs.FileType.Directory)
 
     def exists(self) -> bool:
-        """Whether something is there."""
+        """True if anything is there."""
         from pyarrow import fs
 
         with self._fs() as (system, base):

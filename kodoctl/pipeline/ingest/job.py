@@ -27,14 +27,17 @@ if TYPE_CHECKING:
 _ORDER: Final = (State.READY, State.RETRYING, State.PENDING, State.BLOCKING, State.DEAD, None)
 _STARTS: Final = 10
 _SLOW_START: Final = "Python worker failed to connect back"
-"""Spark's words when the process that plans our stream was not up within 10 s: half a second of the processor for Spark's own
-modules, on a busy machine. No setting changes that (PythonWorkerFactory waits so long whatever it is told); to try again does.
+"""Spark's words when the process that plans our stream was not up within 10 s: half a second of the processor for
+Spark's own modules, on a busy machine. No setting changes that (PythonWorkerFactory waits so long whatever it is
+told); to try again does.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`max_bytes` of a batch, as stored; `accept_holes`: go on where messages are gone, and write down that they are."""
+    """`max_bytes` of a batch, as stored; `accept_holes`: go on where messages are gone, and
+    write down that they are.
+    """
 
     expansion: Expansion
     connection: Connection
@@ -74,7 +77,9 @@ def present(request: Request) -> tuple[list[FamilyTopic], list[FamilyTopic]]:
 def ingest(
     request: Request, topics: list[FamilyTopic], spark: SparkSession, told: Callable[[Landed], None]
 ) -> list[Landed]:
-    """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is complete by then stays."""
+    """Lands what is stored now and ends; `told` of each batch. Raises KodoctlError; what is
+    complete by then stays.
+    """
     landing = request.landing
     with landing.alone() as alone:
         landing.check()
@@ -200,7 +205,9 @@ class _Writer:
         self._told(landed)
 
     def _landed(self, batch: int) -> Landed | None:
-        """What a run landed whole that was killed before Spark knew: some of it may not be on the cluster any more."""
+        """Batch that a run landed completely before it was killed, unknown to Spark; None if there is none. Some of
+        it may not be on the cluster any more.
+        """
         found = (one for one in self._request.landing.manifests() if one.batch == batch and not one.facts["holes"])
         if (one := next(found, None)) is None:
             return None

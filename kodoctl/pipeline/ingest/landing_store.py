@@ -7,7 +7,8 @@
       _checkpoint/                               Spark's own book of what was read
       _work/                                     coverage on its way
 
-A batch that is repeated writes another folder, and its manifest then names that one: readers never see half of anything.
+A batch that is repeated writes another folder, and its manifest then names that one: readers never see half of
+anything.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _OLD: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one manifest says of one table: its folder below the landing, rows, and bounds of `publish_ts` in ms."""
+    """Entry of one manifest for one table: its folder below the landing, its rows, and the bounds of `publish_ts` in
+    ms.
+    """
 
     folder: str
     rows: int
@@ -49,7 +52,7 @@ class Part:
     until: int | None = None
 
     def touches(self, since: int | None, until: int | None) -> bool:
-        """Whether it can hold rows from `since` to before `until` (ms)."""
+        """True if the part can hold rows from `since` to before `until` (ms)."""
         late = until is not None and self.since is not None and self.since >= until
         early = since is not None and self.until is not None and self.until < since
         return not late and not early
@@ -57,7 +60,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A batch (`batch` from 0) or the beginning or end of a run (None). `at`: ms since the epoch. `facts`: what else is told."""
+    """A batch (`batch` from 0) or the beginning or end of a run (None). `at`: ms since the epoch. `facts`: what else
+    is told.
+    """
 
     run: str
     at: int
@@ -110,7 +115,7 @@ class Landing:
         return self.root / "_checkpoint"
 
     def work(self, run: str) -> Storage:
-        """What a run needs on its way."""
+        """Folder for the intermediate files of a run."""
         return self.root / "_work" / run
 
     def folder(self, table: Table, name: str) -> tuple[str, str]:
@@ -130,7 +135,7 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def is_small(self) -> bool:
-        """Whether it holds few rows."""
+        """True if the landing holds few rows."""
         return sum(part.rows for one in self.manifests() for part in one.tables.values()) <= FEW
 
     def commit(self, manifest: Manifest) -> None:
@@ -164,8 +169,9 @@ class Landing:
         until: int | None = None,
         named: Sequence[Manifest] | None = None,
     ) -> DataFrame:
-        """Everything committed, of batches that touch the time (ms of `publish_ts`, `until` excluded); their rows are not
-        filtered. No rows where nothing is. `named`: the manifests that count, where several tables are to be of one moment.
+        """Everything committed, of batches that touch the time (ms of `publish_ts`, `until` excluded); their rows are
+        not filtered. No rows where nothing is. `named`: the manifests that count, where several tables are to be of
+        one moment.
         """
         manifests = self.manifests() if named is None else named
         parts = [one.tables[table.name] for one in manifests if table.name in one.tables]
@@ -175,8 +181,8 @@ class Landing:
         return spark.read.schema(table.spark()).parquet(*folders)
 
     def check(self) -> None:
-        """Raises KodoctlError when nothing can be written there, or when batches are there and the book of what was read is not:
-        they would be read again. Makes the folder.
+        """Raises KodoctlError when nothing can be written there, or when batches are there and the book of what was
+        read is not: they would be read again. Makes the folder.
         """
         self._make()
         landed = self._manifests.exists() and any(one.batch is not None for one in self.manifests())
@@ -198,8 +204,8 @@ class Landing:
             raise KodoctlError(error("K573", "the landing cannot be used", detail)) from None
 
     def sweep(self, tables: Sequence[Table], *, alone: bool) -> None:
-        """Removes what attempts left that were never committed. Where another ingest may be under way (not `alone`), what began
-        more than a day ago: nobody works on that any more.
+        """Removes what attempts left that were never committed. Where another ingest may be under way (not `alone`),
+        what began more than a day ago: nobody works on that any more.
         """
         named = {part.folder for one in self.manifests() for part in one.tables.values()}
         for folder in (*(table.name for table in tables), "_work"):
@@ -209,9 +215,9 @@ class Landing:
 
     @contextlib.contextmanager
     def alone(self, what: str = "ingest") -> Iterator[bool]:
-        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True. Elsewhere nobody
-        can be asked: False, and of two ingests at once Spark's checkpoint ends one, but for the moment between its look whether a
-        file is there and its own. Raises LockedError.
+        """One ingest, or rollup, at a time, where the landing is a folder on a file system that has locks: True.
+        Elsewhere nobody can be asked: False, and of two ingests at once Spark's checkpoint ends one, but for the
+        moment between its look whether a file is there and its own. Raises LockedError.
         """
         if self.root.local is None:
             yield False
@@ -230,7 +236,7 @@ class Landing:
 
 
 def _is_old(name: str) -> bool:
-    """Whether a folder's name says that the run which made it began more than a day ago; a name that says nothing is not."""
+    """True if the name of a folder shows that its run began more than a day ago; False if the name shows no time."""
     begun = _RUN.search(name)
     return begun is not None and datetime.strptime(f"{begun[0]}+0000", "%Y%m%d-%H%M%S%z") < datetime.now(UTC) - _OLD
 
@@ -244,15 +250,15 @@ def finished(manifests: list[Manifest]) -> list[str]:
 
 
 def read_at(manifests: list[Manifest]) -> int:
-    """When the last run that ended by itself began, ms since the epoch; 0: none did."""
+    """Start time of the last run that ended by itself, ms since the epoch; 0 if there is none."""
     runs = finished(manifests)
     return max((one.at for one in manifests if one.batch is None and one.run in runs), default=0)
 
 
 def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
-    """Raises UsageError when no run has ended by itself, or (`messages`: that is all that is asked) no message has landed: a typo
-    in --landing or --env must not look like an empty cluster. `typed`: what kodoctl.pipeline.command_hint says of it. Starts no
-    Spark, makes no folder.
+    """Raises UsageError when no run has ended by itself, or (`messages`: that is all that is asked) no message has
+    landed: a typo in --landing or --env must not look like an empty cluster. `typed`: what
+    kodoctl.pipeline.command_hint says of it. Starts no Spark, makes no folder.
     """
     manifests = landing.manifests()
     if holds_messages(manifests) if messages else finished(manifests):
@@ -266,5 +272,5 @@ def must_hold(landing: Landing, typed: str, *, messages: bool = False) -> None:
 
 
 def holds_messages(manifests: Sequence[Manifest]) -> bool:
-    """Whether any batch has any."""
+    """True if any batch has messages."""
     return any(EVENTS.name in one.tables and one.tables[EVENTS.name].rows for one in manifests)

@@ -1,9 +1,10 @@
 """The landing's tables, column by column: one list for what writes them, what reads them, and the documentation.
 
-`events` has one row for each message stored on a topic of the topology's, audit topics included; `transitions` one for each
-audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of a partition, as
-it stood *before* the run's topics were cut. `rollup` and `latencies` are counted from the first two, window by window. A transition joins the event it is about by (msg_topic, id), and the event its
-message went on as by (target_topic, target_id): no other pair of columns is safe against forged identities.
+`events` has one row for each message stored on a topic of the topology's, audit topics included; `transitions` one
+for each audit record; `coverage` one for each range of entries that was read; `cursors` one for each subscription of
+a partition, as it stood *before* the run's topics were cut. `rollup` and `latencies` are counted from the first two,
+window by window. A transition joins the event it is about by (msg_topic, id), and the event its message went on as by
+(target_topic, target_id): no other pair of columns is safe against forged identities.
 """
 
 from __future__ import annotations

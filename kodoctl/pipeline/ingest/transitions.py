@@ -24,8 +24,8 @@ def audited(landed: DataFrame) -> DataFrame:
 
 
 def transitions(read: DataFrame) -> DataFrame:
-    """The table `transitions` of audit messages. What is no record of a worker's, or has no number, or none of a moment, gives no
-    row.
+    """The table `transitions` of audit messages. What is no record of a worker's, or has no number, or none of a
+    moment, gives no row.
     """
     zipped = (
         "after",
@@ -63,7 +63,9 @@ def transitions(read: DataFrame) -> DataFrame:
 
 
 def unreadable() -> Column:
-    """Whether an audit message holds no records, others than its properties count, or some without a number or a moment."""
+    """Condition on audit messages: one that holds no records, others than its properties count, or some without a
+    number or a time.
+    """
     found, counted = f.col("found"), f.col("properties").getItem(COUNT_PROPERTY).try_cast("int")
     readable = (
         (found["format"] == FORMAT)
@@ -76,7 +78,9 @@ def unreadable() -> Column:
 
 
 def _moment(after: Column) -> Column:
-    """When a record's message was finished with, ms since the epoch; null where it says none that a timestamp holds."""
+    """Time at which the message of a record was finished with, ms since the epoch; null if the record has none that a
+    timestamp can hold.
+    """
     at = f.try_add(f.col("found.at"), after)
     return f.when(at.between(0, LATEST), at)
 

@@ -1,7 +1,7 @@
 """Stored messages of a dead letter topic -> letters that a condition chooses, as kodoctl.recall means it.
 
-The condition runs as Spark SQL. Only for rows where Spark's functions may mean something else (kodoctl.recall.filter.spark_fallback)
-its own evaluation is asked, in Python: of most conditions for none.
+The condition runs as Spark SQL. Only for rows where Spark's functions may mean something else
+(kodoctl.recall.filter.spark_fallback) its own evaluation is asked, in Python: of most conditions for none.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FROM_EVENTS: Final = {"topic": "msg_topic", "partition": "msg_partition"}
 
 
 def stored_in(events: DataFrame, topic: str) -> DataFrame:
-    """What the landing has of one topic, as the source would give it."""
+    """Landed messages of one topic, with the columns of the source."""
     names = (*_RAW, "broken")
     return events.where(f.col("msg_topic") == topic).select(
         *(f.col(FROM_EVENTS.get(name, name)).alias(name) for name in names)
@@ -51,9 +51,9 @@ def check_facts(condition: Condition) -> None:
 def slips(
     messages: DataFrame, held: DataFrame, booked: DataFrame, condition: Condition, family: Family, *, whole: bool
 ) -> DataFrame:
-    """What a plan has to know of each letter that its holder has: whether it is `chosen`, whether the ledger says that it is
-    `settled`, the `mark` of an earlier recall. Of those chosen also properties, the payload's digest, size and beginning
-    (`whole`: all of it). `held`: rows of kodoctl.pipeline.recall.unacknowledged.
+    """Facts for a plan about each dead letter that its holder still has: `chosen`, `settled` according to the recall
+    ledger, and the `mark` of an earlier recall. For chosen ones also properties, and the digest, size and beginning
+    of the payload (`whole`: all of it). `held`: rows of kodoctl.pipeline.recall.unacknowledged.
     """
     at = ("partition", "ledger", "entry", "batch_index")
     marked = messages.select(
@@ -86,7 +86,7 @@ def slips(
 
 
 def chosen(condition: Condition, fair_by: str | None) -> Column:
-    """Whether a stored message is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
+    """True for a stored message that is chosen: never NULL. Raises UsageError for a fact that tables do not have."""
     check_facts(condition)
     columns = fact_columns(fair_by)
     truth = f.coalesce(f.expr(to_spark_sql(condition.root, columns)), f.lit(False))

@@ -1,5 +1,5 @@
-"""Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. What becomes of those that are
-chosen is decided by the very code that decides it without Spark (kodoctl.recall.selection).
+"""Dead letters chosen by Spark for a recall plan: read once, from their topic or from a landing. What becomes of
+those that are chosen is decided by the very code that decides it without Spark (kodoctl.recall.selection).
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _HELD: Final = "partition int, ledger bigint, stride bigint, first bigint, last 
 
 @dataclass
 class Choosing:
-    """`open_spark` is called when nothing is left that could be wrong without it. `landing` None: from the topic itself, as it is
-    now. Afterwards `unseen` tells how many entries the holder has that were not looked at: what is not landed yet.
+    """`open_spark` is called when nothing is left that could be wrong without it. `landing` None: from the topic
+    itself, as it is now. Afterwards `unseen` tells how many entries the holder has that were not looked at: what is
+    not landed yet.
     """
 
     session: Session
@@ -97,7 +98,9 @@ class Choosing:
 
 @dataclass(frozen=True, slots=True)
 class _Keeping:
-    """What the holder has: rows of kodoctl.pipeline.recall.unacknowledged, and how many entries they are."""
+    """Entries that the holder still has: rows of kodoctl.pipeline.recall.unacknowledged,
+    and the number of entries.
+    """
 
     rows: list[tuple[int, int, int, int, int]]
     entries: int
@@ -122,8 +125,8 @@ def _keeping(session: Session, family: Family) -> _Keeping:
 
 @dataclass(frozen=True)
 class Slip(Letter):
-    """A letter without (all of) its payload: what a plan needs of it came along. `fingerprint` stands for the digest, `length`
-    in bytes for the size.
+    """A letter without (all of) its payload: what a plan needs of it came along. `fingerprint` stands for the digest,
+    `length` in bytes for the size.
     """
 
     fingerprint: str = ""

@@ -1,8 +1,10 @@
-"""A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without Spark.
+"""A recall plan's letters sent by Spark: each task works on lanes of its own, by the very code that sends without
+Spark.
 
 The process that started it holds the dead letters meanwhile, and acknowledges them when they are booked
-(kodoctl.recall.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is what an
-attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its plan and one bundle of letters.
+(kodoctl.recall.sender). A task reads them beside the holder, sends, and books: killed anywhere, what it leaves is
+what an attempt without Spark leaves, and the next attempt goes on there. The memory of a task is its plan and one
+bundle of letters.
 """
 
 from __future__ import annotations
@@ -44,8 +46,8 @@ _REPORTS: Final = "crew bigint, report string"
 
 @dataclass(frozen=True, slots=True)
 class Errand:
-    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`: see
-    Cluster.
+    """One task's work. `plan` has the letters of its lanes alone; `per_second` is its share of the rate; `largest`:
+    see Cluster.
     """
 
     plan: RecallPlan
@@ -77,8 +79,9 @@ def _untold(done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Sending:
-    """Helpers of a Carrier (kodoctl.recall.sender): called with the lanes that have letters left. `ledger`: where every task
-    reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks to make theirs.
+    """Helpers of a Carrier (kodoctl.recall.sender): called with the lanes that have letters left. `ledger`: where
+    every task reaches it; `orders` are those of the attempt; `keys`: what the orders' signer was made of, for tasks
+    to make theirs.
     """
 
     plan: RecallPlan
@@ -93,7 +96,9 @@ class Sending:
     largest: Mapping[str, int] = field(default_factory=dict)
 
     def __call__(self, lanes: Collection[int], without: Container[Position]) -> Report:
-        """What became of their letters, but for those `without`. Raises KodoctlError."""
+        """Report on the dead letters of the lanes, except those in `without`, after sending them. Raises
+        KodoctlError.
+        """
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
@@ -156,7 +161,9 @@ class Sending:
 
 @contextmanager
 def _interrupts_to(handler: Any) -> Iterator[None]:
-    """Spark's context takes interrupts for itself, and raises whatever it is doing: they go where they went before."""
+    """Spark's context takes interrupts for itself, and raises whatever it is doing: they go
+    where they went before.
+    """
     before = signal.getsignal(signal.SIGINT)
     ours = threading.current_thread() is threading.main_thread() and before is not handler
     if ours:

@@ -1,4 +1,6 @@
-"""What a subscription still has of a partition, as ranges of entries: stored, and not acknowledged. Pure."""
+"""Unacknowledged entries of a subscription on a partition, as ranges: entries that are stored and not acknowledged.
+Pure.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""From the counted tables to moves: the windows of every subscription, only of tenants that may matter, and who suffered."""
+"""From the counted tables to moves: the windows of every subscription, only of tenants that may matter, and who
+suffered.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ _BLAMED: Final = "topic string, subscription string, mover string, window bigint
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the file says of one subscription: `ladder`: levels below L1, best first; `adds`: B1 would have to be added."""
+    """Settings of one subscription in the file. `ladder`: levels below L1, best first; `adds`: B1 would have to be
+    added.
+    """
 
     topic: str
     subscription: str
@@ -90,7 +94,7 @@ def survey(expansion: Expansion) -> tuple[list[Place], list[str]]:
 
 
 def recommend(spark: SparkSession, tables: Tables, expansion: Expansion, goal: int) -> Advice:
-    """What to move so that quiet tenants' messages are done within `goal` ms."""
+    """Recommended moves after which the messages of quiet tenants are done within `goal` ms."""
     places, notes = survey(expansion)
     cases = _cases(spark, tables, places, goal) if places else []
     moves = [(place, tuple(decide(case))) for place, case in zip(places, cases, strict=True)]
@@ -144,8 +148,9 @@ def _slice(at: int, rows: Sequence[dict[str, Any]]) -> Slice:
 
 
 def _loads(spark: SparkSession, tables: Tables, places: Sequence[Place], goal: int) -> DataFrame:
-    """(topic, subscription, window, tenant, volume, done, late, levels, active) of the newest windows: of tenants that bring a
-    share of CALM or are moved by routes; all others of a window in one row without a name. So few rows leave Spark.
+    """(topic, subscription, window, tenant, volume, done, late, levels, active) of the newest windows: of tenants
+    that bring a share of CALM or are moved by routes; all others of a window in one row without a name. So few rows
+    leave Spark.
     """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
@@ -212,7 +217,9 @@ def _late(latencies: DataFrame, pairs: DataFrame, goal: int) -> DataFrame:
 
 
 def _victims(spark: SparkSession, tables: Tables, moves: Sequence[Move], goal: int) -> dict[Move, tuple[Victim, ...]]:
-    """Who waited longest while they were loud, and how long the same tenants waited in all other windows."""
+    """Tenants with the most late messages in the windows of each move, and their latency in these and in all other
+    windows.
+    """
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 

@@ -1,12 +1,15 @@
-"""Who harms whom, and the fewest tenants to move so that it ends. Pure: windows go in, moves come out.
+"""Noisy-neighbour detection: tenants whose load delays others, and as few moves of tenants as possible to end it.
+Pure: the input is windows, the output is moves.
 
-A tenant is *loud* in a window when it brings a quarter of all messages, at least 100, and twice its fair share. A window is
-*harmed* when more than 5 % of what the others had done in it came later than the goal. Three recent windows in which a
-tenant was loud and others were harmed are blamed on it, unless a move that takes them away is written in the file already
-and was not in effect then. Of all who could be moved, the fewest that explain every harmed window are.
+A tenant is *loud* in a window if it sends a quarter of all messages, at least 100, and twice its fair share. A window
+is *harmed* if more than 5 % of what the others had done in it came later than the goal. Three recent windows in which
+a tenant was loud and others were harmed are blamed on it, unless a move that removes them is in the file already and
+was not in effect then. Of all tenants that could be moved, as few as explain the harmed windows are moved (a greedy
+choice).
 
-What is moved comes back only after twelve windows in which it brought less than an eighth: it takes more calm to come back
-than noise to leave, so that nobody is moved to and fro, and what the same data recommends is never taken back by them.
+A moved tenant comes back only after twelve windows in which it sent less than an eighth. Coming back needs more calm
+than leaving needs noise, so that no tenant is moved to and fro, and so that a return never undoes what the same data
+recommends.
 """
 
 from __future__ import annotations
@@ -27,8 +30,8 @@ JUDGED: Final = 20  # messages done below which a window is not judged
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One tenant in one window: messages that arrived, what was done, and what of it later than the goal; `levels` in which
-    the subscription's workers handled it.
+    """One tenant in one window: messages that arrived, what was done, and what of it later than the goal; `levels` in
+    which the subscription's workers handled it.
     """
 
     volume: int
@@ -39,8 +42,8 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One window, `at` ms since the epoch: `volume` of all `active` tenants together; `tenants`: at least those with a share
-    above CALM and those that routes move; `done` and `late` of the others.
+    """One window, `at` ms since the epoch: `volume` of all `active` tenants together; `tenants`: at least those with
+    a share above CALM and those that routes move; `done` and `late` of the others.
     """
 
     at: int
@@ -53,8 +56,8 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One subscription. `ladder`: levels below L1, best first. `routed`: where routes of ours put tenants; `fixed`: tenants
-    whose place is not ours to change. `width` of a window in ms.
+    """One subscription. `ladder`: levels below L1, best first. `routed`: where routes of ours put tenants; `fixed`:
+    tenants whose place is not ours to change. `width` of a window in ms.
     """
 
     topic: str
@@ -68,9 +71,9 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """`action`: isolate, degrade or upgrade; `source` and `target`: levels, L1 where no route moves it. `windows`: beginnings of
-    those it is about; `share` of all messages that it brought in them; `late` and `late_else`: shares of what others had done
-    later than the goal, in these windows and in all others (None: nothing was done).
+    """`action`: isolate, degrade or upgrade; `source` and `target`: levels, L1 where no route moves it. `windows`:
+    beginnings of those it is about; `share` of all messages that it brought in them; `late` and `late_else`: shares
+    of what others had done later than the goal, in these windows and in all others (None: nothing was done).
     """
 
     topic: str
@@ -105,7 +108,7 @@ def unmovable(case: Case) -> list[str]:
 
 
 def loud(tenant: str, one: Slice) -> bool:
-    """Whether it fills the window."""
+    """True if the tenant is loud in the window, as the module defines it."""
     load = one.tenants.get(tenant)
     if load is None or load.volume < LEAST or one.active < 2:
         return False
@@ -113,7 +116,7 @@ def loud(tenant: str, one: Slice) -> bool:
 
 
 def harmed(one: Slice) -> bool:
-    """Whether those who are not loud had to wait."""
+    """True if the tenants that are not loud had to wait in the window, as the module defines it."""
     done, late = _others(one)
     return done >= JUDGED and late > LATE * done
 
@@ -124,7 +127,9 @@ def _others(one: Slice) -> tuple[int, int]:
 
 
 def _fewest(case: Case, recent: Sequence[Slice]) -> list[tuple[str, tuple[Slice, ...]]]:
-    """Tenants to move, each with the windows blamed on it: greedy, and then whom the others make needless is left out."""
+    """Tenants to move, each with the windows blamed on it: greedy, and then whom the others make needless is left
+    out.
+    """
     open_ = {
         one.at for one in recent if harmed(one) and not any(_explains(case, tenant, one) for tenant in case.routed)
     }
@@ -168,8 +173,8 @@ def _next(case: Case, tenant: str) -> str | None:
 
 
 def _lately(case: Case, tenant: str, recent: Sequence[Slice]) -> Iterator[Slice]:
-    """Windows since it is where it is: behind the last one in which it was where it would be, or not where the file has it.
-    So what a move was recommended by never calls for the next one.
+    """Windows since it is where it is: behind the last one in which it was where it would be, or not where the file
+    has it. So what a move was recommended by never calls for the next one.
     """
     target, place = _next(case, tenant), case.routed.get(tenant)
     found = [(one.at, one.tenants[tenant].levels) for one in recent if tenant in one.tenants]

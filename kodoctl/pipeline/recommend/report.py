@@ -1,4 +1,4 @@
-"""What a recommendation has to say: one document, and the lines for people drawn from it. Pure."""
+"""Report of a recommendation: one JSON document, and the text lines that are rendered from it. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _NAME: Final = 24  # characters shown of a tenant in a table
 
 
 class Victim(NamedTuple):
-    """A tenant that waited while another was loud: what it had done then, what of it too late, its p95 then and else in ms."""
+    """A tenant that waited while another was loud: what it had done then, what of it too late, its p95 then and else
+    in ms.
+    """
 
     tenant: str
     done: int

@@ -20,7 +20,9 @@ _BOM = "\ufeff"
 
 
 def patched(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]]) -> tuple[str, str]:
-    """(text of the file, text with the moves). Raises KodoctlError where the result would say anything else than meant."""
+    """(text of the file, text with the moves). Raises KodoctlError where the result would say anything else than
+    meant.
+    """
     source, environment = expansion.topology.source, expansion.topology.environment
     before = FilePath(source.path).read_bytes().decode("utf-8")
     mark = _BOM if before.startswith(_BOM) else ""
@@ -52,7 +54,9 @@ def _places(moves: Sequence[Move]) -> dict[str, str | None]:
 
 
 def _verify(expansion: Expansion, moves: Sequence[tuple[Place, Sequence[Move]]], after: str) -> None:
-    """Read as every command would read it: no error in any environment, the routes that were meant, nothing else changed."""
+    """Read as every command would read it: no error in any environment, the routes that were meant, nothing else
+    changed.
+    """
     source, environment = expansion.topology.source, expansion.topology.environment
     file = source_of(after.encode("utf-8"), source.name)
     for one in (None, *file.environments):

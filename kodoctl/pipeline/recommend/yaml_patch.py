@@ -1,7 +1,7 @@
 """A topology file with other routes, as text: what is not touched stays as it was, comments and all. Pure.
 
-Edits go by places in the text, not through a tree that is written anew. Routes that name tenants by the topic's `fair_by`
-with `in` are ours to change; any other is somebody's own.
+Edits go by places in the text, not through a tree that is written anew. Routes that name tenants by the topic's
+`fair_by` with `in` are ours to change; any other is somebody's own.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ def others(routes: Sequence[Route], fair_by: str | None, ladder: Sequence[str]) 
 
 
 def moved(before: Sequence[Ours], places: Mapping[str, str | None]) -> tuple[list[Ours], list[Ours]]:
-    """(routes of ours as they are to be, those to append) when tenants go to these levels; None: no route any more. A route
-    without tenants is to go.
+    """(routes of ours as they are to be, those to append) when tenants go to these levels; None: no route any more. A
+    route without tenants is to go.
     """
     kept = [Ours(one.index, tuple(name for name in one.tenants if name not in places), one.to) for one in before]
     appended: list[Ours] = []
@@ -94,7 +94,7 @@ class Text:
         self.edits: list[Edit] = []
 
     def find(self, path: Path) -> Item | None:
-        """What stands there."""
+        """Item at the path; None if there is none."""
         item = self.tree
         for step in path:
             entry = _entry(item, step)
@@ -198,8 +198,8 @@ def _last_line(item: Item) -> int:
 def rewritten(
     text: str, path: Path, fair_by: str, before: Sequence[Ours], places: Mapping[str, str | None], backup: Path | None
 ) -> str:
-    """The text with tenants of the subscription at `path` put to these levels; `backup`: the topic that gets `backup: true`.
-    Raises CannotPatchError.
+    """The text with tenants of the subscription at `path` put to these levels; `backup`: the topic that gets
+    `backup: true`. Raises CannotPatchError.
     """
     edited = Text(text)
     kept, appended = moved(before, places)
@@ -246,7 +246,9 @@ def _names(tenants: Sequence[str]) -> str:
 
 
 def _scalar(text: str) -> str:
-    """A text in YAML's flow style, on one line, quoted where it must be; what YAML takes for a line's end only as an escape."""
+    """A text in YAML's flow style, on one line, quoted where it must be; what YAML takes for a line's end only as an
+    escape.
+    """
     ends_lines = any(end in text for end in _LINE_ENDS)
     return yaml.safe_dump([text], default_flow_style=True, width=10**9, allow_unicode=not ends_lines).strip()[1:-1]
 

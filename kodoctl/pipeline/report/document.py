@@ -1,7 +1,7 @@
 """The document of a report: what an audit found, what was counted and what waits, with what to do about it. Pure.
 
-Everything in it is a few rows, made by kodoctl.pipeline.report.report_tables and .summary; pages, pictures and lines are drawn
-from it by kodoctl.render.
+Everything in it is a few rows, made by kodoctl.pipeline.report.report_tables and kodoctl.pipeline.rollup.summary;
+pages, pictures and lines are drawn from it by kodoctl.render.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What a report is made of. Times are ms, moments ms since the epoch.
+    """Input of a report. Durations are ms, times are ms since the epoch.
 
-    `audit`: the document of kodoctl.pipeline.audit.report. `counted`: that of kodoctl.pipeline.rollup.report. `waiting`, `failures` (the
-    commonest of `failed` in all), `groups` and `points` (each `width` long): as kodoctl.pipeline.report.report_tables has them,
-    lanes with their level.
+    `audit`: document of kodoctl.pipeline.audit.report. `counted`: document of kodoctl.pipeline.rollup.report.
+    `waiting`, `failures` (the most frequent of `failed` in all), `groups` and `points` (each `width` long): rows of
+    kodoctl.pipeline.report.report_tables, lanes with their level.
     """
 
     audit: Mapping[str, Any]
@@ -46,7 +46,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """Which run made it, of what, and how the same tables are named on a command line."""
+    """Identity of a report: the run that made it, its topology, and the names of the same
+    tables on a command line.
+    """
 
     run: str
     made_at: int

@@ -1,4 +1,6 @@
-"""What a report shows, from the landing's tables: the audit's judgement and the counts of windows, each made once."""
+"""Report job: the verdict of the audit and the counts of windows, from the tables of the landing, each made once.
+Writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def gather(
 
 @contextmanager
 def counts(spark: SparkSession, landing: Landing) -> Iterator[Counts]:
-    """What `rollup` has counted, where that is all that landed and fine enough to be looked at; else counted now, and not kept."""
+    """Counts of the last `rollup`, if they include all that landed and their windows are narrow enough; else counts
+    made now, and not kept.
+    """
     parts = [one.tables[EVENTS.name] for one in landing.manifests() if EVENTS.name in one.tables]
     times = [at for part in parts for at in (part.since, part.until) if at is not None]
     width = fitting(max(times) - min(times) if times else 0)

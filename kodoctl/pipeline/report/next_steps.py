@@ -1,4 +1,4 @@
-"""What to do about what a report shows: most urgent first, each with the commands to copy. Pure."""
+"""Remediation steps for what a report shows: most urgent first, each with the commands to copy. Pure."""
 
 from __future__ import annotations
 
@@ -102,7 +102,9 @@ _DOUBTS: Final[Mapping[tuple[str, ...], tuple[str, str, tuple[str, ...]]]] = {
 
 
 def advice(document: Row, file: str, typed: str) -> list[Advice]:
-    """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be copied."""
+    """All of it. `file` and `typed`: how the file, and the landing as well, are named on a command line; ready to be
+    copied.
+    """
     words = {"file": file, "typed": typed}
     found = [
         *_losses(document, words),
@@ -194,6 +196,6 @@ def _noise(document: Row, words: Mapping[str, str]) -> Iterator[Advice]:
 
 
 def harmed(fairness: Row) -> bool:
-    """Whether quiet tenants waited as long as noisy ones: where they are kept apart, they wait a fraction of it."""
+    """True if quiet tenants waited as long as noisy ones: tenants that are kept apart wait a fraction of it."""
     quiet, noisy = fairness["quiet"]["latency_ms"], (fairness["noisy"] or {}).get("latency_ms")
     return bool(quiet and noisy and quiet["p95"] >= 0.5 * noisy["p95"] and quiet["p95"] >= 1000)

@@ -1,4 +1,6 @@
-"""What a report shows beside the audit and the rollup, in a few rows each: what waits, what fails, who is noisy, what happened when."""
+"""Aggregates for a report besides the audit and the rollup, a few rows each: waiting messages, failures, noisy
+tenants, and traffic over time.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ Row = dict[str, Any]
 
 
 def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
-    """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything; ages since it
-    came there, when the cursors were read. `verdicts` as kodoctl.pipeline.audit.classify.judged makes them.
+    """(topic, subscription, msg_topic, state, messages, overdue, oldest_ms, median_ms) of lanes that hold anything;
+    ages since it came there, when the cursors were read. `verdicts` as kodoctl.pipeline.audit.classify.judged makes
+    them.
     """
     named = lanes.select("lane", *_LANE, "read_at")
     held = (
@@ -41,8 +44,8 @@ def waiting(verdicts: DataFrame, lanes: DataFrame) -> list[Row]:
 
 
 def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]:
-    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions that keep no records
-    are told by what lies in their waiting and dead letter topics.
+    """((topic, subscription, event, rule, reason, messages) of the commonest, all of them). Subscriptions that keep
+    no records are told by what lies in their waiting and dead letter topics.
     """
     columns = ("topic", "subscription", "event", "rule", "reason")
     stored = events.where(F.col("state").isin(State.RETRYING.value, State.DEAD.value))
@@ -63,8 +66,9 @@ def failures(events: DataFrame, transitions: DataFrame) -> tuple[list[Row], int]
 
 
 def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
-    """(topic, noisy, names, tenants, arrivals, latency_ms): noisy tenants of each topic, and all the others. `names` are those of
-    the noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls loud in a window.
+    """(topic, noisy, names, tenants, arrivals, latency_ms): noisy tenants of each topic, and all the others. `names`
+    are those of the noisy ones: who over all of the time is what kodoctl.pipeline.recommend.noisy_neighbours calls
+    loud in a window.
     """
     arrived = F.sum(F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0))
     by_topic = Window.partitionBy("topic")
@@ -98,8 +102,8 @@ def groups(rollup: DataFrame, latencies: DataFrame) -> list[Row]:
 
 
 def points(rollup: DataFrame, width: int) -> list[Row]:
-    """(at, arrivals, done, failed, over_limit), each `width` ms long, where anything happened; `at` ms since the epoch. Arrivals are
-    those on ready topics.
+    """(at, arrivals, done, failed, over_limit), each `width` ms long, where anything happened; `at` ms since the
+    epoch. Arrivals are those on ready topics.
     """
     at = (F.floor(F.unix_millis("window_ts") / width) * width).cast("bigint").alias("at")
     ready = F.when(F.col("state") == State.READY.value, F.col("arrivals")).otherwise(0)

@@ -1,8 +1,9 @@
-"""Percentiles from counts: whole numbers of buckets that grow by 2 %, so that histograms of hours, topics and runs add up.
+"""Percentiles from counts: whole numbers of buckets that grow by 2 %, so that histograms of hours, topics and runs
+add up.
 
-The bucket of a latency is the whole part of its logarithm to the base 1.02; its value is the middle of the bucket, so that
-no percentile is off by more than 1 %. Latencies below 1 ms, and negative ones of clocks that differ, are buckets of their
-own, told as 0.
+The bucket of a latency is the whole part of its logarithm to the base 1.02; its value is the middle of the bucket, so
+that no percentile is off by more than 1 %. Latencies below 1 ms, and negative ones of clocks that differ, are buckets
+of their own, told as 0.
 """
 
 from __future__ import annotations
@@ -25,14 +26,16 @@ def bucket(latency: str) -> Column:
 
 
 def value(number: str) -> Column:
-    """The latency, in ms, that a bucket stands for: the harmonic middle of its ends, off by at most 1 % to both sides."""
+    """The latency, in ms, that a bucket stands for: the harmonic middle of its ends, off by at most 1 % to both
+    sides.
+    """
     middle = 2 * BASE / (1 + BASE)
     return F.when(F.col(number) < 0, F.lit(0.0)).otherwise(F.pow(F.lit(BASE), F.col(number)) * middle)
 
 
 def percentiles(histogram: DataFrame, keys: Sequence[str], shares: Sequence[float]) -> DataFrame:
-    """(keys, share, latency): for each share the latency (ms) that so many of all did not exceed. `histogram`: (keys, bucket,
-    messages), buckets as often as they come.
+    """(keys, share, latency): for each share the latency (ms) that so many of all did not exceed. `histogram`: (keys,
+    bucket, messages), buckets as often as they come.
     """
     order = Window.partitionBy(*keys).orderBy("bucket")
     counted = (

@@ -1,10 +1,11 @@
 """Counts what was landed by windows of time, into the tables `rollup` and `latencies`.
 
-The unit of work is a day (UTC), which consists of whole windows. A run looks which batches nobody has counted yet, and on
-which days what they hold happened; these days are counted anew from everything that was landed of them, into folders of
-this run, and then one document, written whole or not at all, says which folder has which day. So a run that is repeated
-finds nothing to do, one that was killed leaves what was there before, and no message is ever counted twice. An audit record
-that is stored twice says the same of when it happened: both are of the days that are counted, and one of them counts.
+The unit of work is a day (UTC), which consists of whole windows. A run looks which batches nobody has counted yet,
+and on which days what they hold happened; these days are counted anew from everything that was landed of them, into
+folders of this run, and then one document, written whole or not at all, says which folder has which day. So a run
+that is repeated finds nothing to do, one that was killed leaves what was there before, and no message is ever counted
+twice. An audit record that is stored twice says the same of when it happened: both are of the days that are counted,
+and one of them counts.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ Place = tuple[str | None, str | None]  # level, state
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """What the counted tables hold. `window`: ms; 0: nothing was counted yet. `batches`: folders of landed batches that are
-    counted. `days`: by table and day (2026-01-31) the folder, below the landing, of its rows. `left`: folders of runs that
-    count no more, removed by the next one, so that whoever reads them now can end. `topics`: level and state of every topic
-    that something happened on so far.
+    """Index of the counted tables. `window`: ms; 0: nothing was counted yet. `batches`: folders of landed batches
+    that are counted. `days`: by table and day (2026-01-31) the folder, below the landing, of its rows. `left`:
+    folders of runs that no longer count; the next run removes them, so that current readers can finish. `topics`:
+    level and state of every topic with any event so far.
     """
 
     window: int = 0
@@ -77,7 +78,9 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What there is to do. `fresh`: batches nobody counted; `anew`: everything is, because windows have another width."""
+    """Work of a run. `fresh`: batches that are not counted yet; `anew`: all are counted again, because windows have
+    another width.
+    """
 
     window: int
     fresh: int
@@ -86,7 +89,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a run did: its batches, and the days (2026-01-31) it counted anew."""
+    """Result of a run: its batches, and the days (2026-01-31) it counted anew."""
 
     window: int
     batches: int
@@ -124,8 +127,9 @@ def count(
     window: int | None = None,
     told: Callable[[Work], None] = lambda _: None,
 ) -> Counted:
-    """Counts what nobody counted. `window`: ms, a whole part of a day; None: as wide as those there are, else 5 minutes. Another
-    width counts everything anew. Raises UsageError when nothing was landed, LockedError while another run counts.
+    """Counts what nobody counted. `window`: ms, a whole part of a day; None: as wide as those there are, else 5
+    minutes. Another width counts everything anew. Raises UsageError when nothing was landed, LockedError while
+    another run counts.
     """
     must_hold(landing, "TOPOLOGY", messages=True)
     with landing.alone(_RUN) as alone:
@@ -165,8 +169,8 @@ class _Happened:
 
 
 def _happened(spark: SparkSession, landing: Landing, fresh: Mapping[Table, list[Part]]) -> _Happened:
-    """On which days what these batches hold happened, in order, and the topics of their events: one query, few rows. What an
-    ingest before LATEST was its bound landed without a day, is counted on none.
+    """On which days what these batches hold happened, in order, and the topics of their events: one query, few rows.
+    What an ingest before LATEST was its bound landed without a day, is counted on none.
     """
     query: DataFrame | None = None
     for table, parts in fresh.items():
@@ -195,8 +199,8 @@ def _declared(expansion: Expansion) -> dict[str, Place]:
 
 
 def _of_days(spark: SparkSession, landing: Landing, table: Table, parts: Iterable[Part], days: list[str]) -> DataFrame:
-    """Everything landed that happened on these days. Batches are passed over by the bounds their manifests name, files by
-    their own.
+    """Everything landed that happened on these days. Batches are passed over by the bounds their manifests name,
+    files by their own.
     """
     from pyspark.sql import functions as f
 
@@ -209,7 +213,9 @@ def _of_days(spark: SparkSession, landing: Landing, table: Table, parts: Iterabl
 
 
 def _spans(days: Iterable[str]) -> list[tuple[datetime, datetime]]:
-    """Beginning and end of each row of days without a gap: to compare with these costs less than to tell the day of each message."""
+    """Beginning and end of each row of days without a gap: to compare with these costs less than to tell the day of
+    each message.
+    """
     spans: list[tuple[datetime, datetime]] = []
     for begin in map(_begin, days):
         since = spans.pop()[0] if spans and spans[-1][1] == begin else begin

@@ -1,4 +1,6 @@
-"""What a rollup has to say: the width of windows, one document, and the lines for people drawn from it. Pure."""
+"""Report of a rollup: the parser of the window width, one JSON document, and the text lines that are rendered from
+it. Pure. A width that does not divide a day raises UsageError.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ def document(
     tenants: Iterable[Row],
     late: Mapping[str, Mapping[Any, Row]],
 ) -> dict[str, Any]:
-    """For machines. Times are ms. `span`: beginning of the first window and of the last, and how many hold rows; `late`: by
-    `lanes` and `tenants` and their keys, shares (p50 …) of the latencies, in ms.
+    """For machines. Times are ms. `span`: beginning of the first window and of the last, and how many hold rows;
+    `late`: by `lanes` and `tenants` and their keys, shares (p50 …) of the latencies, in ms.
     """
     since, until, held = span
     return {
@@ -73,7 +75,7 @@ def document(
 
 
 def lane_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells lanes apart."""
+    """Key of a lane, different for each."""
     return (row["topic"], row["subscription"], row["level"], row["state"])
 
 
@@ -103,7 +105,9 @@ def lines(document: Mapping[str, Any]) -> Iterator[Line]:
 
 
 def _groups(lanes: Sequence[Row]) -> dict[tuple[str, str | None], list[Row]]:
-    """Lanes by topic and subscription. What arrived on a ready topic did so for every subscription that worked on it."""
+    """Lanes by topic and subscription. What arrived on a ready topic did so for every
+    subscription that worked on it.
+    """
     readers = {(one["topic"], one["level"], one["state"]) for one in lanes if one["subscription"] is not None}
     everybody = {(one["topic"], one["level"], one["state"]): one for one in lanes if one["subscription"] is None}
     groups: dict[tuple[str, str | None], list[Row]] = {}

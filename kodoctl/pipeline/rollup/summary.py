@@ -1,4 +1,6 @@
-"""The counted tables in a few rows: lanes, and of each ground topic the tenants with most messages. Rows are added, never listed."""
+"""The counted tables in a few rows: lanes, and of each ground topic the tenants with most messages. Rows are added,
+never listed.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def summary(rollup: DataFrame, latencies: DataFrame, window: int) -> dict[str, A
 
 
 def _largest(rollup: DataFrame) -> DataFrame:
-    """Tenants of each topic by what arrived on its ready topics; what happened to that later is counted wherever it did."""
+    """Tenants of each topic by what arrived on its ready topics; what happened to that later is counted wherever it
+    did.
+    """
     arrived = F.when(F.col("state") == "ready", F.col("arrivals")).otherwise(0).alias("arrivals")
     order = Window.partitionBy("topic").orderBy(F.desc("arrivals"), F.desc("done"), "tenant")
     return (

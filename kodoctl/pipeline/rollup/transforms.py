@@ -1,7 +1,7 @@
-"""What happened in each window of time: counts and latencies by topic, subscription, level, state and tenant.
+"""Rollup by windows of time: counts and latencies by topic, subscription, level, state and tenant.
 
-Rows add up: over windows, topics, runs. A row is counted in the window in which it happened: an arrival when it was
-published, what a worker did when it did that.
+Rows add up: over windows, topics, runs. A row counts in the window in which its event happened: an arrival at its
+publish time, an action of a worker at the time of the action.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ DONE: Final = ("done", "transferred")
 
 
 def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every subscription
-    reads, arrivals are told once, with `subscription` null. `topics`: (msg_topic, level, state), where `events` may lack some.
+    """(KEYS, COUNTS): a row for each that is not all 0. `window` such as `5 minutes`. On ready topics, which every
+    subscription reads, arrivals are told once, with `subscription` null. `topics`: (msg_topic, level, state), where
+    `events` may lack some.
 
-    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait for room, because a
-    limit or the handler said so; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
+    `failed`: runs of the handler after which the message left its lane; `over_limit`: moved to wait for room, because
+    a limit or the handler said so; `rerouted`: moved for any reason; `retries`: arrivals with attempts behind them.
     """
     return (
         _arrived(events, window)
@@ -39,8 +40,8 @@ def rollup(events: DataFrame, transitions: DataFrame, *, window: str, topics: Da
 
 
 def latencies(events: DataFrame, transitions: DataFrame, *, window: str, topics: DataFrame | None = None) -> DataFrame:
-    """(KEYS, bucket, messages) of what was done: time since the message was first stored, by kodoctl.pipeline.transforms
-    .histogram. Histograms of one key and several windows or runs are added bucket by bucket.
+    """(KEYS, bucket, messages) of what was done: time since the message was first stored, by
+    kodoctl.pipeline.rollup.histogram. Histograms of one key and several windows or runs are added bucket by bucket.
     """
     return (
         _placed(transitions.where(F.col("event").isin(*DONE)), _topics(events) if topics is None else topics, window)

@@ -1,4 +1,6 @@
-"""What producers sent to one ground topic, for one of its subscriptions, with what its workers recorded of each message."""
+"""Arrivals of one ground topic for one of its subscriptions: the messages that producers sent, and what workers
+recorded of each.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ COLUMNS: Final = ("at_ms", "level", "tenant", "key", "properties", "size", "took
 def arrivals(
     events: DataFrame, transitions: DataFrame, *, topic: str, subscription: str, properties: Sequence[str], newest: int
 ) -> DataFrame:
-    """(COLUMNS) of the newest messages of all levels, oldest first. `properties`: those that are asked for. `took_ms`: until it
-    was done, null where no record says so; `moves`: how often it left a lane before; `fails`: how often because its handler
-    failed. Marks, recalled messages, and what is meant for others, are left out.
+    """(COLUMNS) of the newest messages of all levels, oldest first. `properties`: those that are asked for.
+    `took_ms`: until it was done, null where no record says so; `moves`: how often it left a lane before; `fails`: how
+    often because its handler failed. Marks, recalled messages, and what is meant for others, are left out.
     """
     reader = F.col("for_subscription")
     sent = events.where(

@@ -1,4 +1,6 @@
-"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, one document, and its lines. Pure."""
+"""Today's file and a candidate on the same recorded arrivals: what is asked of the replay, one document, and its
+lines. Pure.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One subscription's recorded arrivals: rows of kodoctl.pipeline.simulate.arrivals. `slots`: handlers at once in all
-    workers, where the files are not to say that; `span`: ms of the first arrival and of the last.
+    """One subscription's recorded arrivals: rows of kodoctl.pipeline.simulate.arrivals. `slots`: handlers at once in
+    all workers, where the files are not to say that; `span`: ms of the first arrival and of the last.
     """
 
     topic: str
@@ -43,7 +45,7 @@ class Trial:
         return self.arrivals[0]["at_ms"], self.arrivals[-1]["at_ms"]
 
     def lines(self, text: str, path: str, environment: str | None) -> Iterator[str]:
-        """What kodo_consumer.simulator reads: a request, then an arrival a line."""
+        """Input of kodo_consumer.simulator: a request, then one arrival a line."""
         names = {"topic": self.topic, "subscription": self.subscription, "slots": self.slots}
         yield json.dumps({"text": text, "path": path, "environment": environment, **names})
         since = self.span[0]
@@ -80,9 +82,9 @@ def slots_of(spec: Subscription, asked: int | None, name: str) -> int:
 
 
 def handler_times(arrivals: Sequence[Row], slots: int) -> dict[str, float]:
-    """By tenant, ms that a handler takes: the time in which the quickest tenth of what was done at once was done, and no more
-    than so many slots can have taken for each of the messages that were done in the busiest ten seconds. Both are upper
-    bounds. Empty where no record says that anything was done.
+    """By tenant, ms that a handler takes: the time in which the quickest tenth of what was done at once was done, and
+    no more than so many slots can have taken for each of the messages that were done in the busiest ten seconds. Both
+    are upper bounds. Empty where no record says that anything was done.
     """
     direct: dict[str, list[int]] = {}
     ends: Counter[int] = Counter()
@@ -104,7 +106,7 @@ def _share(ordered: Sequence[float], share: float) -> float:
 
 
 def recorded(arrivals: Sequence[Row]) -> dict[str, Any]:
-    """What the workers' records say of the same messages: how many were done, and percentiles of ms until then."""
+    """Recorded results of the same messages: the number of those done, and percentiles of ms until then."""
     took = sorted(max(one["took_ms"], 0) for one in arrivals if one["took_ms"] is not None)
     shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
     return {
@@ -184,7 +186,7 @@ def _wait(figures: Row, share: str) -> str:
 
 
 def _bars(pairs: Sequence[tuple[str, Row, Row]]) -> Iterator[Line]:
-    """How long 95 of 100 waited at most, today and then; all bars have one scale."""
+    """Bars of the p95 wait with each file, today and candidate; all bars have one scale."""
     most = max((one["wait_ms"]["p95"] for _, *both in pairs for one in both if one["wait_ms"]), default=0) or 1
     width = max((len(name) for name, *_ in pairs), default=0)
     yield Line("  p95 until a handler starts, today (=) and with the candidate (#)", "dim")

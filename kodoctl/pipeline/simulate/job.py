@@ -1,6 +1,8 @@
-"""What landed traffic would have met under another topology file: arrivals from the landing, replayed by the consumer's engine.
+"""Simulation job: arrivals from the landing, replayed by the engine of the consumer under another topology file, to
+show what the same traffic would have met there.
 
-The engine runs in processes of its own, one for each file and subscription: this package knows nothing of consumers.
+The engine runs in processes of its own, one for each file and subscription, because this package does not know the
+consumer.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ class Asked:
 
 
 def candidate(today: Side, data: bytes, name: str) -> Side:
-    """`data`: a whole topology file, or a patch of today's; `name`: what it is called. Raises InvalidFileError with every error
-    of the file, UsageError for a patch that does not fit.
+    """`data`: a whole topology file, or a patch of today's; `name`: what it is called. Raises InvalidFileError with
+    every error of the file, UsageError for a patch that does not fit.
     """
     text, path = data.decode("utf-8", errors="replace"), name
     if any(line.startswith("@@ -") for line in text.splitlines()):
@@ -81,8 +83,8 @@ def candidate(today: Side, data: bytes, name: str) -> Side:
 
 
 def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
-    """(topic, subscription) that both files have and that one of them says something else of, and notes on the others. Raises
-    UsageError when there is none.
+    """(topic, subscription) that both files have and that one of them says something else of, and notes on the
+    others. Raises UsageError when there is none.
     """
     before, after = (side.expansion.topology.spec.topics for side in (today, then))
     pairs, notes = [], []
@@ -101,7 +103,9 @@ def changed(today: Side, then: Side) -> tuple[list[tuple[str, str]], list[str]]:
 def trials(
     spark: SparkSession, landing: Landing, today: Side, then: Side, asked: Asked
 ) -> tuple[list[Trial], list[str]]:
-    """What is to be replayed, and why something is not. Raises UsageError when nothing is."""
+    """Subscriptions to replay, and the reasons for those that are left out. Raises UsageError if none can be
+    replayed.
+    """
     pairs, notes = changed(today, then)
     found: list[Trial] = []
     events = landing.read(spark, EVENTS)

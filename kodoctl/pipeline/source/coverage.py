@@ -1,4 +1,6 @@
-"""What came of a split: planned and seen. In every silent loss that could be provoked the job succeeded; this told. Pure."""
+"""Coverage of a split: the entries that were planned and those that were read. Pure. In every silent loss that could
+be provoked the job succeeded, and the coverage showed the loss.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ _MOST_GAPS: Final = 100
 
 @dataclass(slots=True)
 class Coverage:
-    """Told what is read, in order. Holes between entries are found against what was planned. `empty`: entries that are stored and
-    of which there is no message of their own: it is a chunked message's, or was shown to be none that can be read.
+    """Told what is read, in order. Holes between entries are found against what was planned. `empty`: entries that
+    are stored and of which there is no message of their own: it is a chunked message's, or was shown to be none that
+    can be read.
     """
 
     split: Split
@@ -58,7 +61,7 @@ class Coverage:
 
     @property
     def problem(self) -> str:
-        """What is wrong, in words; "" when it is full."""
+        """Problem of the split, in words; "" if the split is full."""
         if self.full:
             return ""
         if self.state == HOLE:

@@ -1,10 +1,12 @@
-"""`spark.read.format("pulsar")` and `spark.readStream.format("pulsar")`: Spark's public Python API over the source's core.
+"""`spark.read.format("pulsar")` and `spark.readStream.format("pulsar")`: Spark's public Python API over the source's
+core.
 
     from kodoctl.pipeline.source.data_source import PulsarSource
     spark.dataSource.register(PulsarSource)
     spark.read.format("pulsar").option("topic", …).option("adminUrl", …).option("serviceUrl", …).load()
 
-Planning runs in a process of Spark's own, reading in its workers: what they share is pickled. Both import this package.
+Planning runs in a process of Spark's own, reading in its workers: what they share is pickled. Both import this
+package.
 """
 
 from __future__ import annotations
@@ -39,11 +41,13 @@ if TYPE_CHECKING:
 
 
 class PulsarSource(DataSource):
-    """Stored messages of topics, as columns of kodoctl.pipeline.ingest.tables.MESSAGES. docs/how-to/pipeline.md lists the options."""
+    """Stored messages of topics, as columns of kodoctl.pipeline.ingest.tables.MESSAGES. docs/how-to/pipeline.md lists
+    the options.
+    """
 
     @classmethod
     def name(cls) -> str:
-        """What `format` is given."""
+        """Name of the data source, for `format`."""
         return "pulsar"
 
     def schema(self) -> StructType:
@@ -65,16 +69,16 @@ class PulsarSource(DataSource):
 
 @cache
 def broker(connection: Connection) -> BrokerClient:
-    """Of each process that reads one: Spark uses its Python processes again, and to connect costs as much as to read some
-    thousand messages.
+    """Of each process that reads one: Spark uses its Python processes again, and to connect costs as much as to read
+    some thousand messages.
     """
     return BrokerClient(connection)
 
 
 @cache
 def _spare_collecting() -> None:
-    """Called behind a split, when all that reading needs is loaded. After each task Spark has its Python process look for
-    garbage among everything there is: 40 ms for the modules alone, in which some thousand messages are read.
+    """Called behind a split, when all that reading needs is loaded. After each task Spark has its Python process look
+    for garbage among everything there is: 40 ms for the modules alone, in which some thousand messages are read.
     """
     gc.freeze()
 
@@ -87,7 +91,7 @@ def _read(split: Split, options: Options) -> Iterator[pa.RecordBatch]:
 
 
 class _Planner:
-    """What batch and stream share: asking the cluster, cutting ranges into splits."""
+    """Common base of batch and stream: statistics of the cluster, and ranges cut into splits."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
@@ -152,9 +156,9 @@ class PulsarReader(DataSourceReader, _Planner):
 class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner):
     """Everything from the beginning of each partition. Offsets never go back, whatever the cluster says.
 
-    A partition or topic that comes later begins at its beginning. `looks`: of partitions, by their full names, what an earlier
-    reading that came to its end saw when it began. `declared`: topics that there are to read; of others a batch that is read
-    again says that they were left out. None: all.
+    A partition or topic that comes later begins at its beginning. `looks`: of partitions, by their full names, what
+    an earlier reading that came to its end saw when it began. `declared`: topics that there are to read; of others a
+    batch that is read again says that they were left out. None: all.
     """
 
     looks: Mapping[str, History] = MappingProxyType({})
@@ -185,7 +189,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         self.now = self._stored()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of the next batch: bytes are dealt out to the partitions, and what one does not need to the others."""
+        """The end of the next batch: bytes are dealt out to the partitions, and what one
+        does not need to the others.
+        """
         now = self._stored()
         waiting = offsets.wanted(now, start)
         most = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
@@ -215,8 +221,9 @@ class PulsarStream(DataSourceStreamReader, SupportsTriggerAvailableNow, _Planner
         return [InputPartition(split) for split in (*holes, *self.splits(pieces))]
 
     def _gone(self, now: Mapping[str, Stored], start: Mapping[str, str]) -> dict[str, str]:
-        """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted since an earlier
-        reading, which went on behind its look or told what was gone: brokers replace an empty ledger when they load it.
+        """Partitions in which something may be gone, and why. Those are spared none of whose ledgers was deleted
+        since an earlier reading, which went on behind its look or told what was gone: brokers replace an empty ledger
+        when they load it.
         """
         gone = offsets.holes(now, start)
         if not self.looks.keys() & gone.keys():

@@ -1,6 +1,6 @@
-"""How far a stream has come: for each partition a position and how many entries lie before it. Pure.
+"""Stream offsets: for each partition a position and the number of entries that lie before it. Pure.
 
-The count is what makes a hole show: a range is planned again from what is stored *now*, after a restart as well, and must
+The number makes a hole visible: a range is planned again from what is stored *now*, after a restart as well, and must
 have as many entries as when its end was fixed. As JSON: {"persistent://t/ns/orders-partition-0": "17:41:1042"}.
 """
 
@@ -44,7 +44,7 @@ def mark(offset: Mapping[str, str], part: str) -> Mark:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one partition has for the next batch."""
+    """Entries of one partition for the next batch."""
 
     since: Mark
     pieces: tuple[Piece, ...]
@@ -57,7 +57,7 @@ class Wanted:
 
 
 def wanted(now: Mapping[str, Stored], since: Mapping[str, str]) -> dict[str, Wanted]:
-    """What is stored behind an offset."""
+    """Entries stored after an offset, by partition."""
     found = {}
     for part, there in now.items():
         begin = mark(since, part)

@@ -31,9 +31,10 @@ _ACCESS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the source was asked for. `topics`: full names, in the order in which their ends are fixed. `cores`: tasks that run
-    at once. `max_bytes` of a stream's batch, None: all there is. `timeout`: ms without a message after which a split is not
-    full. `coverage`: folder that gets a record of each split, None: none. `strict`: what is not full fails the job.
+    """Options of the source. `topics`: full names, in the order in which their ends are fixed. `cores`: tasks that
+    run at once. `max_bytes` of a batch of a stream, None: all there is. `timeout`: ms without a message after which a
+    split is not full. `coverage`: folder that gets a record of each split, None: none. `strict`: a split that is not
+    full fails the job.
     """
 
     connection: Connection
@@ -127,8 +128,8 @@ def _plain(given: Mapping[str, str]) -> Secret | None:
 
 
 def addressed(connection: Connection) -> dict[str, str]:
-    """The options that say which cluster, and who we are there: secrets by the names of their files or variables. Raises
-    UsageError for a secret that has neither.
+    """The options that say which cluster, and who we are there: secrets by the names of their files or variables.
+    Raises UsageError for a secret that has neither.
     """
     found = {"adminUrl": connection.admin_url, "serviceUrl": connection.broker_url or ""}
     if connection.token:

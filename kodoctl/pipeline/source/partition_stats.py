@@ -1,4 +1,6 @@
-"""What the source asks of the admin API: one call a topic, and where a publish time begins."""
+"""Statistics of partitions from the admin API: `internalStats`, one call for all partitions of a topic, and the
+position at which a publish time begins.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,23 @@ Part = tuple[TopicName, int]
 
 
 class History(NamedTuple):
-    """When a partition was made, and how often its metadata was written, less its ledgers. None: the broker does not tell."""
+    """Creation time of a partition, and the number of writes of its metadata, less its ledgers. None: not known from
+    the broker.
+    """
 
     created: datetime | None = None
     rewrites: int | None = None
 
     def follows(self, earlier: History) -> bool:
-        """Whether it is the same partition as at an earlier look, and no ledger of it was deleted since then."""
+        """True if it is the same partition as in an earlier snapshot, and no ledger of it was deleted since then."""
         same = self.created is not None and self.created == earlier.created
         return same and nothing_deleted(earlier.rewrites, self.rewrites)
 
 
 def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]:
-    """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic that is not there."""
+    """Every partition of the topics, in their order; several are asked at once. Raises UsageError naming every topic
+    that is not there.
+    """
     asked = list(topics)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = list(pool.map(lambda topic: internal_stats(admin, topic), asked))
@@ -46,8 +52,8 @@ def read_stored(admin: Admin, topics: Iterable[TopicName]) -> dict[Part, Stored]
 
 
 def internal_stats(admin: Admin, topic: TopicName) -> dict[int, Any] | None:
-    """By partition; -1 for a topic that has none; None: there is no such topic. Of the partitions that it has by its metadata
-    those that are there. Raises ClusterError where a partition gives no answer: unasked is not absent.
+    """By partition; -1 for a topic that has none; None: there is no such topic. Of the partitions that it has by its
+    metadata those that are there. Raises ClusterError where a partition gives no answer: unasked is not absent.
     """
     reply = admin.call("GET", f"{topic_path(topic)}/partitions")
     count = 0 if reply.missing else int(must(reply, f"looking for {topic}")["partitions"])
@@ -70,9 +76,9 @@ def histories(admin: Admin, topic: TopicName, parts: Iterable[int]) -> dict[int,
 
 
 def _history(info: Mapping[str, Any]) -> History:
-    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a ledger
-    that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty ledger: one
-    writing more only.
+    """Metadata is written when the partition is made, for each ledger that is opened, and when some are deleted: a
+    ledger that is deleted is one fewer, and one writing more. On loading a partition the broker replaces an empty
+    ledger: one writing more only.
     """
     try:
         return History(datetime.fromisoformat(info["creationDate"]), int(info["version"]) - len(info["ledgers"]))
@@ -93,7 +99,9 @@ def of_text(text: str) -> dict[str, History]:
 
 
 def place_at(admin: Admin, part: Part, moment: int) -> Place | None:
-    """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it tells none."""
+    """The first entry published at or after a moment (ms since the epoch), as the broker's search finds it; None: it
+    tells none.
+    """
     topic, number = part
     path = topic_path(topic) if number < 0 else partition_path(topic, number)
     reply = admin.call("GET", f"{path}/messageid/{moment}")

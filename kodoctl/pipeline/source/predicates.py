@@ -1,4 +1,6 @@
-"""Filters of a query, as far as they spare reading. Spark applies all of them to the rows afterwards, so this may cut too little."""
+"""Filters of a query, as far as they spare reading. Spark applies all of them to the rows afterwards, so this may cut
+too little.
+"""
 
 from __future__ import annotations
 
@@ -59,11 +61,11 @@ class Pruning:
         )
 
     def has_topic(self, name: str) -> bool:
-        """Whether rows of the topic can remain."""
+        """True if rows of the topic can remain."""
         return self.topics is None or name in self.topics
 
     def has_partition(self, number: int) -> bool:
-        """Whether rows of the partition can remain."""
+        """True if rows of the partition can remain."""
         return self.partitions is None or number in self.partitions
 
     def moments(self, skew: int) -> tuple[int | None, int | None]:

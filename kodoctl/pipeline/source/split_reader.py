@@ -36,10 +36,10 @@ _BATCH: Final = 32 * 1024 * 1024  # bytes of an Arrow batch; Arrow itself ends a
 
 
 def read_split(split: Split, options: Options, client: BrokerClient | None = None) -> Iterator[pa.RecordBatch]:
-    """Its messages in order, as batches of kodoctl.pipeline.ingest.tables.MESSAGES, behind them a row for each entry of which the client
-    library is shown to give out no message. Raises ClusterError behind the last of them when
-    entries are missing and the options are strict; writes the coverage record first. `client`: of the options' connection,
-    for many splits; left open unless something was wrong. None: one for this split alone.
+    """Its messages in order, as batches of kodoctl.pipeline.ingest.tables.MESSAGES, behind them a row for each entry
+    of which the client library is shown to give out no message. Raises ClusterError behind the last of them when
+    entries are missing and the options are strict; writes the coverage record first. `client`: of the options'
+    connection, for many splits; left open unless something was wrong. None: one for this split alone.
     """
     coverage = Coverage(split)
     began = time.monotonic()
@@ -108,8 +108,9 @@ class _Missing:
         self.times |= dict.fromkeys(self.expected.gaps[before:], self._published)
 
     def explained(self, split: Split, options: Options, broker: BrokerClient) -> bool:
-        """Whether it is shown of each that it is stored, and that the client library gives out no message of it. What a broker
-        trimmed or moved a reader past is not: it would be lost for good by being taken for unreadable.
+        """True if it is proved of each missing entry that it is stored, and that the client library gives out no
+        message of it. An entry that a broker trimmed, or moved a reader past, is not explained: it would be lost for
+        good if it were taken for unreadable.
         """
         rest = self.expected.rest()
         self.times |= dict.fromkeys(rest, self._published)
@@ -152,7 +153,9 @@ class _Nothing:
 
 
 def _without_message(split: Split, options: Options, coverage: Coverage, missing: _Missing) -> Iterator[pa.RecordBatch]:
-    """A row for each entry that has no message. The last one of a split is where the reading could not end by itself."""
+    """A row for each entry that has no message. The last one of a split is where the
+    reading could not end by itself.
+    """
     columns = Columns(split, options.rows, payload=options.payload)
     for run, published in sorted(missing.times.items()):
         for entry in range(run.first, run.last + 1):
@@ -198,11 +201,11 @@ def _loop(
 
 
 def runs(read: Callable[[int], Any], timeout: int) -> Iterator[tuple[int, int, int, list[Any]]]:
-    """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry). `read` gives
-    the next one within `timeout` ms; what it raises is raised behind the last message.
+    """Messages in their order as (ledger, entry, batch index of the first, consecutive messages of that entry).
+    `read` gives the next one within `timeout` ms; what it raises is raised behind the last message.
 
-    To ask each message for its place is a sixth of what reading it costs. A producer's batch is one entry and says how
-    many it holds: when so many came, from its first to its last, the places of those between are known.
+    To ask each message for its place is a sixth of what reading it costs. A producer's batch is one entry and says
+    how many it holds: when so many came, from its first to its last, the places of those between are known.
     """
     while True:
         first = read(timeout)
@@ -253,7 +256,7 @@ class Columns:
 
     @property
     def full(self) -> bool:
-        """Whether it is time for a batch."""
+        """True if the gathered messages are enough for a batch."""
         return len(self._messages) >= self._most or self._size >= _BATCH
 
     def add(self, ledger: int, entry: int, index: int, messages: list[Any]) -> None:
@@ -273,7 +276,7 @@ class Columns:
         self._published += [min(messages[0].publish_timestamp(), LATEST)] * number
 
     def batch(self) -> pa.RecordBatch:
-        """What was gathered; begins anew."""
+        """Gathered messages as an Arrow batch; gathering begins anew."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -334,7 +337,9 @@ def _nullable(found: list[bytes], messages: list[Any]) -> Sequence[bytes | None]
 def _one_by_one(
     messages: list[Any], indexes: list[int]
 ) -> tuple[list[dict[str, str]], list[str | None], list[str | None]]:
-    """Properties, keys, and what cannot be read, of messages some of which are encrypted or have other bytes than text."""
+    """Properties, keys, and what cannot be read, of messages some of which are encrypted or have other bytes than
+    text.
+    """
     found = [
         _NO_CONTENT if isinstance(message, _Nothing) else content(message, alone=index < 0)
         for message, index in zip(messages, indexes, strict=True)
@@ -344,7 +349,7 @@ def _one_by_one(
 
 
 def batch_size(token: Any) -> int:
-    """How many messages the entry of an id holds: field 6 of the serialised id, a sequence of protobuf numbers."""
+    """Number of messages in the entry of an id: field 6 of the serialised id, a sequence of protobuf numbers."""
     raw: bytes = token.serialize()
     fields: dict[int, int] = {}
     at = 0
@@ -357,7 +362,9 @@ def batch_size(token: Any) -> int:
 
 
 def _stats(split: Split, options: Options) -> dict[str, Any] | None:
-    """What is there now, for the explanation of what was not full; None when nobody answers."""
+    """Current statistics of the partition, to explain a split that is not full; None if the
+    cluster does not answer.
+    """
     admin = HttpAdmin(options.connection)
     try:
         return (internal_stats(admin, TopicName.parse(split.topic)) or {}).get(split.partition) or {}

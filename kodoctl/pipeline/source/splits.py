@@ -1,7 +1,8 @@
-"""What is stored in a partition, and how reading it is cut into splits. Pure: statistics in, splits out.
+"""Splits of a partition: the ranges of stored entries that tasks read. Pure: the input is statistics, the output is
+splits.
 
-A position is (ledger, entry). Ledger ids grow within a topic and are not consecutive; entries of a ledger are, from 0. A
-producer's batch is one entry. So entries, not messages, are what can be planned, counted and compared.
+A position is (ledger, entry). Ledger ids grow within a topic and are not consecutive; entries of a ledger are, from
+0. A batch of a producer is one entry. So entries, not messages, can be planned, counted and compared.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class Piece:
 
     @property
     def entries(self) -> int:
-        """How many."""
+        """Number of entries."""
         return self.last - self.first + 1
 
     def until(self, entries: int) -> Piece:
@@ -39,8 +40,9 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One partition when it was asked. `ledgers`: every id there is; `last`: the last confirmed entry, which may lie in a
-    ledger that is gone; `tip`: where one stands who has read everything, the beginning of the open ledger if nothing is in it.
+    """One partition when it was asked. `ledgers`: every id there is; `last`: the last confirmed entry, which may lie
+    in a ledger that is gone; `tip`: where one stands who has read everything, the beginning of the open ledger if
+    nothing is in it.
     """
 
     pieces: tuple[Piece, ...]
@@ -54,15 +56,16 @@ class Stored:
         return (self.ledgers[-1], -1) if self.ledgers else START
 
     def continues(self, after: Place) -> bool:
-        """Whether nothing between `after` and what is stored can be gone: ledgers are trimmed from the oldest on, so what is missing
-        behind one that is there had no entries (brokers replace an empty ledger when they load a topic).
+        """True if nothing between `after` and what is stored can be missing. Ledgers are trimmed from the oldest on,
+        so a missing ledger behind an existing one had no entries (brokers replace an empty ledger when they load a
+        topic).
         """
         return after == START or after >= self.last or any(ledger <= after[0] for ledger in self.ledgers)
 
 
 def nothing_deleted(before: int | None, after: int | None) -> bool:
-    """By how often a partition's metadata was rewritten at two looks (None: unknown): once may be for a ledger that was empty,
-    and replaced when the partition was loaded.
+    """By how often a partition's metadata was rewritten at two looks (None: unknown): once may be for a ledger that
+    was empty, and replaced when the partition was loaded.
     """
     return before is not None and after is not None and after - before <= 1
 
@@ -93,7 +96,7 @@ def place(text: str) -> Place:
 
 
 def clip(pieces: Iterable[Piece], after: Place = START, upto: Place | None = None) -> list[Piece]:
-    """What lies behind `after` and not behind `upto`."""
+    """Entries after `after` and not after `upto`."""
     found = []
     for piece in pieces:
         first = max(piece.first, after[1] + 1) if piece.ledger == after[0] else piece.first
@@ -156,7 +159,7 @@ def within(pieces: Iterable[Piece], size: int) -> list[Piece]:
 
 
 def splits_each(cores: int, partitions: int, size: int) -> int:
-    """How many splits a partition is worth: enough to fill the cores, and none too small to pay its connection."""
+    """Number of splits for a partition: enough to fill the cores, and none too small to be worth its connection."""
     return max(1, min(-(-cores // max(1, partitions)), size // SMALLEST))
 
 
@@ -165,9 +168,10 @@ SMALLEST: Final = 4 * 1024 * 1024  # bytes: a split costs some 60 ms, in which a
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """What one task reads: entries of one partition of `topic` (full name; `partition` -1: it has none), in order.
+    """Range that one task reads: entries of one partition of `topic` (full name; `partition` -1: it has none), in
+    order.
 
-    `hole`: nothing is read, and this says what cannot be any more; accepted by who asked for it.
+    `hole`: nothing is read, and this text names what can no longer be read; the requester of the read accepted it.
     """
 
     topic: str
@@ -192,7 +196,7 @@ class Split:
 
     @property
     def entries(self) -> int:
-        """How many are planned."""
+        """Number of planned entries."""
         return sum(piece.entries for piece in self.pieces)
 
     @property

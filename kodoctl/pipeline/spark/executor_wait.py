@@ -1,4 +1,6 @@
-"""Says what a command waits for where a cluster has no room: Spark waits without end, and its own warning is not seen."""
+"""Says what a command waits for where a cluster has no room: Spark waits without end, and its own warning is not
+seen.
+"""
 
 from __future__ import annotations
 
@@ -48,14 +50,16 @@ def _watch(context: SparkContext, waiting: Waiting, tell: Callable[[str], None],
 
 
 def _stands(context: SparkContext) -> bool:
-    """Whether there is work, and nobody to do it: of those who hold blocks one is the driver itself."""
+    """True if there is work and no executor: one of those who hold blocks is the driver itself."""
     if not context.statusTracker().getActiveStageIds():
         return False
     return int(context._jsc.sc().getExecutorMemoryStatus().size()) <= 1  # noqa: SLF001 - Python has no other way to ask
 
 
 class Waiting:
-    """What is to be said of a wait, and when. `memory`: what an executor asks for, in Spark's words."""
+    """Notices about a wait for an executor, and their times. `memory`: the memory that an executor requests, as Spark
+    writes it.
+    """
 
     def __init__(self, master: str, memory: str) -> None:
         self._master, self._memory = master, memory

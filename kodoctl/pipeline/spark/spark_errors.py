@@ -1,4 +1,6 @@
-"""What Spark says when it fails, as findings of ours: our own where its report holds them, else its first words."""
+"""Spark errors as diagnostics: the diagnostics of kodoctl if the report of Spark contains any, else a known cause,
+else the first words of the report. Pure.
+"""
 
 from __future__ import annotations
 

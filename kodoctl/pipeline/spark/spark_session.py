@@ -1,7 +1,8 @@
-"""The one place that makes Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or somebody's session.
+"""The one place that makes Spark sessions: silent, in UTC, and the same code on a laptop, a cluster or somebody's
+session.
 
-Spark starts a Java process that says eight lines before it has read any configuration: its output is a file that nobody
-sees, read only when it does not start.
+Spark starts a Java process that says eight lines before it has read any configuration: its output is a file that
+nobody sees, read only when it does not start.
 """
 
 from __future__ import annotations
@@ -66,8 +67,8 @@ _LIGHT: Final = {
 _JAVA: Final = "spark.driver.extraJavaOptions"
 _NIMBLE: Final = "-XX:TieredStopAtLevel=1"
 _COLLECTORS: Final = {False: "-XX:+UseParallelGC", True: "-XX:+UseSerialGC"}
-"""By whether there is little to do. Java's own choice shortens pauses, which nobody here waits for: an audit of a million took 8 %
-less time without it, a tenth less in a session that is warm (benchmarks/pipeline).
+"""By whether there is little to do. Java's own choice shortens pauses, which nobody here waits for: an audit of a
+million took 8 % less time without it, a tenth less in a session that is warm (benchmarks/pipeline).
 """
 _COLLECTOR: Final = re.compile(r"-XX:\+Use\w+GC\b")
 _JAVA_READS: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -86,9 +87,10 @@ the system ends it when memory runs out, and dmesg tells: take less with --conf 
 @dataclass(frozen=True, slots=True)
 class SparkSettings:
     """`master`: Spark's address of a cluster, or `local[n]`; None: what `spark-submit` said, else every core here.
-    `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a context's
-    settings. `light`: a session of our own on this machine has little to do (kodoctl.pipeline.ingest.landing_store tells). `environ`: of the
-    process, which names an object store and the way in.
+    `extra` wins over our own settings. `submitted`: the process was started by `spark-submit`, which has made a
+    context's settings. `light`: a session of our own on this machine has little to do
+    (kodoctl.pipeline.ingest.landing_store tells). `environ`: of the process, which names an object store and the way
+    in.
     """
 
     master: str | None = None
@@ -104,7 +106,7 @@ class SparkSettings:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """What a new context is told."""
+        """Settings of a new context."""
         if self.submitted:
             return {}
         local = _LOCAL | (_LIGHT if self.light else {}) if self._here else {}
@@ -113,7 +115,9 @@ class SparkSettings:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What executors elsewhere get of ours: Spark tells them of the store for its tables alone, and our tasks write there, too."""
+        """Environment variables for executors on other machines. Spark passes the settings of the store for its own
+        tables alone, and tasks of kodoctl write there, too.
+        """
         return (
             {}
             if self.submitted or self._here
@@ -140,14 +144,16 @@ class SparkSettings:
 
 
 def _store(environ: Mapping[str, str]) -> dict[str, str]:
-    """What Spark's connector for S3 does not take from the environment by itself, and Arrow does."""
+    """Settings that the S3 connector of Spark does not take from the environment by itself, and Arrow does."""
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION")
     found = {"spark.hadoop.fs.s3a.endpoint.region": region} if region else {}
     return found | ({"spark.hadoop.fs.s3a.path.style.access": "true"} if environ.get("AWS_ENDPOINT_URL") else {})
 
 
 def configuration_of(pairs: Sequence[str]) -> dict[str, str]:
-    """`KEY=VALUE`, as spark-submit takes them. Raises UsageError with every one that is wrong; values may be secrets."""
+    """`KEY=VALUE`, as spark-submit takes them. Raises UsageError with every one that is
+    wrong; values may be secrets.
+    """
     split = [(key.strip(), sign, value.strip()) for key, sign, value in (pair.partition("=") for pair in pairs)]
     wrong = [
         f"--conf {key}: KEY=VALUE, and KEY begins with spark."
@@ -194,8 +200,8 @@ def open_session(settings: SparkSettings | None = None) -> SparkSession:
 
 @contextlib.contextmanager
 def spark_session(settings: SparkSettings | None = None) -> Iterator[SparkSession]:
-    """The same for the length of a block. Behind it the session is ended, or the one that was running is the active one again.
-    What fails in Spark is a KodoctlError.
+    """The same for the length of a block. Behind it the session is ended, or the one that was running is the active
+    one again. What fails in Spark is a KodoctlError.
     """
     installed()
     from py4j.protocol import Py4JError
@@ -236,22 +242,24 @@ def _has_ended(session: SparkSession) -> bool:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """py4j logs a traceback with the root logger before it raises, when Java ends while it answers: the error says it, once."""
+    """py4j logs a traceback with the root logger before it raises, when Java ends while it answers: the error says
+    it, once.
+    """
     return record.module != "java_gateway"
 
 
 def _make_active(session: SparkSession) -> None:
-    """Spark looks a source up in the active session, whoever asks and registers; a session becomes that whenever a frame of rows
-    is made in it. So ours is while it is in use, else sources of its maker's would stand in the way of ours, and not behind
-    that, else its maker's would be unknown.
+    """Spark looks a source up in the active session, whoever asks and registers; a session becomes that whenever a
+    frame of rows is made in it. So ours is while it is in use, else sources of its maker's would stand in the way of
+    ours, and not behind that, else its maker's would be unknown.
     """
     with contextlib.suppress(Exception):  # its context was ended meanwhile
         session.createDataFrame([], "n int")
 
 
 def small_table(session: SparkSession, rows: Iterable[Mapping[str, Any] | Sequence[Any]], schema: str) -> DataFrame:
-    """A table of these rows, by name or in the order of its columns, that is part of the plan (Spark's LocalRelation): a list
-    would become a data set in Java, and each join with it a job of its own.
+    """A table of these rows, by name or in the order of its columns, that is part of the plan (Spark's
+    LocalRelation): a list would become a data set in Java, and each join with it a job of its own.
     """
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -1,4 +1,4 @@
-"""What a plan tells of live orders to workers: an apply keeps them, and whoever reads a plan should know of them."""
+"""Note on active overrides of workers: an apply keeps them, and a reader of the plan should know of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of what a topology owns a plan takes away or weakens at once (K403): large shares are rarely meant."""
+"""Blast radius (K403): owned share that a plan deletes or weakens at once; large shares are rarely meant."""
 
 from __future__ import annotations
 

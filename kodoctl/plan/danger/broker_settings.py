@@ -1,4 +1,8 @@
-"""What the cluster does by itself to declared topics (K210), and values that only a cluster can show to be regretted (K207)."""
+"""Broker settings that change declared topics automatically (K210), and values that Pulsar accepts but cannot handle
+well (K207).
+
+Only a cluster can show that a value is of the second kind.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether the broker keeps messages as long as the files have them wait (K211)."""
+"""Delayed-delivery check (K211): the broker must keep messages as long as the files have them wait."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ _SUMMARY: Final = "the broker does not keep messages until they are due"
 
 
 def undelivered(desired: Desired, live: Live) -> Iterator[Diagnostic]:
-    """A warning for each namespace whose broker delivers at once what is to wait, or cuts off whoever asks for such a wait
-    (more-measured.md: the client connects again, for ever). Nothing is said where the broker's configuration is unknown.
+    """A warning for each namespace whose broker delivers at once what is to wait, or cuts off whoever asks for such a
+    wait (more-measured.md: the client connects again, for ever). Nothing is said where the broker's configuration is
+    unknown.
     """
     for namespace in desired.namespaces:
         delays = live.delays.get(namespace, live.default_delays)

@@ -1,4 +1,7 @@
-"""What a change would destroy, in figures. Read only for objects at stake; judged by kodoctl.plan.danger.data_loss."""
+"""Evidence on changes: live figures of what a change would destroy.
+
+Read only for objects at stake; judged by kodoctl.plan.danger.data_loss.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,9 @@ _KEEPING = frozenset({"retention", "ttl", "backlog_quota"})  # judged by the age
 class Evidence:
     """Live figures of a topic or subscription. Times are ms since the epoch.
 
-    `messages` counts what the backlog's entries (batches) hold; None: not counted; `at_least`: the broker stopped counting.
-    `ledgers` are (closed at, bytes) of stored ledgers, 0 = still open: the granularity in which Pulsar drops data.
+    `messages` counts what the backlog's entries (batches) hold; None: not counted; `at_least`: the broker stopped
+    counting. `ledgers` are (closed at, bytes) of stored ledgers, 0 = still open: the granularity in which Pulsar
+    drops data.
     """
 
     entries: int = 0
@@ -32,7 +36,9 @@ class Evidence:
 
 
 def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
-    """Addresses whose evidence the danger rules will ask for: what is deleted with something in it, what keeps less."""
+    """Addresses whose evidence the danger rules will ask for: what is deleted with something
+    in it, what keeps less.
+    """
     for change in changes:
         match change:
             case Delete(before=TopicResource() | SubscriptionResource()) if holds_something(change.address, live):
@@ -56,7 +62,7 @@ def evidence_wanted(changes: Iterable[Change], live: Live) -> Iterator[Address]:
 
 
 def holds_something(address: Address, live: Live) -> bool:
-    """Whether data, clients or recent use make an object worth a closer look."""
+    """True if data, clients or recent use of an object call for its evidence."""
     match live.objects[address].facts if address in live.objects else None:
         case TopicFacts() as facts:
             return bool(

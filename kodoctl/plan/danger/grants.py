@@ -1,4 +1,4 @@
-"""Who is let in or shut out by a plan (K404): grants that change while somebody may be connected with them."""
+"""Grant changes of a plan (K404): a role gains or loses rights while somebody may be connected with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ _SHOWN = 3  # topics named, the rest is counted
 
 
 def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
-    """A warning for a grant that is revoked, in part or whole, or widened. Brokers tell the roles of consumers only."""
+    """A warning for a grant that is revoked, in part or whole, or widened.
+    Brokers tell the roles of consumers only.
+    """
     before = change.before
     assert isinstance(before, GrantResource)
     after = _after(change)
@@ -30,7 +32,7 @@ def changed_grant(change: Delete | Update, live: Live) -> Iterator[Diagnostic]:
 
 
 def takes_away(change: Delete | Update) -> bool:
-    """Whether a change of a grant takes actions from the role."""
+    """True if a change of a grant takes actions from the role."""
     assert isinstance(change.before, GrantResource)
     return bool(change.before.actions - _after(change))
 

@@ -1,8 +1,8 @@
 """A live namespace as a topology file: the same road backwards.
 
-Families are recognised by the naming rule, then the file is planned against the very inventory it was made from, and what
-would not be adopted as it is leaves the file, with the reason. So the law holds by construction: import, then plan, is
-Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
+Families are recognised by the naming rule, then the file is planned against the very inventory it was made from, and
+what would not be adopted as it is leaves the file, with the reason. So the law holds by construction: import, then
+plan, is Adopt only (and a Create of `kodo-hold` where dead letters have no holder).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class Kind(StrEnum):
-    """What a value is. LOOSE: a property or a JSON value, which takes the kind of what it is compared with."""
+    """Kind of a value. LOOSE: a property or a JSON value, which takes the kind of the value it is compared with."""
 
     TEXT = "text"
     NUMBER = "number"

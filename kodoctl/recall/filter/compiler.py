@@ -310,7 +310,9 @@ class Reader:
     # --- kinds and faults
 
     def _as(self, tree: Any, node: Node, kind: Kind, *, asked: bool = False) -> Node:
-        """A node as a kind: as it is, cast where it is loose (or a cast was `asked` for), a fault where it does not fit."""
+        """A node as a kind: as it is, cast where it is loose (or a cast was `asked` for), a fault where it does not
+        fit.
+        """
         if node is POISON or node.kind is kind:
             return node
         if isinstance(node, Constant) and node.kind is Kind.TEXT and kind in (Kind.MOMENT, Kind.TRUTH):
@@ -362,5 +364,5 @@ def _place(tree: Any) -> tuple[int, int]:
 
 
 def _called(tree: Any) -> str:
-    """What people call a kind of node, as far as its name tells."""
+    """Usual name of a kind of node, as far as the key of the node shows it."""
     return str(getattr(tree, "key", "this")).upper()

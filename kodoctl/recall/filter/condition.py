@@ -2,12 +2,12 @@
 
     reason = 'handler took too long' AND payload.amount > 100 AND dead_at > now() - interval '2 hours'
 
-Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval. The same condition as Spark SQL
-is `to_spark_sql`. Semantics (tests hold both to it):
+Parsed by sqlglot, turned into values of our own by an allow-list, evaluated without eval. The same condition as Spark
+SQL is `to_spark_sql`. Semantics (tests hold both to it):
 
 - Three-valued as SQL: a missing fact is NULL, a comparison with NULL is NULL, only what is true is chosen.
-- Properties and JSON values are loose: beside a number they are read as a number, beside a moment as a moment, else as
-  text; what does not read as one is NULL. Numbers are doubles. Moments are UTC unless they say otherwise.
+- Properties and JSON values are loose: beside a number they are read as a number, beside a moment as a moment, else
+  as text; what does not read as one is NULL. Numbers are doubles. Moments are UTC unless they say otherwise.
 - now() is the moment the plan is made: a plan chooses the same messages whenever it is carried out.
 """
 
@@ -30,7 +30,7 @@ class Condition:
     root: Node
 
     def chooses(self, letter: Letter) -> bool:
-        """Whether it is true for a message; unknown is no."""
+        """True if the condition is true for a message; False if its value is unknown."""
         return evaluate(self.root, letter) is True
 
 

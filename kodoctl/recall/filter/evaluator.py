@@ -1,7 +1,7 @@
 """A condition's value for one message: three-valued as in SQL. Total: no payload, however hostile, raises.
 
-NULL (None) is unknown: a comparison with it is unknown, NOT unknown is unknown, AND is false when any part is false and
-unknown when one is unknown, OR the other way round. A message is chosen only where the whole is true.
+NULL (None) is unknown: a comparison with it is unknown, NOT unknown is unknown, AND is false when any part is false
+and unknown when one is unknown, OR the other way round. A message is chosen only where the whole is true.
 """
 
 from __future__ import annotations
@@ -154,7 +154,9 @@ def json_text(document: Any, path: tuple[str | int, ...]) -> str | None:
 
 
 def like(text: str, pattern: str, *, fold: bool) -> bool:
-    """In time that grows with text × pattern at worst: pieces between `%` have a fixed length, the first place is taken."""
+    """In time that grows with text × pattern at worst: pieces between `%` have a fixed length, the first place is
+    taken.
+    """
     if fold:
         text, pattern = text.lower(), pattern.lower()
     first, *others = _pieces(pattern)
@@ -173,7 +175,7 @@ def like(text: str, pattern: str, *, fold: bool) -> bool:
 
 @lru_cache(maxsize=64)
 def _pieces(pattern: str) -> tuple[re.Pattern[str], ...]:
-    """What stands between the `%` of a pattern."""
+    """Pieces of a LIKE pattern between its `%`."""
     pieces, piece = [], ""
     characters = iter(pattern)
     for character in characters:

@@ -1,4 +1,6 @@
-"""The facts of a message that a condition may name: one table for reading, evaluating, Spark SQL and the documentation."""
+"""The facts of a message that a condition may name: one table for reading, evaluating, Spark SQL and the
+documentation.
+"""
 
 from __future__ import annotations
 

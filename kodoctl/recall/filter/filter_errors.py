@@ -1,4 +1,4 @@
-"""What is wrong with a condition, and where: the text with a caret under the character."""
+"""Errors in a condition, each with its place: the text with a caret under the character."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def diagnostics(text: str, faults: list[Fault]) -> list[Diagnostic]:
 
 
 def _shown(text: str, fault: Fault) -> str:
-    """What, then the piece of text around the place, on one line, and the caret below it."""
+    """Detail of the fault, then the piece of text around the place, on one line, and the caret below it."""
     at = min(max(fault.at, 0), len(text))
     first = max(0, at - _SHOWN * 2 // 3)
     piece = text[first : first + _SHOWN]

@@ -1,6 +1,8 @@
-"""The facts of a message (kodoctl.recall.filter.fields) as Spark SQL over a stored message's columns. Pure: texts only.
+"""The facts of a message (kodoctl.recall.filter.fields) as Spark SQL over a stored message's columns. Pure: texts
+only.
 
-The columns are those that the Pulsar source gives (kodoctl.pipeline.ingest.tables.MESSAGES). An ordering key is none of them.
+The columns are those that the Pulsar source gives (kodoctl.pipeline.ingest.tables.MESSAGES). An ordering key is none
+of them.
 """
 
 from __future__ import annotations

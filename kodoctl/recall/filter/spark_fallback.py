@@ -1,8 +1,8 @@
 """For which rows a condition in Spark SQL may not mean what evaluation means: there, evaluation itself has to decide.
 
-Few rows, mostly none. Spark reads JSON leniently (single quotes, anything behind the end, the first of two equal keys), a null
-in a list as a text, prints broken numbers as Java does, and other libraries make letters beyond ASCII small. Its paths lose white
-space in front of a key: such a key is never left to it. Pure: texts only.
+Few rows, mostly none. Spark reads JSON leniently (single quotes, anything behind the end, the first of two equal
+keys), a null in a list as a text, prints broken numbers as Java does, and other libraries make letters beyond ASCII
+small. Its paths lose white space in front of a key: such a key is never left to it. Pure: texts only.
 """
 
 from __future__ import annotations
@@ -75,8 +75,9 @@ def _may_be_deep(payload: str) -> str:
 
 
 def _strict(payload: str) -> str:
-    """Whether a text is one JSON document and nothing else. Spark's parsers stop behind the first value: put into a list, it
-    must be the only one; put into an object, it must be followed by its end.
+    """SQL condition: a text is one JSON document and nothing else. Parsers of Spark stop behind the first value, so
+    the text must be the only value when it is put into a list, and be followed by the end when it is put into an
+    object.
     """
     only = f"coalesce(json_array_length(concat('[', {payload}, ']')) = 1, false)"
     whole = f"try_parse_json(concat('{{\"x\":', {payload}, '}}')) IS NOT NULL"

@@ -1,8 +1,8 @@
 """Can consumers still read what producers write when a payload schema changes: Avro and JSON Schema, old against new.
 
 The words are Pulsar's `schema_compatibility`. *Backward*: consumers on the new schema read payloads of the old one.
-*Forward*: consumers on the old schema read payloads of the new one. FULL, Pulsar's default, asks for both. `_TRANSITIVE`
-asks the same here: only one earlier version is known.
+*Forward*: consumers on the old schema read payloads of the new one. FULL, Pulsar's default, asks for both.
+`_TRANSITIVE` asks the same here: only one earlier version is known.
 """
 
 from __future__ import annotations

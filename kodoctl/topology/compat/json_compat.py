@@ -1,8 +1,9 @@
 """Does a JSON Schema refuse payloads that another one accepts: a conservative answer.
 
 Said to refuse: a newly required property, a narrowed type, a removed enum value, `additionalProperties` newly false,
-tighter bounds, and whatever cannot be judged (a changed `anyOf`, `pattern` and the like). Not said to refuse: a property
-that the other schema did not mention and left open, because adding an optional property is how payloads grow.
+tighter bounds, and whatever cannot be judged (a changed `anyOf`, `pattern` and the like). Not said to refuse: a
+property that the other schema did not mention and left open, because adding an optional property is how payloads
+grow.
 """
 
 from __future__ import annotations

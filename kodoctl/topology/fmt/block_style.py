@@ -1,7 +1,7 @@
 """Block maps and lists in canonical order and indentation: each entry moves with the comment lines above it.
 
-Which lines belong to an entry of a collection at column C: its own, the comment lines after them that are indented deeper
-than C, and the comment and blank lines above it. Comment lines at the end of a collection stay there.
+Which lines belong to an entry of a collection at column C: its own, the comment lines after them that are indented
+deeper than C, and the comment and blank lines above it. Comment lines at the end of a collection stay there.
 """
 
 from __future__ import annotations

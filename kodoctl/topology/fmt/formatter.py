@@ -1,8 +1,8 @@
 """One layout for every topology file: keys in the order of the models, two spaces a level; nothing else is touched.
 
-Works on the lines of the file. A round trip through a YAML library ties each comment to the value *before* it and would
-leave it behind when keys move; here an entry moves with the comment lines above it. Whatever comes out is read again: other
-data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
+Works on the lines of the file. A round trip through a YAML library ties each comment to the value *before* it and
+would leave it behind when keys move; here an entry moves with the comment lines above it. Whatever comes out is read
+again: other data, a lost comment or a second pass that changes more, and the file is refused rather than changed.
 """
 
 from __future__ import annotations

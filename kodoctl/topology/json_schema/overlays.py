@@ -1,4 +1,5 @@
-"""The overlay form of the topology schema: every key may be left out, null deletes. What editors complete in `environments`.
+"""The overlay form of the topology schema: every key may be left out, null deletes. What editors complete in
+`environments`.
 
 Leaves point at the property they overlay (`#/$defs/Subscription/properties/type`), so that nothing is said twice.
 """

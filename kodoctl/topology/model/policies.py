@@ -1,7 +1,8 @@
 """Pulsar policies as the file writes them: one frozen type for desired and live values.
 
-A policy that is None is not mentioned; `inherit` drops what a default set, so that it is unset on Pulsar.
-Units and shapes are Pulsar's (design/topology.md, table of policies); how they travel is kodoctl.pulsar.policy_requests' matter.
+A policy that is None is not mentioned; `inherit` drops what a default set, so that it is unset on Pulsar. Units and
+shapes are Pulsar's (design/topology.md, table of policies); how they travel is kodoctl.pulsar.policy_requests'
+matter.
 """
 
 from __future__ import annotations
@@ -209,8 +210,9 @@ class NamespacePolicies(SharedPolicies):
 
 @dataclass(frozen=True, slots=True)
 class DelayedDelivery:
-    """What a broker does with messages that are due later; no file declares it. `on`: it keeps them until then; `longest`: ms
-    that it keeps them at most, and it cuts the connection of whoever asks for more, again and again (more-measured.md); 0: any time.
+    """What a broker does with messages that are due later; no file declares it. `on`: it keeps them until then;
+    `longest`: ms that it keeps them at most, and it cuts the connection of whoever asks for more, again and again
+    (more-measured.md); 0: any time.
     """
 
     on: bool = True

@@ -1,4 +1,4 @@
-"""How a subscription's messages are handled: shares, waits, limits, routes. Written in the file, carried out by consumers."""
+"""Subscription model: shares, waits, limits and routes of messages. Declared in the file, applied by consumers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the comments of a YAML text are: a `#` inside a text is none."""
+"""Positions of comments in a YAML text: a `#` inside a scalar is no comment."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from yaml.cyaml import CParser  # type: ignore[attr-defined]  # the stubs forget
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A comment from its `#` to the end of the line. Line and column count from 1; `alone`: nothing stands before it."""
+    """A comment from its `#` to the end of the line. Line and column count from 1;
+    `alone`: nothing stands before it.
+    """
 
     line: int
     column: int

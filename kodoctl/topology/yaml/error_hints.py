@@ -1,4 +1,4 @@
-"""What usually mends a text that is not YAML: the parser's words, the place a person would look at, and what to write."""
+"""Hints for YAML syntax errors: the message of the parser, the place a person would look at, and what to write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def glued(text: str) -> tuple[str, str] | None:
 
 
 def mending(problem: yaml.MarkedYAMLError, text: str) -> tuple[Place, str]:
-    """Where to look (line and column from 1), and what is wrong with what to do."""
+    """Place of the error (line and column from 1), and a text on the mistake and its correction."""
     lines = [*text.splitlines(), ""]
     mark = problem.problem_mark
     assert mark is not None  # libyaml gives its errors one

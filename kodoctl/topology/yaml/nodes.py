@@ -1,8 +1,9 @@
 """YAML text with positions -> a tree of nodes, safe against hostile files.
 
-One pass over libyaml's event stream checks depth, size, aliases, tags, duplicate and merge keys *before* anything is built
-from them: libyaml's composer crashes the process on 100,000 levels, its event stream does not (measured), and one pass
-over events is three times faster than composing. Scalars resolve by YAML 1.2's core schema (`no` is a string).
+One pass over libyaml's event stream checks depth, size, aliases, tags, duplicate and merge keys *before* anything is
+built from them: libyaml's composer crashes the process on 100,000 levels, its event stream does not (measured), and
+one pass over events is three times faster than composing. Scalars resolve by YAML 1.2's core schema (`no` is a
+string).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the schema allows at a place of the file, in words: for error texts, and for the order of keys."""
+"""Schema hints on a place of the file: what it may contain, in words for error texts; and the order of keys."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def known_keys(path: Path) -> list[str]:
 
 
 def advise_on_key(path: Path, key: str) -> str:
-    """What to write instead of an unknown `key` in the map at `path`."""
+    """Advice for an unknown `key` in the map at `path`: what to write instead."""
     known = known_keys(path)
     spelled = get_close_matches(key, known, n=1, cutoff=0.8)
     inside = [one for one in known if key in known_keys((*path, one))]
@@ -77,12 +77,12 @@ def advise_on_key(path: Path, key: str) -> str:
 
 
 def all_optional(path: Path) -> bool:
-    """Whether `{}` is a value for `path`: a map none of whose keys is needed."""
+    """True if `{}` is a value for `path`: a map without a required key."""
     return any(schema.get("properties") and not schema.get("required") for schema in subschemas(path))
 
 
 def describe_expected(path: Path) -> str:
-    """What a value at `path` may be, in words: "true or false, or a map such as {ttl: unlimited}"."""
+    """Description of the values allowed at `path`, in words: "true or false, or a map such as {ttl: unlimited}"."""
     examples = [example for schema in _declared(path) for example in schema.get("examples", [])]
     words = list(dict.fromkeys(_describe(schema, examples) for schema in subschemas(path)))
     if "a number" in words:

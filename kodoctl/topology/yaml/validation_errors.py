@@ -1,4 +1,4 @@
-"""What pydantic found wrong, as diagnostics with the place in the file and the words of the file."""
+"""Diagnostics of validation errors of pydantic, with the place in the file and the words of the file."""
 
 from __future__ import annotations
 

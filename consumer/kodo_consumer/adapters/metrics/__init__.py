@@ -1,1 +1,1 @@
-"""What others see of running workers: metrics, health, dashboards. Reads; decides nothing."""
+"""Metrics, health and dashboards of running workers, for readers outside. Reads the workers; decides nothing."""

@@ -1,4 +1,7 @@
-"""What the system says of threads and cores: how long a thread stood in line, how busy the machine is."""
+"""CPU pressure by the operating system: how long a thread waited for a core, and the load for each core.
+
+Times are seconds. Where the system has no figure, that of a thread is None, and the load is 0.
+"""
 
 from __future__ import annotations
 

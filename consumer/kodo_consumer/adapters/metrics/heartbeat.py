@@ -1,4 +1,6 @@
-"""A thread that wakes ten times a second: how late it is tells of a busy interpreter; once a second it looks at tenants, by steps."""
+"""A thread that wakes ten times a second: how late it is tells of a busy interpreter; once a second it looks at
+tenants, by steps.
+"""
 
 from __future__ import annotations
 

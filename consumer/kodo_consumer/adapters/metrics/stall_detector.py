@@ -1,7 +1,7 @@
 """Turns that came too late, and whose fault that is: handlers that keep the interpreter, or a machine that is busy.
 
-A thread that wakes late has waited for a core, or for the interpreter. Who keeps the interpreter computes meanwhile: this
-process then used most of a core. If it did not, whoever had the interpreter was itself kept waiting by others.
+A thread that wakes late has waited for a core, or for the interpreter. Who keeps the interpreter computes meanwhile:
+this process then used most of a core. If it did not, whoever had the interpreter was itself kept waiting by others.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """One turn. Seconds: how late it came, out of a time (`wall`) in which this process used so much `cpu` and the thread
-    whose turn it was stood in line for a core (`queued`; 0 where that is not known) or computed itself (`own`; None: it is
-    not the one that runs handlers). `load`: of the machine, for each of its cores.
+    """One turn. Seconds: how late it came, out of a time (`wall`) in which this process used so much `cpu` and the
+    thread whose turn it was stood in line for a core (`queued`; 0 where that is not known) or computed itself (`own`;
+    None: it is not the one that runs handlers). `load`: of the machine, for each of its cores.
     """
 
     seconds: float

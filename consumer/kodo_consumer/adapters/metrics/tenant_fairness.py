@@ -1,7 +1,8 @@
-"""Tenants as others see them: windows of served and waiting messages judged for fairness, and few labels for many tenants.
+"""Tenants as others see them: windows of served and waiting messages judged for fairness, and few labels for many
+tenants.
 
-Reads the engine's structures without its lock: everything is copied in one step of the interpreter, and a figure may be a
-message behind. Called ten times a second at most, by one thread.
+Reads the engine's structures without its lock: everything is copied in one step of the interpreter, and a figure may
+be a message behind. Called ten times a second at most, by one thread.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class Fairness:
 class Labels:
     """At most `most` tenants have a label of their own, the busiest as they come; all others are counted as one.
 
-    No count goes back: a tenant's messages before it had its label stay with the others'; a label that was given away is
-    gone, and begins at 0 if it returns.
+    No count goes back: a tenant's messages before it had its label stay with the others'; a label that was given away
+    is gone, and begins at 0 if it returns.
     """
 
     def __init__(self, most: int) -> None:
@@ -82,8 +83,8 @@ class _Seen:
 class TenantWatch:
     """Looks at one worker's tenants. `waiting`: messages in the queues by tenant, as of the last pass.
 
-    A pass over all tenants ends a window. It is made in steps of so many tenants, one a look, so that 100,000 of them keep
-    the interpreter from nobody.
+    A pass over all tenants ends a window. It is made in steps of so many tenants, one a look, so that 100,000 of them
+    keep the interpreter from nobody.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
 """Asking the admin API who the active consumer of each partition is, also while a broker is silent.
 
-One request tells of all partitions: the broker asked asks the others. One that is silent (its host lost power, its process is stopped)
-keeps that answer back until its session ends, and with it what is known of the partitions that are well. So where it does not come
-soon each partition is asked for by itself, and those that do not answer are left out.
+One request tells of all partitions: the broker asked asks the others. One that is silent (its host lost power, its
+process is stopped) keeps that answer back until its session ends, and with it what is known of the partitions that
+are well. So where it does not come soon each partition is asked for by itself, and those that do not answer are left
+out.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class ActiveConsumerReader:
 
 
 def active_consumers(answer: dict[str, Any], subscription: str) -> dict[str, str] | None:
-    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to, "": nobody. None: no such
-    subscription. The broker leaves partitions out of which it cannot tell.
+    """Of the broker's answer, by partition, the consumer that a failover subscription's messages go to, "": nobody.
+    None: no such subscription. The broker leaves partitions out of which it cannot tell.
     """
     parts = {name.rpartition("-")[2]: part for name, part in (answer.get("partitions") or {}).items()}
     subs = {number: part.get("subscriptions", {}).get(subscription) for number, part in parts.items()}

@@ -1,4 +1,4 @@
-"""What a worker asks the admin API. `consume` rights are enough for all of it."""
+"""Admin API client of a worker: the port `Cluster` over HTTP. `consume` rights are enough for all of it."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class AdminCluster:
 
 
 def largest_now(connection: Connection, topic: str) -> int:
-    """Bytes that a message of the topic may have, for a producer that is about to start: 0 where there is no limit of the
-    topic's own, this role may not ask, or nobody answers. Then the broker tells, message by message.
+    """Bytes that a message of the topic may have, for a producer that is about to start: 0 where there is no limit of
+    the topic's own, this role may not ask, or nobody answers. Then the broker tells, message by message.
     """
     admin = HttpAdmin(connection, limit=0.0, timeout=_LOOKING)
     try:
@@ -120,8 +120,8 @@ def largest_now(connection: Connection, topic: str) -> int:
 
 
 def lane_stats(answer: dict[str, Any], subscription: str) -> LaneStats | None:
-    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up. Partitions whose owner
-    cannot be asked are left out of the answer (kodoctl.pulsar.omitted_partitions).
+    """The broker's answer in our types. Of each partition: the sums that the broker makes mix consumers up.
+    Partitions whose owner cannot be asked are left out of the answer (kodoctl.pulsar.omitted_partitions).
     """
     parts = list((answer.get("partitions") or {}).values())
     count = max(len(parts), int((answer.get("metadata") or {}).get("partitions") or 0))

@@ -47,7 +47,9 @@ class Patience:
 
 
 class PulsarLane:
-    """kodo_consumer.core.broker.LaneReader over one consumer of each partition. Whatever happens to one partition concerns no other."""
+    """kodo_consumer.core.broker.LaneReader over one consumer of each partition. Whatever happens to one partition
+    concerns no other.
+    """
 
     def __init__(self, client: Any, request: LaneRequest, sink: LaneSink, patience: Patience | None = None) -> None:
         self._client, self._request, self._sink = client, request, sink

@@ -1,8 +1,9 @@
-"""Reading one topic by several consumers, where the broker lets one of them hold fewer messages than the look-ahead wants.
+"""Reading one topic by several consumers, where the broker lets one of them hold fewer messages than the look-ahead
+wants.
 
-A consumer that holds as many unacknowledged messages as it may gets nothing more, until half of them are acknowledged: the
-look-ahead would end there, and what is behind it wait as in a plain queue. A shared subscription goes on with its other
-consumers; so there is one more whenever those there are hold half of what they may.
+A consumer that holds as many unacknowledged messages as it may gets nothing more, until half of them are
+acknowledged: the look-ahead would end there, and what is behind it wait as in a plain queue. A shared subscription
+goes on with its other consumers; so there is one more whenever those there are hold half of what they may.
 """
 
 from __future__ import annotations
@@ -150,8 +151,8 @@ class SpreadLane:
             begin(self._one_more, "kodo-widen", self._sink.broke)  # whoever hands over messages is not kept waiting
 
     def lost(self, part: PulsarLane | None, partition: str | None) -> None:
-        """One consumer's messages of a partition will come again, and are counted then. What others hold of it will not: so nothing
-        may be let go of before all have lost it, and copies are recognised as they come.
+        """One consumer's messages of a partition will come again, and are counted then. What others hold of it will
+        not: so nothing may be let go of before all have lost it, and copies are recognised as they come.
         """
         with self._lock:
             others_read = len(self._parts) > 1 and any(one.reads(partition) for one in self._parts)

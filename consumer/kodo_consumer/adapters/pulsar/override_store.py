@@ -31,10 +31,12 @@ class OrderBook:
         return self._orders(self._properties(), now)
 
     def change(self, change: Change, now: int, *, replace: bool = False) -> tuple[Order, ...]:
-        """Applies `change`, which must make no difference a second time, until it is found applied; answers what is in force.
+        """Applies `change`, which must make no difference a second time, until it is found applied; answers what is
+        in force.
 
-        The admin API cannot compare and set. So: read, read again just before writing, write everything, wait, read again.
-        Whoever was overwritten sees it then, and writes once more on top. `replace`: over orders that cannot be read, too.
+        The admin API cannot compare and set. So: read, read again just before writing, write everything, wait, read
+        again. Whoever was overwritten sees it then, and writes once more on top. `replace`: over orders that cannot
+        be read, too.
         """
         for _ in range(_TRIES):
             properties = self._properties()

@@ -1,7 +1,9 @@
-"""The consumer of one partition: it is opened, watched and replaced without the other partitions of its topic noticing.
+"""The consumer of one partition: it is opened, watched and replaced without the other partitions of its topic
+noticing.
 
-The client library can read a topic as a whole. Then one partition without a broker (a broker that died has its partitions until its
-ZooKeeper session ends) makes subscribing fail for all of them, and nobody is told which of them lost its connection.
+The client library can read a topic as a whole. Then one partition without a broker (a broker that died has its
+partitions until its ZooKeeper session ends) makes subscribing fail for all of them, and nobody is told which of them
+lost its connection.
 """
 
 from __future__ import annotations
@@ -53,8 +55,8 @@ _FOR_GOOD: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A partition has something to read. `message`: the first one; None: there is more than could be read at once. `problem`: why
-    nothing more comes. `at_once`: it was there already, others may be behind it.
+    """A partition has something to read. `message`: the first one; None: there is more than could be read at once.
+    `problem`: why nothing more comes. `at_once`: it was there already, others may be behind it.
     """
 
     source: PartitionConsumer
@@ -155,11 +157,12 @@ class PartitionConsumer:
             self.renew(problem, away)
 
     def take(self, arrival: Arrival, deliver: Callable[[list[Any]], object]) -> None:
-        """Delivers what there is to read, and asks for the next. One message as soon as it comes; when it was there already, what
-        else is there; while much is, whole batches.
+        """Delivers what there is to read, and asks for the next. One message as soon as it comes; when it was there
+        already, what else is there; while much is, whole batches.
 
-        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits to be full,
-        which a trickle must not. What came by a connection that is lost is not for this worker: it is sent again, to anybody.
+        Each call lets other threads have the interpreter: a batch in one call is what a backlog needs, but it waits
+        to be full, which a trickle must not. What came by a connection that is lost is not for this worker: it is
+        sent again, to anybody.
         """
         consumer = arrival.consumer
         if consumer is not self._consumer:

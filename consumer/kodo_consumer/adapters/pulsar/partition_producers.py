@@ -1,7 +1,7 @@
 """The producers of one client, one for each partition, and the thread that sends by them.
 
-A partition whose broker is away holds up what is sent to it, and nothing else: each has a producer and a queue of its own, a
-producer is opened beside the sending, and no call of the client's blocks.
+A partition whose broker is away holds up what is sent to it, and nothing else: each has a producer and a queue of its
+own, a producer is opened beside the sending, and no call of the client's blocks.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ class _Topic:
 
 @dataclass(frozen=True, kw_only=True)
 class ProducerOptions:
-    """What the topics ask of their producers. `by_key`: topics whose batches hold one key each. `outlets`: which have schemas.
+    """What the topics ask of their producers. `by_key`: topics whose batches hold one key each. `outlets`: which have
+    schemas.
 
-    `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the connection
-    and the client send it again, for ever and with everything else behind it: such topics get no batches.
+    `largest`: what topics take at most, in bytes. More than that, a message or a whole batch, has the broker cut the
+    connection and the client send it again, for ever and with everything else behind it: such topics get no batches.
 
-    `local`: messages stay in this cluster where a topic is replicated. A worker's do: the workers of each cluster handle what was
-    sent to any of them, and move it by themselves.
+    `local`: messages stay in this cluster where a topic is replicated. A worker's do: the workers of each cluster
+    handle what was sent to any of them, and move it by themselves.
     """
 
     by_key: Collection[str] = ()
@@ -67,13 +68,14 @@ class ProducerOptions:
 
 
 class Producers:
-    """Sends messages by one client. `before`: what the thread does before it sends anything, where this client takes the place of one
-    that had no receipts: then of each producer's messages one is sent first, and the others when it is stored
-    (kodo_consumer.adapters.pulsar.send_breakers).
+    """Sends messages by one client. `before`: what the thread does before it sends anything, where this client takes
+    the place of one that had no receipts: then of each producer's messages one is sent first, and the others when it
+    is stored (kodo_consumer.adapters.pulsar.send_breakers).
 
-    Numbers and names: the broker chooses a producer's name, which nobody had before, and numbers begin at 2. Without a first
-    number of our own the client takes it from the broker once more with each connection until a receipt has come, and so gives
-    the numbers of messages on the way to later ones: where a topic deduplicates, the broker drops these.
+    Numbers and names: the broker chooses a producer's name, which nobody had before, and numbers begin at 2. Without
+    a first number of our own the client takes it from the broker once more with each connection until a receipt has
+    come, and so gives the numbers of messages on the way to later ones: where a topic deduplicates, the broker drops
+    these.
     """
 
     def __init__(
@@ -335,9 +337,9 @@ class Producers:
             self._broken.add(key)
 
     def _unplaced(self, ticket: int, message: Outgoing, key: Key, producer: Any) -> None:
-        """The broker says Ok and names no place: it took the message for a duplicate, by its number. It may be stored, from before
-        the connection broke, or may not be: behind a message that was refused, a number is taken. Another producer, of another
-        name, sends it again, so that there is a place, or no receipt.
+        """The broker says Ok and names no place: it took the message for a duplicate, by its number. It may be
+        stored, from before the connection broke, or may not be: behind a message that was refused, a number is taken.
+        Another producer, of another name, sends it again, so that there is a place, or no receipt.
         """
         if key.again:
             self._renounce(key, producer)

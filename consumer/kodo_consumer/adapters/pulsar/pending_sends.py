@@ -32,8 +32,8 @@ class _Sent(NamedTuple):
 class Pending:
     """What has no receipt, with a breaker for each producer. True while the client has any message.
 
-    `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one that is
-    opened where there is none; `answer` takes a receipt. `cautious`: breakers are open from the beginning.
+    `producers`: those that are open; `close` closes one, which gives back what it has; `send` sends a message by one
+    that is opened where there is none; `answer` takes a receipt. `cautious`: breakers are open from the beginning.
 
     For the one thread that sends; `stored`, `lost` and `forget` also for the client's threads.
     """

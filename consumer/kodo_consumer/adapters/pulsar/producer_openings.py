@@ -1,7 +1,8 @@
-"""Opening producers, and asking for partitions, beside the sending: a topic that is away holds up its own messages, and no others.
+"""Opening producers, and asking for partitions, beside the sending: a topic that is away holds up its own messages,
+and no others.
 
-Opening asks the broker, and where a topic has schemas the admin API; for a topic that is away it takes as long as the client waits.
-The client library's way to open one without waiting for it is not public, so each opening has a thread.
+Opening asks the broker, and where a topic has schemas the admin API; for a topic that is away it takes as long as the
+client waits. The client library's way to open one without waiting for it is not public, so each opening has a thread.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Opened(NamedTuple, Generic[K]):
 
 
 class _Opening:
-    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place of. `within`:
-    seconds after which it is given up; should it end well after all, that is as good.
+    """`since`: when its thread began; None while too many others are at work. `old`: the producer it takes the place
+    of. `within`: seconds after which it is given up; should it end well after all, that is as good.
     """
 
     __slots__ = ("messages", "old", "since", "within")
@@ -53,7 +54,9 @@ class _Opening:
 
 
 class Openings(Generic[K]):
-    """Called by one thread only, but for `forget`. `create` opens a producer; `wake`: called on any thread when `ended` has more."""
+    """Called by one thread only, but for `forget`. `create` opens a producer; `wake`: called on any thread when
+    `ended` has more.
+    """
 
     def __init__(self, create: Callable[[K], Any], wake: Callable[[], object], on_broken: Broke) -> None:
         self._create, self._wake, self._on_broken = create, wake, on_broken

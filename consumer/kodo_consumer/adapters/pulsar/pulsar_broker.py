@@ -47,11 +47,12 @@ _WATCH_EVERY: Final = 0.05  # seconds: an unload shows as a disconnection of abo
 
 
 class PulsarBroker:
-    """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key each, as Key_Shared
-    needs it.
-    `largest`: bytes a message may have, by topic, where that is known. Raises ClusterError without an address of the binary port.
+    """kodo_consumer.core.broker.Broker over pulsar-client. `by_key`: topics whose published batches hold one key
+    each, as Key_Shared needs it. `largest`: bytes a message may have, by topic, where that is known. Raises
+    ClusterError without an address of the binary port.
 
-    The client library's own log is read for what only it tells, and goes nowhere: all else is told by receipts, disconnections and errors.
+    The client library's own log is read for what only it tells, and goes nowhere: all else is told by receipts,
+    disconnections and errors.
     """
 
     def __init__(

@@ -12,10 +12,11 @@ from kodoctl.topology.names import whole_topic
 
 
 class Key(NamedTuple):
-    """A producer: its topic, a partition as a rule. `version`: of the schema that its messages have, "": the declared one, None: they
-    have none. `delayed`: its messages have a due time and go out one by one. A batch that waits for more beside them would go out
-    after messages with higher numbers, and the broker drops such a batch where it deduplicates. `again`: for messages that the broker
-    called duplicates of what another producer had sent; that one goes on.
+    """A producer: its topic, a partition as a rule. `version`: of the schema that its messages have, "": the declared
+    one, None: they have none. `delayed`: its messages have a due time and go out one by one. A batch that waits for
+    more beside them would go out after messages with higher numbers, and the broker drops such a batch where it
+    deduplicates. `again`: for messages that the broker called duplicates of what another producer had sent; that one
+    goes on.
     """
 
     topic: str

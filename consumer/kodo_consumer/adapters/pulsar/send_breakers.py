@@ -1,10 +1,11 @@
-"""Circuit breakers of producers: while nothing is stored in a partition, its messages wait, and one of them tries at a time.
+"""Circuit breakers of producers: while nothing is stored in a partition, its messages wait, and one of them tries at
+a time.
 
-A broker that cannot write to its bookies refuses what is sent, and ends the connections of the topic's producers. The client
-library connects again at once and sends everything anew that has no receipt, and the broker may store each of these in the end:
-measured with two of three bookies away for six minutes, 357 copies of one message. So a producer that loses its connection twice
-without a receipt, or once after messages have waited long for theirs, is closed. What it had waits then, together with what is
-to be sent there, until one message is stored.
+A broker that cannot write to its bookies refuses what is sent, and ends the connections of the topic's producers. The
+client library connects again at once and sends everything anew that has no receipt, and the broker may store each of
+these in the end: measured with two of three bookies away for six minutes, 357 copies of one message. So a producer
+that loses its connection twice without a receipt, or once after messages have waited long for theirs, is closed. What
+it had waits then, together with what is to be sent there, until one message is stored.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ class Waiting:
 class SendBreaker:
     """The breaker of one producer. Called by one thread only; times are by time.monotonic().
 
-    `is_open`: nothing is stored, messages wait. `trial`: the ticket of the one that tries. A breaker that is open from the
-    beginning lets one try at once.
+    `is_open`: nothing is stored, messages wait. `trial`: the ticket of the one that tries. A breaker that is open
+    from the beginning lets one try at once.
     """
 
     __slots__ = ("_breaks", "_pause", "_third_at", "_try_at", "_was_connected", "is_open", "trial", "waiting")
@@ -83,9 +84,9 @@ class SendBreaker:
         self.waiting[ticket] = Waiting(message, since, tries)
 
     def next_trial(self, now: float, limit: float) -> tuple[int, Waiting] | None:
-        """The message that tries now, with its ticket; None: not yet, or one does. It is the one that was sent least often, the
-        oldest of these that has time left before `limit` seconds are over: a copy more for each, rather than many of one; and a longer
-        pause before a third of any.
+        """The message that tries now, with its ticket; None: not yet, or one does. It is the one that was sent least
+        often, the oldest of these that has time left before `limit` seconds are over: a copy more for each, rather
+        than many of one; and a longer pause before a third of any.
         """
         if not self.is_open or self.trial is not None or now < self._try_at or not self.waiting:
             return None

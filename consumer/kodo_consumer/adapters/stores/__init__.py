@@ -1,1 +1,3 @@
-"""Where workers remember what was done and what was started: a port, and one implementation for each kind of store."""
+"""Stores of done messages and of started handlers: one implementation for each kind of store.
+They implement the port `kodo_consumer.core.store`.
+"""

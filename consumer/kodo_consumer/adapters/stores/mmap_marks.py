@@ -1,8 +1,9 @@
-"""Marks without a store: one memory-mapped file a worker, in a folder that outlives the process, not the machine's memory.
+"""Marks without a store: one memory-mapped file a worker, in a folder that outlives the process, not the machine's
+memory.
 
-A mark costs a copy into memory; the system keeps the pages when the process is gone. Who lives is known by a lock on its
-file. A worker that starts adopts the files nobody locks: so the promise holds for restarts in place, not for a message that
-goes to another machine. What was done is not remembered at all.
+A mark costs a copy into memory; the system keeps the pages when the process is gone. Who lives is known by a lock on
+its file. A worker that starts adopts the files nobody locks: so the promise holds for restarts in place, not for a
+message that goes to another machine. What was done is not remembered at all.
 """
 
 from __future__ import annotations

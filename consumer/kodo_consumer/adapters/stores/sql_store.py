@@ -1,7 +1,7 @@
 """The store in a database: SQLite for one machine, PostgreSQL for workers that share. One implementation for both.
 
-What is bundled goes in one transaction. Marks are inserted before what was done is looked up: of two workers with the same
-message one waits for the other's commit and then sees what it wrote.
+What is bundled goes in one transaction. Marks are inserted before what was done is looked up: of two workers with the
+same message one waits for the other's commit and then sees what it wrote.
 """
 
 from __future__ import annotations

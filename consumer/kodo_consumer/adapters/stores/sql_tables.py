@@ -1,4 +1,6 @@
-"""The tables of stores, as SQLAlchemy and migration tools see them. SQLite and PostgreSQL; all times are the database's own."""
+"""The tables of stores, as SQLAlchemy and migration tools see them. SQLite and PostgreSQL; all times are the
+database's own.
+"""
 
 from __future__ import annotations
 

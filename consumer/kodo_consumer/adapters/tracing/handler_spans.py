@@ -1,8 +1,8 @@
-"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event; and of
-moves that no handler was asked about.
+"""Spans of handler runs: from the handler's start to its end, with what was decided about the message as an event;
+and of moves that no handler was asked about.
 
-The context a message carries is the parent, and linked to; a batch has links only. A message without any gets that of its
-first run, so that all its later runs are of one trace.
+The context a message carries is the parent, and linked to; a batch has links only. A message without any gets that of
+its first run, so that all its later runs are of one trace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The trace context that a message carries in its properties, as the process's propagator writes it: `traceparent`, mostly."""
+"""The trace context that a message carries in its properties, as the process's propagator writes it: `traceparent`,
+mostly.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Whether there are traces, and what makes them if there are. OpenTelemetry is imported only then."""
+"""Setup of tracing: decides whether spans are made, and finds the tracer.
+OpenTelemetry is imported only if they are.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ _API: Final = "opentelemetry.trace"
 
 
 def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> Runs | None:
-    """What traces a subscription's handlers, if anything does. Raises UsageError."""
+    """Tracing of the handlers of a subscription; None without traces. Raises UsageError."""
     if (tracer := tracer_of(wanted)) is None:
         return None
     from kodo_consumer.adapters.tracing.handler_spans import Runs
@@ -33,7 +35,7 @@ def runs_of(policy: Policy, wanted: Wanted, *, tenant: bool) -> Runs | None:
 
 
 def sends_of(topic: str, wanted: Wanted) -> Sends | None:
-    """What traces a producer's messages, if anything does. Raises UsageError."""
+    """Tracing of the messages of a producer; None without traces. Raises UsageError."""
     if (tracer := tracer_of(wanted)) is None:
         return None
     from kodo_consumer.adapters.tracing.producer_spans import Sends
@@ -51,7 +53,7 @@ def callers(wanted: Wanted) -> dict[str, str]:
 
 
 def tracer_of(wanted: Wanted) -> Tracer | None:
-    """What makes spans; None: nothing is traced. `auto`: where the process has set a tracer provider by now.
+    """Tracer that makes spans; None: nothing is traced. `auto`: where the process has set a tracer provider by now.
 
     Raises UsageError when traces must be made and cannot.
     """

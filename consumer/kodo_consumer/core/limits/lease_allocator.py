@@ -1,9 +1,12 @@
-"""What a store lends of limits that several workers share: one account for each limit and value. Pure: time is passed in.
+"""Lease allocator: the half of shared limits that runs in a store, with one account for each limit and value.
 
-A *rate* is a row of slots, one each interval. Each slot goes to one worker and is used up within (burst - 1) intervals, or
-never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow they are. A *quota*
-counts a token in the last part of its window in which it may still be used. A *cap* lends permits until further notice:
-each worker says what it holds, nobody is lent what another holds, and who falls silent holds nothing after `HOLD`.
+Pure: time is passed in, in seconds.
+
+A *rate* is a row of slots, one each interval. Each slot goes to one worker and is used up within (burst - 1)
+intervals, or never: so in any window w at most burst + rate·w are used, wherever the workers are and however slow
+they are. A *quota* counts a token in the last part of its window in which it may still be used. A *cap* leases
+permits until further notice: each worker reports what it holds, no worker gets what another holds, and a worker that
+falls silent holds nothing after `HOLD`.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ class Holder:
 
 @dataclass(slots=True)
 class Account:
-    """One limit and value. `at`: the last moment it was looked at. Rate: `next`, the first slot nobody had, and `back`, slots
-    that came back. Quota: `parts`, tokens by part of time, each `width` seconds.
+    """One limit and value. `at`: the last moment it was looked at. Rate: `next`, the first slot nobody had, and
+    `back`, slots that came back. Quota: `parts`, tokens by part of time, each `width` seconds.
     """
 
     at: float = 0.0
@@ -180,8 +183,8 @@ def keeps(terms: Terms) -> float:
 
 
 def _fair(holders: Mapping[str, Holder], limit: int, now: float) -> dict[str, int]:
-    """Everybody what it wants, nobody more than who wants as much or more. Of what cannot be divided evenly each gets one in
-    turn: whoever has it keeps it for a while, then it goes to whoever has waited longest.
+    """Everybody what it wants, nobody more than who wants as much or more. Of what cannot be divided evenly each gets
+    one in turn: whoever has it keeps it for a while, then it goes to whoever has waited longest.
     """
     level = _level(sorted(who.wanted for who in holders.values()), limit)
     fair = {run: min(who.wanted, level) for run, who in holders.items()}

@@ -1,8 +1,8 @@
-"""What a worker borrows of limits that all workers share through a store: what gates of such limits have in common.
+"""Lease client: the half of shared limits that runs in a worker, common to all limiters that use a store.
 
-A gate asks nobody anything. It says what it wants when a `Borrower` collects, and takes what came back later: in between
-there is a thread and a store. While the store cannot be asked, a gate is what it is without one: the limit divided by the
-workers that live.
+A limiter sends no request itself. It states what it wants when a `Borrower` collects, and takes the answer later: in
+between there is a thread and a store. While the store cannot be asked, a limiter is what it is without one: the limit
+divided by the workers that live.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ _IDLE: Final = 0.5  # seconds after which tokens that nobody uses are given back
 
 
 class Borrower:
-    """The gates of one worker that have or want something. `ring` asks for a collection at once; called with the lock held."""
+    """The gates of one worker that have or want something.
+    `ring` asks for a collection at once; called with the lock held.
+    """
 
     def __init__(self, ring: Callable[[], object]) -> None:
         self.ring = ring
@@ -35,7 +37,7 @@ class Borrower:
         self._asked: dict[str, LeasedGate] = {}
 
     def collect(self, now: float) -> list[Ask]:
-        """What all gates want now."""
+        """Requests of all limiters now."""
         self._asked = {}
         asks = []
         for gate in list(self.active):
@@ -48,11 +50,13 @@ class Borrower:
         return asks
 
     def leave(self, now: float) -> list[Ask]:
-        """What all gates give back at the end."""
+        """Requests by which all limiters give back their leases at the end."""
         return [gate.farewell(now) for gate in self.active]
 
     def accept(self, loans: Sequence[Loan], asked: float, now: float) -> list[LeasedGate]:
-        """What came of the last collection, which was at `asked`. Answers the gates whose waiters should look again."""
+        """Takes the answers to the last collection, which was at `asked`.
+        Returns the limiters whose waiters should look again.
+        """
         gates = []
         for loan in loans:
             gate = self._asked[loan.gate]
@@ -76,7 +80,9 @@ class Borrower:
 
 
 class LeasedGate(Gate):
-    """`name`: what the store calls it; `ask_at`: when it wants to be asked again, `ring_at`: and not before, whoever comes."""
+    """`name`: what the store calls it; `ask_at`: when it wants to be asked again, `ring_at`: and not
+    before, whoever comes.
+    """
 
     __slots__ = ()
     name: str
@@ -92,15 +98,15 @@ class LeasedGate(Gate):
     @property
     @abstractmethod
     def restless(self) -> bool:
-        """Whether it has or wants something of the store."""
+        """True if it has or wants something of the store."""
 
     @abstractmethod
     def ask(self, now: float) -> Ask | None:
-        """What it wants of the store now, if anything."""
+        """Request to the store now; None: it wants nothing."""
 
     @abstractmethod
     def farewell(self, now: float) -> Ask:
-        """What it tells the store at the end: it gives back what it has."""
+        """Last request to the store: it gives back what it has."""
 
     @abstractmethod
     def accept(self, loan: Loan, asked: float, now: float) -> None:
@@ -108,7 +114,7 @@ class LeasedGate(Gate):
 
     @abstractmethod
     def lose(self, now: float) -> None:
-        """What was lent is void: the store cannot be asked."""
+        """Voids its leases: the store cannot be asked."""
 
     @abstractmethod
     def adopt(self, wanted: Gate) -> None:
@@ -140,14 +146,14 @@ class Purse:
         return len(self._tokens)
 
     def first(self, now: float) -> float:
-        """When the next token may be used; infinite without one. Drops what is over."""
+        """Time when the next token may be used; infinite without one. Drops tokens that are over."""
         tokens = self._tokens
         while tokens and tokens[0][1] < now:
             tokens.popleft()
         return tokens[0][0] if tokens else NEVER
 
     def usable(self, now: float) -> int:
-        """How many may be used now, at least 1: who asks has been told that it is free."""
+        """Number of tokens that may be used now, at least 1: the caller knows already that the limiter is free."""
         return max(1, sum(1 for after, until, _ in self._tokens if after <= now <= until))
 
     def use(self, now: float) -> None:

@@ -1,6 +1,7 @@
-"""What a worker and a store say to each other about limits that several workers share. Pure data.
+"""Lease protocol: requests of workers to a store about limits that several workers share, and its answers. Pure data.
 
-Times are seconds on the store's clock, and what a store answers counts from its *now*: clocks of workers are never compared.
+Times are seconds on the clock of the store, and an answer counts from its *now*: clocks of workers are never
+compared.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ Terms = RateTerms | QuotaTerms | CapTerms
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What a worker wants of one limit for one value of its property.
+    """Request of a worker to one limit, for one value of its property.
 
-    Rate and quota: `wanted` more tokens, `held` at hand; `back` are the marks of those it gives back, `spent` counts starts
-    without a token, made while the store could not be asked. Concurrency: `wanted` permits in all, of which it keeps `held`.
+    Rate and quota: `wanted` more tokens, `held` at hand; `back` are the marks of those it gives back, `spent` counts
+    starts without a token, made while the store could not be asked. Concurrency: `wanted` permits in all, of which it
+    keeps `held`.
     """
 
     gate: str
@@ -56,8 +58,8 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`count` tokens, each to be used between `after` and `until` seconds from the store's now, the next ones `step` later.
-    `mark` names the first for giving it back, the next ones `step` more.
+    """`count` tokens, each to be used between `after` and `until` seconds from the store's now, the next ones `step`
+    later. `mark` names the first for giving it back, the next ones `step` more.
     """
 
     mark: float
@@ -69,10 +71,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """What the store lends. `sharers`: workers that want of it now, this one among them.
+    """Lease that the store grants. `sharers`: workers that want of it now, this one among them.
 
-    `leaving`: of a quota that is full, when (seconds from now) how many starts leave its window. `permits` may run from now
-    on, `fair` of them in the long run.
+    `leaving`: of a quota that is full, when (seconds from now) how many starts leave its window. `permits` may run
+    from now on, `fair` of them in the long run.
     """
 
     gate: str

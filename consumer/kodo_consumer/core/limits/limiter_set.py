@@ -1,7 +1,9 @@
-"""All limits of a subscription together: which gates a message has to pass, when it may, all tokens taken together or none.
+"""All limits of a subscription together: which gates a message has to pass, when it may, all tokens taken together or
+none.
 
-A limit of the whole subscription is shared out by live workers: limit ÷ workers, at least one: never above the
-limit where that (of a rate: its burst) is at least the number of workers. With a store each worker borrows of the whole instead.
+A limit of the whole subscription is shared out by live workers: limit ÷ workers, at least one: never above the limit
+where that (of a rate: its burst) is at least the number of workers. With a store each worker borrows of the whole
+instead.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The gates of one limit: one for each value of its property, and one that all values share for which there is no room.
+"""The gates of one limit: one for each value of its property, and one that all values share for which there is no
+room.
 
-Senders choose the values, so there may be as many as there are messages. The law of a limit holds for each value all the
-same: the shared gate lets through what it would of one, and no value leaves it before it is as good as new.
+Senders choose the values, so there may be as many as there are messages. The law of a limit holds for each value all
+the same: the shared gate lets through what it would of one, and no value leaves it before it is as good as new.
 """
 
 from __future__ import annotations

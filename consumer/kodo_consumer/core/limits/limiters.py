@@ -1,8 +1,9 @@
-"""One gate for each limit and value of its property: may a message start now, and if not, when. No I/O, no clock: times in
-seconds are passed in.
+"""One gate for each limit and value of its property: may a message start now, and if not, when. No I/O, no clock:
+times in seconds are passed in.
 
-Two books are kept. *Starts* are what the law is about: in any window w at most burst + rate·w pass. *Slots* are promises:
-a refused message is told a moment that nobody else was promised, so that refused messages come back spread out.
+Two books are kept. *Starts* are what the law is about: in any window w at most burst + rate·w pass. *Slots* are
+promises: a refused message is told a moment that nobody else was promised, so that refused messages come back spread
+out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many workers share a limit. No I/O, the clock is passed in."""
+"""Number of live workers that share a limit: the maximum of the last 30 s. No I/O, the clock is passed in."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ _KEPT: Final = 30.0  # seconds
 class Sharers:
     """The most workers of the last half minute: whoever was seen counts for a while.
 
-    More workers count at once, so that a limit is soon shared by all; fewer count late, for a worker that is not seen may
-    only be connecting again. The expected ones count as seen at the start: workers that start together would otherwise
-    each begin alone. When nothing can be read, what was seen last goes on, and at least the expected ones count.
+    More workers count at once, so that a limit is soon shared by all; fewer count late, for a worker that is not seen
+    may only be connecting again. The expected ones count as seen at the start: workers that start together would
+    otherwise each begin alone. When nothing can be read, what was seen last goes on, and at least the expected ones
+    count.
     """
 
     def __init__(self, expected: int, now: float) -> None:

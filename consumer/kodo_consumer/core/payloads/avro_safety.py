@@ -1,7 +1,8 @@
-"""What an Avro schema lets a hostile payload do, and reading so that it cannot.
+"""Safety of Avro schemas against hostile payloads: detection of unsafe schemas, and a reader that is safe for them.
 
-Measured with fastavro 1.12: its compiled reader recurses on the C stack, so a payload of 100 kB of a schema that contains itself
-ends the process; its Python reader raises RecursionError. And ten bytes may claim 2^62 items where an item needs no bytes.
+Measured with fastavro 1.12: its compiled reader recurses on the C stack, so a payload of 100 kB of a schema that
+contains itself ends the process; its Python reader raises RecursionError. And ten bytes may claim 2^62 items where an
+item needs no bytes.
 """
 
 from __future__ import annotations
@@ -13,12 +14,12 @@ _NOTHING: Final = frozenset({"null"})
 
 
 def contains_itself(schema: Any) -> bool:
-    """Whether a record of the schema is found within itself: its values can be nested as deeply as a payload likes."""
+    """True if a record of the schema is found within itself: a payload can nest its values to any depth."""
     return any(isinstance(found, str) and found in inside for found, inside in _parts(schema, ()))
 
 
 def empty_items(schema: Any) -> bool:
-    """Whether the schema has an array whose items need no bytes."""
+    """True if the schema has an array whose items need no bytes."""
     sizes = _Sizes(schema)
     return any(
         isinstance(found, Mapping) and found.get("type") == "array" and sizes.is_empty(found["items"])
@@ -69,7 +70,7 @@ def _parts(schema: Any, inside: tuple[str, ...], space: str = "") -> Iterator[tu
 
 
 class _Sizes:
-    """Which schemas may take no bytes at all."""
+    """Test for schemas that may take no bytes at all."""
 
     def __init__(self, schema: Any) -> None:
         self._named = {

@@ -1,1 +1,4 @@
-"""Which message is next and whether it may start: tenants, weights, slots, limits, breaker. No I/O, the clock is passed in."""
+"""Scheduling of handler starts: the next message, and whether it may start. No I/O, the clock is passed in.
+
+It considers tenants, weights, slots, limits and the circuit breaker.
+"""

@@ -1,8 +1,9 @@
-"""How many handlers at once, found out: more as long as they get no slower, fewer at once when they do or when they fail.
+"""Adaptive concurrency (AIMD): finds the number of handlers at once. No I/O, the clock is passed in.
 
-Additive increase, multiplicative decrease: after each round (as many ends as there may be handlers at once, at least 20, and
-a quarter of a second) the limit grows by one if it was used; it shrinks by three tenths when the mean handler time is above
-twice the best that was seen lately, or one in ten failed. No I/O, the clock is passed in.
+It allows more as long as handlers get no slower, and fewer at once when they do or when they fail. Additive increase,
+multiplicative decrease: after each round (as many ends as there may be handlers at once, at least 20, and a quarter
+of a second) the limit grows by one if it was used; it shrinks by three tenths when the mean handler time is above
+twice the best that was seen lately, or more than one in ten failed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Adaptive:
         self._began = float("inf")
 
     def may_start(self, running: int) -> bool:
-        """Whether one more handler may run beside those that do."""
+        """True if one more handler may run beside those that do."""
         return running < self.limit
 
     def ended(self, took: float, running: int, now: float, *, bad: bool) -> bool:

@@ -1,11 +1,12 @@
-"""When so much fails that trying on does harm: pause, probe, resume. No I/O, the clock is passed in.
+"""Circuit breaker of a worker: pause, probe, resume, when so much fails that further tries do harm. No I/O, the clock
+is passed in.
 
-Tenants are counted, not messages, and each once: one bad tenant never stops a lane. Counting begins with a failure, so that
-it costs nothing while all is well. The breaker opens, at the earliest half a second later, when more than half of the tenants
-that had a handler end since then mostly failed: at least ten of them; or at least two, when what they said is that a
-dependency is unavailable (without tenants, three such messages). Then nothing starts for a second, twice as long each time up
-to half a minute; three messages are tried, of whose turn it is; when one of them does not fail, a few may start at once, one
-more for each that ends well, until all slots are used again.
+Tenants are counted, not messages, and each once: one bad tenant never stops a lane. Counting begins with a failure,
+so that it costs nothing while all is well. The breaker opens, at the earliest half a second later, when more than
+half of the tenants that had a handler end since then mostly failed: at least ten of them; or at least two, when they
+failed because a dependency is unavailable (without tenants, three such messages). Then nothing starts for a second,
+twice as long each time up to half a minute; three messages are tried, of whose turn it is; when one of them does not
+fail, a few may start at once, one more for each that ends well, until all slots are used again.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _FIRST_STARTS: Final = 2  # at once, after a probe that ended well
 
 
 class BreakerState(StrEnum):
-    """What the breaker lets start. Public: metrics show it."""
+    """State of the breaker: the starts that it allows. Public: metrics show it."""
 
     CLOSED = "closed"  # everything
     OPEN = "open"  # nothing
@@ -39,7 +40,7 @@ class BreakerState(StrEnum):
 
 
 class _Tally:
-    """How one tenant's handlers ended."""
+    """Counts of handler ends of one tenant."""
 
     __slots__ = ("all", "down", "failed")
 
@@ -69,7 +70,7 @@ class Breaker:
         self._clear()
 
     def may_start(self, running: int, now: float) -> bool:
-        """Whether a handler may start beside those that run."""
+        """True if a handler may start beside those that run."""
         if self.state is BreakerState.OPEN and now >= self.until:
             self.state, self.until = BreakerState.PROBING, float("inf")
             self._since, self._probes, self._ended = now, 0, 0

@@ -1,4 +1,4 @@
-"""What holds handlers back as a whole, whoever's turn it is: the circuit breaker, and a concurrency that adapts itself."""
+"""Concurrency control of all handlers, whichever is next: the circuit breaker, and a limit that adapts itself."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Throttle:
         self._settle()
 
     def may_start(self, running: int, now: float) -> bool:
-        """Whether one more handler may run beside those that do."""
+        """True if one more handler may run beside those that do."""
         if self.adaptive is not None and not self.adaptive.may_start(running):
             return False
         return self.breaker.may_start(running, now)

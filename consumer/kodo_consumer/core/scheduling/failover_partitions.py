@@ -1,18 +1,20 @@
-"""Which partitions of a failover topic this worker may handle: those whose active consumer it is, and has been for a while.
+"""Active partitions of a failover topic: those that this worker may handle. No I/O, the clock is passed in.
 
-The broker names another active consumer as soon as one joins or leaves, and sends it what the one before has not acknowledged.
-The one before still holds all of that, and the client library does not tell it. So every worker asks the broker, and:
+It may handle the partitions whose active consumer it is, and has been for a while. The broker names another active
+consumer as soon as one joins or leaves, and sends it what the one before has not acknowledged. The one before still
+holds all of that, and the client library does not report it. So every worker asks the broker, and:
 
-- it starts messages of a partition only while an answer that tells of it is valid, for VALID seconds after it was asked for;
+- it starts messages of a partition only while an answer about it is valid, for VALID seconds after it was asked for;
 - of a partition that an answer gives to another it starts nothing more: what has not started is let go;
-- of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer names it.
+- of a partition that it became the active consumer of it starts nothing for HAND_OVER seconds, in which each answer
+  names it.
 
-HAND_OVER is longer than VALID: whoever was active before starts nothing any more by then, also when it hears of nothing. What
-it started before may still run: one handler run a key.
+HAND_OVER is longer than VALID: the worker that was active before starts nothing any more by then, also without any
+answer. What it started before may still run: one handler run a key.
 
-While no answer was valid another may have been active, and have handled what this worker holds: the broker would send that to
-nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged comes again. That is so
-for each partition: an answer leaves out those of a broker that is away, and the others go on. No I/O, the clock is passed in.
+While no answer was valid another may have been active, and have handled what this worker holds: the broker would send
+that to nobody again. So nothing of it counts any more, the partition is read anew, and all that is unacknowledged
+comes again. That is so for each partition: an answer leaves out those of a broker that is away, and the others go on.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ _ENTRY: Final = 1_000  # messages: the broker sends a batch as a whole, also int
 
 
 class Change(NamedTuple):
-    """What an answer brings about. `lost`: partitions that are another's now. `gained`: those that may be handled from now on.
-    `ready`: messages of these, in order. `anew`: partitions that are to be read anew. `untold`: those that were this worker's and
-    that no valid answer tells of.
+    """Changes by an answer. `lost`: partitions that another worker has now. `gained`: those that may be handled from
+    now on. `ready`: messages of these, in order. `anew`: partitions that are to be read anew. `untold`: those that
+    this worker had and that no valid answer covers.
     """
 
     lost: Sequence[str]
@@ -43,9 +45,10 @@ class Change(NamedTuple):
 
 
 class _Partition:
-    """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`: when the last one
-    that tells of it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be read anew since then, and is not yet.
-    `kept`: messages that came while it may not be handled, each with the moment, in order.
+    """`since`: when the first of the answers came that all named this worker, None when the last did not. `until`:
+    when the last one that tells of it is no longer valid. `lapsed`: there was none for a time. `anew`: it is to be
+    read anew since then, and is not yet. `kept`: messages that came while it may not be handled, each with the
+    moment, in order.
     """
 
     __slots__ = ("anew", "is_ours", "kept", "lapsed", "since", "until")
@@ -64,10 +67,11 @@ class _Partition:
 
 
 class ActivePartitions:
-    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when something is to lapse; infinite: nothing is
-    this worker's.
+    """One topic's partitions. `name`: of this worker's consumer. `starts_until`: when something is to lapse;
+    infinite: nothing is this worker's.
 
-    Messages of partitions that may not be handled are kept here, for the next answer to tell whether they are this worker's.
+    Messages of partitions that may not be handled are kept here, for the next answer to tell whether they are this
+    worker's.
     """
 
     def __init__(self, policy: Policy, name: str) -> None:
@@ -100,10 +104,10 @@ class ActivePartitions:
         return ours
 
     def room(self, room: int, held: int) -> int:
-        """How many more messages may come where there would be `room` with `held` of the topic at work.
+        """Number of further messages that may come where there would be `room` with `held` of the topic at work.
 
-        What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what the
-        broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
+        What the client had when a partition was lost has to come out in any case, so that it cannot be taken for what
+        the broker sends when the partition is regained: where nothing comes although there is room, nothing is left.
         """
         if self._offered:
             self._old = 0
@@ -116,7 +120,9 @@ class ActivePartitions:
     # ---- answers
 
     def lapse(self, now: float) -> list[str]:
-        """Partitions of this worker's of which no answer is valid any more, each told once: nothing of them counts from now on."""
+        """Partitions of this worker's of which no answer is valid any more, each told once: nothing of them counts
+        from now on.
+        """
         lapsed = [number for number, one in self._partitions.items() if one.since is not None and one.until <= now]
         for number in lapsed:
             partition = self._partitions[number]
@@ -126,8 +132,8 @@ class ActivePartitions:
         return lapsed
 
     def answered(self, named: Mapping[str, str], asked: float, now: float) -> Change:
-        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An answer that is not
-        late; what had to lapse has.
+        """The active consumer of each partition, "": nobody, as the broker said at some moment since `asked`. An
+        answer that is not late; what had to lapse has.
         """
         self._last_until = asked + VALID
         lost, gained, anew = list[str](), list[str](), list[str]()
@@ -163,20 +169,22 @@ class ActivePartitions:
         self._recount()
 
     def keep(self, deliveries: Sequence[Delivery], came: float) -> None:
-        """What came at about the time when its partition was lost, and may have been sent after that: the next answer will tell."""
+        """Keeps messages that came at about the time when their partition was lost, and may have been sent after
+        that: the next answer will decide.
+        """
         for delivery in sorted(deliveries, key=_place):
             self._partition(delivery.partition).keep(delivery, came)
         self._recount()
 
     def unknown(self, asked: float, now: float) -> bool:
-        """There was no answer, or not in time, to what was asked then: whether there has been no valid one for so long that nothing
-        may start.
+        """There was no answer, or not in time, to what was asked then: whether there has been no valid one for so
+        long that nothing may start.
         """
         self._first_asked = min(self._first_asked, asked)
         return max(self._last_until, self._first_asked + VALID) <= now
 
     def may_start(self, now: float) -> bool:
-        """Whether what is at work of the topic may start. It may again when what has to lapse has."""
+        """True if what is at work of the topic may start. It may again when what has to lapse has."""
         return now < self.starts_until
 
     def _ready(self, gained: list[str], now: float) -> list[Delivery]:
@@ -206,5 +214,5 @@ class ActivePartitions:
 
 
 def _place(delivery: Delivery) -> tuple[Any, int]:
-    """Where a message stands in its partition."""
+    """Position of a message in its partition, in order."""
     return delivery.entry, delivery.batch_index

@@ -1,6 +1,7 @@
-"""Who is next: exact weights between lanes, deficit round robin between the tenants of a lane. No I/O, no clock.
+"""Fair queueing: exact weights between lanes, deficit round robin between the tenants of a lane. No I/O, no clock.
 
-Both serve at once whoever has work: nobody's unused share is kept for later, and nobody pays for having been idle.
+Both serve at once every lane or tenant that has work: an unused share is not kept for later, and nobody pays for
+having been idle.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _BEHIND_ALL: Final = 1 << 256
 class LaneShares:
     """Start-time fair queueing with whole numbers: each lane's turns are evenly spaced tags, the lowest tag is next.
 
-    A lane of weight w has its tags 1/w of a cycle apart, so any window of one cycle (the sum of the weights of the lanes
-    that have work throughout) serves each of them exactly its weight. A lane that had no work starts again right after the
-    present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other has work.
+    A lane of weight w has its tags 1/w of a cycle apart, so any window of one cycle (the sum of the weights of the
+    lanes that have work throughout) serves each of them exactly its weight. A lane that had no work starts again
+    right after the present turn: it neither catches up nor waits. Lanes of weight 0 are served when no other has
+    work.
     """
 
     __slots__ = ("_idle_class", "_is_active", "_keys", "_last", "_now", "_order", "_resting", "_steps", "_tags")
@@ -91,8 +93,8 @@ class LaneShares:
 
 
 class _Queue(Generic[T]):
-    """One tenant's items, while `listed` in the ring: the first, and others behind it if there are any. With many tenants most
-    have just one, and a deque of its own for each would cost more than all the rest.
+    """One tenant's items, while `listed` in the ring: the first, and others behind it if there are any. With many
+    tenants most have just one, and a deque of its own for each would cost more than all the rest.
     """
 
     __slots__ = ("deficit", "first", "listed", "others", "tenant", "weight")
@@ -111,7 +113,9 @@ class _Queue(Generic[T]):
 
 
 class TenantRing(Generic[T]):
-    """A queue for each tenant, served in turn: `weight` items a turn. A tenant with 100,000 items delays others one turn."""
+    """A queue for each tenant, served in turn: `weight` items a turn.
+    A tenant with 100,000 items delays others one turn.
+    """
 
     __slots__ = ("_queues", "_ring", "_size")
 

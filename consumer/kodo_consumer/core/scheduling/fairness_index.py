@@ -1,7 +1,8 @@
-"""Fairness as numbers: what each tenant was served against what was fairly its own. Pure; measured by kodo_consumer.adapters.metrics.tenant_fairness.
+"""Fairness as numbers: what each tenant was served against what was fairly its own. Pure; measured by
+kodo_consumer.adapters.metrics.tenant_fairness.
 
-A tenant's fair share of what was served is found by filling: whoever asks for less than an even (weighted) part gets all
-it asks for, and what it leaves is parted evenly among the rest.
+A tenant's fair share of what was served is found by filling: whoever asks for less than an even (weighted) part gets
+all it asks for, and what it leaves is parted evenly among the rest.
 """
 
 from __future__ import annotations

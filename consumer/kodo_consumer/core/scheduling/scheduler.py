@@ -1,4 +1,4 @@
-"""Who may start next: lanes by weight, tenants by turns, limits by their gates, and no tenant on every slot. No I/O."""
+"""Scheduler of handler starts: lanes by weight, tenants by turns, limiters, and no tenant on every slot. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ SetTimer = Callable[[float, Gate], int]
 
 
 class Scheduler:
-    """The queues of all lanes. `refused` is told of messages that a limit makes wait elsewhere or for a known moment."""
+    """The queues of all lanes.
+    `refused` is told of messages that a limit makes wait elsewhere or for a known moment.
+    """
 
     def __init__(
         self, policy: Policy, lanes: list[LaneState], clock: Clock, set_timer: SetTimer, refused: OnRefused
@@ -45,8 +47,8 @@ class Scheduler:
         self._paused: AbstractSet[str] = frozenset()  # tenants that get no turns
 
     def adopt(self, policy: Policy, resting: AbstractSet[int], paused: AbstractSet[str], now: float) -> None:
-        """Weights and limits of a policy with the same lanes count from now on; lanes that rest and paused tenants get no
-        turns.
+        """Weights and limits of a policy with the same lanes count from now on; lanes that rest and paused tenants
+        get no turns.
         """
         limits_differ = policy.limits != self._policy.limits
         self._policy, self._paused = policy, paused
@@ -69,7 +71,9 @@ class Scheduler:
         return sum(count for lane in self._lanes for tenant, count in lane.ring.sizes() if tenant in self._paused)
 
     def _ask_again(self) -> None:
-        """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its turn comes."""
+        """Other limits: what waits at a gate or for a promised moment is queued anew, and asks when its
+        turn comes.
+        """
         for gate in self._shut:
             gate.waiters = EMPTY
         self._shut.clear()
@@ -81,8 +85,9 @@ class Scheduler:
     # ---- in
 
     def admit(self, held: Held, now: float, *, in_turn: bool) -> None:
-        """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go elsewhere
-        is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the queues short.
+        """Queues the message. Its limits are asked when its turn comes (`in_turn`), so that a flood that has to go
+        elsewhere is sent there turn by turn and holds nobody up who comes after it; or else at once, which keeps the
+        queues short.
         """
         if self.limits and not (in_turn and held.gates is None):
             if not self._has_moment(held, now):
@@ -111,7 +116,9 @@ class Scheduler:
             self.enqueue(held)
 
     def _has_moment(self, held: Held, now: float) -> bool:
-        """Sets a moment aside in the limits. False: `refused` was told of the later one that the message has to wait for."""
+        """Sets a moment aside in the limits.
+        False: `refused` was told of the later one that the message has to wait for.
+        """
         if held.gates is None or any(gate.forgotten for gate in held.gates):
             held.gates = self.limits.gates_of(held.delivery.properties, held.delivery.key)
         if not self._is_entitled(held) and self._refuse(held, now):
@@ -120,7 +127,9 @@ class Scheduler:
         return True
 
     def _is_entitled(self, held: Held) -> bool:
-        """Whether its moment was set aside before, here or (a message that comes back in time) by whoever moved it."""
+        """True if its moment was set aside before, here or (a message that comes back in time) by the
+        worker that moved it.
+        """
         reserved = held.control.reserved
         return held.entitled or (reserved is not None and self._clock.wall() >= reserved)
 
@@ -213,7 +222,9 @@ class Scheduler:
             self._shut.pop(gate, None)
 
     def lent(self, gate: Gate, now: float) -> None:
-        """A store has answered, or answers no more: waiters look again. At a quota that is full those who may leave do."""
+        """A store has answered, or answers no more: waiters look again.
+        At a quota that is full those who may leave do.
+        """
         gate.timer_set = False
         if not isinstance(gate, QuotaGate) or gate.wait(now) * 1000 <= MAX_MEMORY_WAIT:
             self.let_through(gate, now)
@@ -229,7 +240,7 @@ class Scheduler:
 
     @property
     def any_shut(self) -> bool:
-        """Whether messages wait at a gate, or for a slot that is kept for others."""
+        """True if messages wait at a limiter, or for a slot that is kept for others."""
         return bool(self._shut) or self._kept_back
 
     @property
@@ -263,7 +274,7 @@ class Scheduler:
         return False
 
     def _refuse(self, held: Held, now: float) -> bool:
-        """Whether the limits set a later moment aside; then somebody else decides where the message waits for it."""
+        """True if the limits set a later moment aside; then somebody else decides where the message waits for it."""
         assert held.gates is not None
         slot = self.limits.reserve(held.gates, now, self._leave(held), quota_taken=held.control.quota_taken)
         if slot.over is Over.NOTHING:

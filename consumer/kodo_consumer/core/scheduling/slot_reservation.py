@@ -1,15 +1,15 @@
-"""Which tenants get no further slot now. No I/O, the clock is passed in.
+"""Slot reservation for quiet tenants: bars other tenants from further slots. No I/O, the clock is passed in.
 
-Turns share out the starts; they do not help a quiet message that comes when every slot is taken by handlers that take their
-time. So slots are kept back, from slow handlers only: where they are quick, a slot comes free soon enough by itself. Slow is
-what runs for longer than 25 ms for each slot there is: with all slots so busy, one comes free every 25 ms or less often. A
-tenant is slow while such a handler of it runs, and from the end of one until a quick one ends.
+Turns share out the starts; they do not help a quiet message that comes when every slot is taken by handlers that take
+their time. So slots are kept back, from slow handlers only: where they are quick, a slot comes free soon enough by
+itself. Slow is what runs for longer than 25 ms for each slot there is: with all slots so busy, one comes free every
+25 ms or less often. A tenant is slow while such a handler of it runs, and from the end of one until a quick one ends.
 
 The law, for n tenants with slow handlers and C slots:
 - while others wait, a tenant with 75 % of the slots gets no further one;
 - it goes beyond, when nobody else waits, only after one of its handlers has ended quickly there;
-- a slow tenant gets a further slot only while it has fewer than three times the slots that would stay free.
-  So one alone comes to 3/4 of the slots, two to 3/7 each, n to 3/(3n + 1) each: C/(3n + 1) stay free for others, and the
+- a slow tenant gets a further slot only while it has fewer than three times the slots that would stay free. So one
+  alone comes to 3/4 of the slots, two to 3/7 each, n to 3/(3n + 1) each: C/(3n + 1) stay free for others, and the
   last free slot is only ever for a tenant that has none;
 - none of it holds for a tenant that was alone for a minute: a reserve for nobody would be waste.
 """

@@ -1,11 +1,12 @@
-"""Tenants that fill the look-ahead are moved aside: what is read of them beyond a part is published elsewhere, without a
-handler, so that reading goes on and reaches whoever comes behind them. No I/O, the clock is passed in.
+"""Tenants that fill the look-ahead are moved aside: what is read of them beyond a part is published elsewhere,
+without a handler, so that reading goes on and reaches whoever comes behind them. No I/O, the clock is passed in.
 
-Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages can be
-moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least` messages (no
-more than `share` of what may be held: else nobody ever had so many), is isolated. It keeps the first half of what made it noisy (all isolated tenants together), which goes on being handled by
-turns; the rest leaves, oldest first, each message due when its turn would have come at the pace its tenant is served.
-Isolation ends when the tenant holds less than half of what it may keep and nothing of it has left for a while.
+Beyond the look-ahead a quiet message waits for the noisy backlog before it to be read: that is as fast as messages
+can be moved. The law, while the look-ahead is full: a tenant with more than `share` of it, and at least `least`
+messages (no more than `share` of what may be held: else nobody ever had so many), is isolated. It keeps the first
+half of what made it noisy (all isolated tenants together), which goes on being handled by turns; the rest leaves,
+oldest first, each message due when its turn would have come at the pace its tenant is served. Isolation ends when the
+tenant holds less than half of what it may keep and nothing of it has left for a while.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether messages are missing or doubled, as a reader sees it that gets all of them: by the producers' numbers.
+"""Gap detector: finds missing and doubled messages by the numbers of producers, for a reader that gets all of them.
 
 For exclusive and failover subscriptions with one worker; one of several Shared workers sees holes everywhere.
 """
@@ -21,7 +21,7 @@ _MAX_HOLES_OF_ONE: Final = 1_000
 
 
 class Seen(StrEnum):
-    """What a number says of its message."""
+    """Meaning of a number for its message."""
 
     NEW = "new"
     DOUBLED = "doubled"
@@ -39,13 +39,15 @@ class Hole(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many."""
+        """Count of its numbers."""
         return self.last - self.first + 1
 
 
 @dataclass(slots=True)
 class _Count:
-    """`base`: the first number that is due. `known`: numbers that came or are void, from there on. `came`: the highest of them."""
+    """`base`: the first number that is due. `known`: numbers that came or are void, from there on.
+    `came`: the highest of them.
+    """
 
     base: int
     high: int
@@ -59,8 +61,8 @@ class _Count:
 
 
 class Gaps:
-    """Judges numbers. `since`: when the reader became the only one, ms since the epoch: of runs that began later everything
-    is due, of others what follows the first number seen.
+    """Judges numbers. `since`: when the reader became the only one, ms since the epoch: of runs that began later
+    everything is due, of others what follows the first number seen.
     """
 
     def __init__(self, since: int) -> None:
@@ -100,17 +102,17 @@ class Gaps:
                 assert_never(read)
 
     def holes(self) -> list[Hole]:
-        """What is missing now; perhaps it is still on its way."""
+        """Holes of this moment; their messages may still be on their way."""
         return [Hole(*key, *hole) for key, count in self._counts.items() for hole in count.holes()]
 
     @property
     def missing(self) -> int:
-        """How many numbers are missing now."""
+        """Count of numbers that are missing now."""
         return sum(hole.size for hole in self.holes())
 
     def look(self, now: float) -> list[Hole]:
-        """Holes that have been open for longer than GRACE (seconds), each told once, and those that are too many. Runs that
-        are over and complete are forgotten.
+        """Holes that have been open for longer than GRACE (seconds), each told once, and those that are too many.
+        Runs that are over and complete are forgotten.
         """
         lost = []
         most = min(_MAX_HOLES_OF_ONE, max(1, _MAX_HOLES // max(1, len(self._counts))))

@@ -37,7 +37,9 @@ _READ: Final = 1 << 18
 
 
 class Spans(Protocol):
-    """What is told of messages that are at work in processes, where there are traces: kodo_consumer.adapters.tracing.handler_spans.Runs, mostly."""
+    """What is told of messages that are at work in processes, where there are traces:
+    kodo_consumer.adapters.tracing.handler_spans.Runs, mostly.
+    """
 
     def began(self, message: Message) -> dict[str, str]:
         """A message is handed to a process; answers what carries its span's context there."""

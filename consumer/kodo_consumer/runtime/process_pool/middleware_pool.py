@@ -1,6 +1,7 @@
 """A pool whose handlers are surrounded by what the user put around them, which stays in the worker.
 
-Each message has a thread of the worker, in which the hooks run; where they call the handler the thread waits for a process.
+Each message has a thread of the worker, in which the hooks run; where they call the handler the thread waits for a
+process.
 """
 
 from __future__ import annotations

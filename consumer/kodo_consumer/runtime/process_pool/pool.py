@@ -34,8 +34,8 @@ _FIRST_PAUSE: Final = 0.1  # seconds before the next of them
 class ProcessRunner:
     """kodo_consumer.core.handler_executor.Runner over `size` processes, each with one message at work.
 
-    Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a process
-    gets its next message when the last one is done: spans begin when handlers do.
+    Time-outs are kept here, not by the worker: they count from the moment a message really begins. With `traces` a
+    process gets its next message when the last one is done: spans begin when handlers do.
     """
 
     def __init__(self, job: Job, size: int, timeout: float, traces: Spans | None = None) -> None:

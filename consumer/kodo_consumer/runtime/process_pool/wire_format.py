@@ -1,7 +1,7 @@
-"""What crosses the pipe between a worker and its processes: bytes of plain values, never pickled objects.
+"""Wire format of the pipe between a worker and its processes: bytes of plain values, never pickled objects.
 
-Both ends are the same interpreter and the same version of this package: `marshal` is fast, and reads data only. What users
-sent is bytes and text inside, and is never read as anything else.
+Both ends are the same interpreter and the same version of this package: `marshal` is fast, and reads data only. What
+users sent is bytes and text inside, and is never read as anything else.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def unpacked(values: tuple[Any, ...], lanes: tuple[Lane, ...], check: Check | No
 
 
 def packed_outcome(outcome: Outcome) -> tuple[Any, ...]:
-    """What a handler asked for, as plain values. Only handlers' outcomes: others never come from there."""
+    """Outcome that a handler asked for, as plain values. Only outcomes of handlers: others never come from there."""
     match outcome:
         case Failed(reason):
             return "failed", reason

@@ -1,7 +1,7 @@
 """A process of the pool: imports the handler, runs one message after the other, tells what came of each.
 
-What was finished and what is at work stands in memory shared with the worker, written at each step: when the process dies,
-however suddenly, the worker knows the one message that was at work, and no other is handled again.
+What was finished and what is at work stands in memory shared with the worker, written at each step: when the process
+dies, however suddenly, the worker knows the one message that was at work, and no other is handled again.
 """
 
 from __future__ import annotations
